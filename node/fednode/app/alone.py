@@ -3,9 +3,10 @@
 The control is policy `local` with the node's images, seed, tuning and number of rounds: what
 `fednode experiment` calls `local`. A node trains it after its last round, on the thread that tunes,
 so no round waits for it. With policy gda the control is the same head alone (`policy.head: gda`),
-which takes one round; if gda runs without an end, the node compares after each evaluated round. The
-control's prompts lie in the state directory and are never sent; it releases nothing, so it costs no
-privacy. A node that starts again reads them there.
+which takes one round; if gda runs without an end, the node compares whenever its classifier has
+changed. The control's prompts and the newest sentences lie in the state directory, where a node
+that starts again reads them. They are never sent; the control releases nothing, so it costs no
+privacy.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ import json
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import safetensors
 import safetensors.numpy
 
 from fednode import registry
+from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.assemble import kernel_of
 from fednode.core.facts import fingerprint
@@ -35,6 +38,7 @@ from fednode.learn.comparison import (
     ALONE,
     MESH,
     ZERO_SHOT,
+    Verdict,
     no_better_than_chance,
     sentences,
 )
@@ -55,12 +59,12 @@ CLASSES: Final = "classes"
 FILE: Final = "alone.safetensors"
 KEY: Final = "key"
 PROMPT: Final = "prompt"
+SAID: Final = "said"
+"""The key of the newest sentences, so that a node that starts again shows them at once."""
 LATER: Final = "this node trains it after its last round"
-Comparison = tuple[list[str], list[str]]
-"""Sentences on what the node gains, and one if no accuracy is better than chance."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Comparing:
     """Compares a node's newest prompts with the control's; called on the thread that tunes."""
 
@@ -68,26 +72,39 @@ class Comparing:
     name: str
     folder: Path
     learner: Learner
+    _compared: str = field(default="", init=False)  # the digest of the prompts of the last verdict
 
-    def __call__(self, cancelled: Callable[[], bool]) -> list[str]:
-        """Train the control if its prompts are not kept yet; raise Cancelled if told to stop."""
-        prompts, _ = read_snapshot(self.folder).used(self.settings.guard.keep_best)
-        gains, hints = compare(
+    def __call__(self, cancelled: Callable[[], bool]) -> Verdict | None:
+        """Train the control if its prompts are not kept yet; raise Cancelled if told to stop.
+
+        Return None if the prompts are those of the last call.
+        """
+        snapshot = read_snapshot(self.folder)
+        prompts, number = snapshot.used(self.settings.guard.keep_best)
+        if prompts.digest == self._compared:
+            return None
+        verdict = compare(
             self.settings,
             self.learner,
             prompts,
             cancelled,
             lambda control: self._kept(control, cancelled),
+            number,
+            snapshot.company,
         )
-        return [*gains, *hints]
+        if verdict.round:
+            self._compared = prompts.digest
+            with contextlib.suppress(OSError):
+                keep(self.folder, {SAID: json.dumps([*verdict.texts, *verdict.hints])})
+        return verdict
 
     def due(self, record: ev.Record) -> bool:
         """Tell whether to compare after a record: the last round is over.
 
-        If rounds have no end and the control takes one round, an evaluated round is enough.
+        If rounds have no end and the control takes one round, every round may bring other prompts.
         """
         if self._endless:
-            return record.kind == "round.adopted" and "own" in record.fields
+            return record.kind == "round.adopted"
         return ended(record)
 
     @property
@@ -96,16 +113,19 @@ class Comparing:
 
     @property
     def promise(self) -> list[str]:
-        """What status says until the comparison is there: when it comes, or why it never comes."""
+        """What status says until the comparison is there: the one before, when or why not."""
         if not _tunes_prompts(self.learner) or self.settings.policy.name == CONTROL:
             return []
         unknown = _unknown(self.settings, self.learner)
         if unknown:
             return [f"this node does not train alone to compare: {unknown}"]
+        said = facts_in(self.folder).get(SAID)
+        if said:
+            return [str(text) for text in json.loads(said)]
         if self._endless:
             return [
-                "known after the first round: then this node computes the same classifier from its "
-                "own images alone, too"
+                "known after the first round that merges what a peer sent: then this node computes "
+                "the same classifier from its own images alone, too"
             ]
         return [
             f"known after round {self.settings.rounds.max}: then this node trains alone, too, with "
@@ -118,10 +138,8 @@ class Comparing:
         if held and of == key:
             return held
         trained = train(self.settings, self.name, control, cancelled)
-        named = {KEY: key, CLASSES: json.dumps(trained.classes)}
-        content = safetensors.numpy.save(dict(trained), named)
         with contextlib.suppress(OSError):  # a full disk: it is trained again at the next start
-            Disk().replace(self.folder / FILE, content)
+            keep(self.folder, {KEY: key, CLASSES: json.dumps(trained.classes)}, trained)
         return trained
 
 
@@ -131,14 +149,22 @@ def compare(
     prompts: Tensors,
     cancelled: Callable[[], bool],
     control: Callable[[TorchLearner], Tensors],
-) -> Comparison:
-    """Return what a node's prompts gain over the control's, which `control` returns.
+    number: int = 0,
+    merged: company.Counts = MappingProxyType({}),
+) -> Verdict:
+    """Return what a node's prompts of round `number` gain over the control's.
 
-    Empty prompts of the control mean that it is not trained yet.
+    control: returns the control's prompts; empty ones mean that it is not trained yet. merged: how
+    many rounds merged the prompts of how many peers. Before the first such round there is nothing
+    to compare.
     """
     if not _tunes_prompts(learner):
-        return ["whether the mesh helps is unknown: tuning.kind 'closed-form' knows no images"], []
+        text = "whether the mesh helps is unknown: tuning.kind 'closed-form' knows no images"
+        return Verdict([text])
     alone = settings.policy.name == CONTROL
+    if company.never(merged, alone):
+        ran = company.ran(merged)
+        return Verdict([f"not known yet: in {ran} rounds this node merged nothing of a peer"])
     rows = {ALONE if alone else MESH: (learner, prompts)}
     unknown = "" if alone else _unknown(settings, learner)
     if not alone and not unknown:
@@ -152,15 +178,31 @@ def compare(
             rows[ALONE] = (beside, trained)
     rows[ZERO_SHOT] = (learner, EMPTY)
     tests = learner.tested(rows, cancelled)
-    return sentences(tests, unknown), no_better_than_chance(tests)
+    texts = sentences(tests, unknown)
+    first = next(iter(rows))
+    return Verdict(
+        [f"round {number}: {text}" for text in texts] if number and tests else texts,
+        no_better_than_chance(tests),
+        {name: float(test.rows[first].mean()) for name, test in tests.items()},
+        number,
+    )
 
 
-def kept(settings: Settings, learner: Learner, folder: Path) -> tuple[TorchLearner, Tensors] | None:
-    """Return the control's learner, and its prompts in a state directory; None without them."""
+def kept(
+    settings: Settings, learner: Learner, folder: Path, train_now: bool = False
+) -> tuple[TorchLearner, Tensors] | None:
+    """Return the control's learner, and its prompts in a state directory; None without them.
+
+    train_now: train a control that takes one round, if the directory holds none.
+    """
     if not _tunes_prompts(learner) or settings.policy.name == CONTROL:
         return None
-    prompts = EMPTY if _unknown(settings, learner) else read(folder)[0]
-    return (control_of(settings, learner), prompts) if prompts else None
+    if _unknown(settings, learner):
+        return None
+    control, (prompts, _) = control_of(settings, learner), read(folder)
+    if train_now and not prompts and _head(settings) != PROMPT:
+        prompts = train(settings, settings.name or "", control, lambda: False)
+    return (control, prompts) if prompts else None
 
 
 def _tunes_prompts(learner: Learner) -> TypeGuard[TorchLearner]:
@@ -242,6 +284,22 @@ def read(folder: Path) -> tuple[Tensors, str]:
             return Tensors(found, classes), facts.get(KEY, "")
     except (OSError, ValueError, TypeError, safetensors.SafetensorError):
         return EMPTY, ""
+
+
+def keep(folder: Path, facts: Mapping[str, str], prompts: Tensors | None = None) -> None:
+    """Write the control's prompts and facts; None: those that are there, with more facts."""
+    if prompts is None:
+        prompts, facts = read(folder)[0], {**facts_in(folder), **facts}
+    Disk().replace(folder / FILE, safetensors.numpy.save(dict(prompts), dict(facts)))
+
+
+def facts_in(folder: Path) -> dict[str, str]:
+    """Return the facts beside the control's prompts; none if the file is missing or damaged."""
+    try:
+        with safetensors.safe_open(os.fspath(folder / FILE), "numpy") as file:
+            return dict(file.metadata() or {})
+    except (OSError, safetensors.SafetensorError):
+        return {}
 
 
 def _key(settings: Settings, name: str, control: TorchLearner) -> str:

@@ -51,24 +51,27 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
         learner = learner_of(tuned.settings, tuned.settings.name or "", data, told)
         tuned.require_model(learner.backbone)
         rows: dict[str, tuple[Learner, Tensors]] = {"zero-shot": (learner, Tensors())}
-        beside = alone.kept(tuned.settings, learner, tuned.folder)
+        beside = alone.kept(tuned.settings, learner, tuned.folder, train_now=not flags)
         rows |= {} if beside is None else {ALONE: beside}
         rows["tuned"] = learner, tuned.prompts
         results = {row: _results(*pair) for row, pair in rows.items()}
-        gains, hints = alone.compare(
+        verdict = alone.compare(
             tuned.settings,
             learner,
             tuned.prompts,
             lambda: False,
-            lambda _: alone.read(tuned.folder)[0],
+            lambda _: Tensors() if beside is None else beside[1],
+            tuned.round,
+            tuned.company,
         )
         metrics_of = {
             row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
             or measuring.evaluate(prompts, lambda: False)
             for row, (measuring, prompts) in rows.items()
         }
+    gains = list(verdict.texts)
     answered = _answered(learner, tuned.prompts)
-    for note in (*tuned.notes, *learner.notes, *hints):
+    for note in (*tuned.notes, *learner.notes, *verdict.hints):
         click.echo(note, err=True)
     if ended := lease_end(tuned.folder):
         click.echo(f"warning: {ended}", err=True)
@@ -78,7 +81,13 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
         click.echo(classwise.csv(results), nl=False)
     elif form == "json":
         click.echo(
-            json.dumps({**_tree(tuned, data, metrics_of, results), "compared": gains, **answered})
+            json.dumps(
+                {
+                    **_tree(tuned, data, metrics_of, results),
+                    "compared": list(verdict.texts),
+                    **answered,
+                }
+            )
         )
     else:
         shown = [f"own classes: {one}" for one in answered.values()]
@@ -124,7 +133,7 @@ def _lines(
     gains: Sequence[str],
 ) -> list[str]:
     """Return everything for people."""
-    lines = [f"Prompts of round {tuned.round} in {tuned.folder}"]
+    lines = [f"Round {tuned.round} in {tuned.folder}"]
     together = company.sentence(tuned.company, tuned.settings.policy.name == company.BY_WISH)
     lines += [f"{together}."] if together else []
     if data is not None:

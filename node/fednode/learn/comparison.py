@@ -6,8 +6,8 @@ on the same test images, so intervals of differences are paired (fednode.learn.i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from fednode.learn.intervals import Right, paired_bootstrap, wilson
 MESH: Final = "mesh"
 ALONE: Final = "alone"
 ZERO_SHOT: Final = "zero-shot"
+OVER: Final = {ALONE: "training alone", ZERO_SHOT: "the hand-written prompt"}
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
 
 
@@ -37,6 +38,20 @@ class Compared:
     def chance(self) -> float:
         """The accuracy (0..1) of guessing: one of the classes, or always the most frequent one."""
         return max(1 / self.classes, float(np.bincount(self.labels).max()) / len(self.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a node gains, in sentences, and the accuracies (0..1) of what it predicts with.
+
+    round: the round of the prompts that were measured; 0 if nothing was measured. hints: what to do
+    if no accuracy is better than chance.
+    """
+
+    texts: Sequence[str]
+    hints: Sequence[str] = ()
+    accuracies: Mapping[str, float] = field(default_factory=dict)
+    round: int = 0
 
 
 def sentences(tests: Mapping[str, Compared], unknown: str = "") -> list[str]:
@@ -65,7 +80,7 @@ def _difference(first: str, second: str, ours: Right, others: Right) -> str:
     low, high = paired_bootstrap(ours, others)
     gain = 100 * float(ours.mean() - others.mean())
     return (
-        f"{first} less {second}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
+        f"gain over {OVER[second]}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
         f"{100 * high:+.1f})"
     )
 

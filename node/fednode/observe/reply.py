@@ -73,6 +73,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         steps=progress.steps if progress else 0,
         metrics=dict(view.metrics),
         measured=telemetry.measured,
+        measured_round=telemetry.measured_at,
         round_s=telemetry.round_s,
         samples=learner.samples,
         classes=learner.classes,

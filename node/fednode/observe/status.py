@@ -95,7 +95,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._node, self._learner = node, learner
         latest = node.view().round
         for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
-            node.telemetry.measure(row.metrics)
+            node.telemetry.measure(row.metrics, row.round)
 
     def swap(self, about: About, learner: Learner) -> None:
         """Answer under other settings from now on."""

@@ -7,13 +7,15 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Final, Literal, Self
 
+from fednode.core.agreement import AGREES, DIFFERS
 from fednode.core.events import Record
 from fednode.core.reputation import Tally
 from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Snapshot
+from fednode.learn.comparison import Verdict
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.storage.rows import TOTAL
@@ -21,7 +23,15 @@ from fednode.transports.framing import Traffic
 
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
-MEASURED: Final = (*SPLITS, *(ZERO_SHOT + split for split in SPLITS[:3]))
+TESTS: Final = SPLITS[:3]
+MEASURED: Final = (*SPLITS, *(ZERO_SHOT + split for split in TESTS))
+ORDINARY: Final = frozenset(
+    {"round.deadline", "round.drift", "round.aborted", "round.doubted", "round.skipped"}
+    | {"round.withheld", "round.taken", "round.mended"}
+)
+"""Kinds of records that the ordinary arrival of a member brings."""
+BRIEF: Final = 3
+LATELY: Final = 16
 PACE_OF: Final = 20
 """The pace is the median over this many rounds, the latest ones."""
 
@@ -82,6 +92,9 @@ class Telemetry:
         self.peers = peers or {}
         self.events, self.metrics = events or Events(), metrics or Metrics()
         self.measured: dict[str, float] = {}
+        self.measured_at = 0
+        self._round, self._troubled = 0, dict[str, list[int]]()
+        self._differs: tuple[int, Record] | None = None
         self.comparing = False
         self.gains: list[str] = []
         self._clock = clock
@@ -113,7 +126,21 @@ class Telemetry:
         return {TOTAL: self.total.as_dict(), **each}
 
     def record(self, record: Record) -> None:
-        """Log a record, keep it, and tell who follows."""
+        """Log a record, keep it, and tell who follows; what a join brings is no warning at first.
+
+        A node that joins or returns is late in its first rounds, and the others are for a moment
+        without it. Only what happens in more than BRIEF of the last LATELY rounds is a warning, and
+        another state that lasts for more than BRIEF rounds.
+        """
+        if record.kind in {DIFFERS, AGREES}:
+            self._differs = (self._round, record) if record.kind == DIFFERS else None
+            record = replace(record, level="info")
+        if record.kind in ORDINARY and record.level == "warning":
+            rounds = self._troubled.setdefault(record.kind, [])
+            rounds[:] = [at for at in rounds if self._round - LATELY < at < self._round]
+            rounds.append(self._round)
+            if len(rounds) <= BRIEF:
+                record = replace(record, level="info")
         self.events.record(record)
 
     def count(self, peer: str, direction: Direction, payload: int, frame: int) -> None:
@@ -145,15 +172,19 @@ class Telemetry:
         text = f"round {job.round}: tuned in {report.seconds:.2f} s"
         self.record(Record("tune.done", text, "debug", facts))
 
-    def compared(self, gains: list[str]) -> None:
+    def compared(self, verdict: Verdict) -> None:
         """Keep and log what the node gains from the mesh; members must not see it as an event."""
-        self.gains = gains
-        for text in gains:
+        gains = [*verdict.texts, *verdict.hints]
+        for text in gains if gains != self.gains else ():
             LOG.info("%s", text)
+        self.gains = gains
+        self.measure(verdict.accuracies, verdict.round)
 
-    def measure(self, metrics: Mapping[str, float]) -> None:
-        """Keep the accuracies among a round's figures, until they are measured again."""
+    def measure(self, metrics: Mapping[str, float], number: int) -> None:
+        """Keep the accuracies among the figures of a round, until they are measured again."""
         self.measured |= {key: metrics[key] for key in MEASURED if key in metrics}
+        if any(key in metrics for key in TESTS):
+            self.measured_at = number
 
     @property
     def round_s(self) -> float:
@@ -168,19 +199,22 @@ class Telemetry:
         Where the rounds begin again, at round 0, the figures of the run before are dropped, but for
         those of the hand-written prompt.
         """
-        number = snapshot.policy.round
+        self._round = number = snapshot.policy.round
+        if self._differs is not None and number > self._differs[0] + BRIEF:
+            self.events.record(self._differs[1])
+            self._differs = None
         if number == 0:
             kept = {
                 key: accuracy
                 for key, accuracy in self.measured.items()
                 if key.startswith(ZERO_SHOT)
             }
-            self.measured, self.gains = kept, []
+            self.measured, self.measured_at, self.gains = kept, 0, []
             self._ends.clear()
             return
         self.metrics.committed(seconds)
         self._ends.append(self._clock())
-        self.measure(snapshot.metrics)
+        self.measure(snapshot.metrics, number)
         if givers:
             names: list[Json] = list(givers)
             text = f"round {number}: merged what came from {', '.join(givers)}"

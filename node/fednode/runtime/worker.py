@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from fednode.core import events as ev
 from fednode.core.types import Job, Progress
 from fednode.errors import FednodeError
+from fednode.learn.comparison import Verdict
 from fednode.learn.learner import Cancelled, Learner
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.changes import Remember, Watched, ended
 from fednode.wire.codec import Dtype
 
-Compare = Callable[[Callable[[], bool]], list[str]]
-"""Return in sentences what a finished node gains from the mesh; raise Cancelled if told to."""
+Compare = Callable[[Callable[[], bool]], Verdict | None]
+"""Return what a node gains from the mesh, None if nothing changed; raise Cancelled if told to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,21 +97,23 @@ class Worker:
         return self.learning.compare is not None and self.learning.compares(record)
 
     async def compare(self) -> None:
-        """Compare with the control after the last round; a tuning that is due ends this at once."""
+        """Compare with the control; a tuning that is due ends this at once."""
         loop, learning = asyncio.get_running_loop(), self.learning
         assert learning.compare is not None
         self._telemetry.comparing = True
         try:
-            sentences = await loop.run_in_executor(
+            verdict = await loop.run_in_executor(
                 self._thread, learning.compare, lambda: self._ends(learning)
             )
         except Cancelled:
             self._telemetry.comparing = False
             return  # the node compares after its next last round
         except Exception as fault:  # a defect must not end the node
-            sentences = [f"whether the mesh helps is unknown: {type(fault).__name__}: {fault}"]
+            text = f"whether the mesh helps is unknown: {type(fault).__name__}: {fault}"
+            verdict = Verdict([text])
         self._telemetry.comparing = False
-        self._telemetry.compared(sentences)
+        if verdict is not None:
+            self._telemetry.compared(verdict)
 
     def _ends(self, learning: Learning) -> bool:
         return self._cancel.is_set() or self._tunings > 0 or self.learning is not learning

@@ -197,6 +197,15 @@ def settings_of(source: Source) -> Settings:
             f"{settings.policy.name} must begin from the same prompts: set it to common or null."
         )
     made: Settings = settings
+    rounds, defaults = made.rounds, getattr(made.policy.kind, "rounds", {})
+    trains = made.tuning.kind == "torch" and defaults.get("max") != 0
+    if trains and not rounds.max and not rounds.min_interval_s:
+        raise ConfigError(
+            f"{source.at(('rounds', 'max'))}: rounds.max is 0 and rounds.min_interval_s is 0, so "
+            f"policy {made.policy.name} would train without a pause and without an end: set "
+            "rounds.max to a number of rounds, such as 100, or rounds.min_interval_s to the "
+            "least seconds from one round to the next, such as 60."
+        )
     return made
 
 

@@ -202,7 +202,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
     if reply.metrics:
         facts.append(("last round", figures(reply.metrics)))
     if reply.measured and not reply.measured.keys() <= reply.metrics.keys():
-        facts.append(("as measured", figures(reply.measured)))
+        facts.append((f"measured in round {reply.measured_round}", figures(reply.measured)))
     together = company.sentence(reply.merged_with, reply.alone_by_wish)
     if together:
         facts.append(("together", together))

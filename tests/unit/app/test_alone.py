@@ -99,7 +99,10 @@ def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
 ) -> None:
     settings, learner = world.daemon(site)
     folder = state(tmp_path / name, world.prompts["promptfl"][name])
-    said, *_ = alone.Comparing(settings, name, folder, learner)(never)
+    verdict = alone.Comparing(settings, name, folder, learner)(never)
+    assert verdict is not None
+    assert verdict.round == ROUNDS
+    said, *_ = verdict.texts
     control, _ = alone.read(folder)
     assert control == world.prompts["local"][name]
     mesh, by_itself = (100 * world.scores[one][site][name] for one in METHODS)
@@ -112,12 +115,14 @@ def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
         never,
     )["own"].rows
     low, high = (100 * one for one in paired_bootstrap(rights["mesh"], rights["alone"]))
+    assert verdict.accuracies["own"] == pytest.approx(mesh / 100)
     if (rights["mesh"] == rights["alone"]).all():
         assert said.endswith("; mesh and alone are right on the same images")
         return
     assert said == (
-        f"mesh {mesh:.1f}, alone {by_itself:.1f}, zero-shot {zero_shot:.1f} % of 24 test images; "
-        f"mesh less alone: {mesh - by_itself:+.1f} points (95 % interval {low:+.1f} to {high:+.1f})"
+        f"round {ROUNDS}: mesh {mesh:.1f}, alone {by_itself:.1f}, zero-shot {zero_shot:.1f} % "
+        f"of 24 test images; gain over training alone: {mesh - by_itself:+.1f} points "
+        f"(95 % interval {low:+.1f} to {high:+.1f})"
     )
 
 
@@ -158,14 +163,14 @@ def test_a_control_that_is_told_to_stop_leaves_nothing(world: World, tmp_path: P
     ("more", "said"),
     [
         ({"compare_alone": False}, "alone is unknown: compare_alone is false"),
-        ({"rounds": {"max": 0}}, "alone is unknown: rounds.max is 0, so"),
+        ({"rounds": {"max": 0, "min_interval_s": 1.0}}, "alone is unknown: rounds.max is 0, so"),
         ({"policy": {"name": "feddpt", "domains": ["a"]}}, "tunes visual prompts"),
     ],
 )
 def test_it_says_why_the_control_is_unknown(world: World, more: dict[str, Any], said: str) -> None:
     settings, learner = world.daemon("east", **more)
     prompts = learner.initial(1)
-    (found,), _ = alone.compare(settings, learner, prompts, never, lambda _: prompts)
+    (found,) = alone.compare(settings, learner, prompts, never, lambda _: prompts).texts
     assert said in found
     assert found.startswith("mesh ")
 
@@ -184,10 +189,29 @@ def test_until_the_last_round_it_says_when_the_comparison_comes(
     assert alone.Comparing(settings, "a", tmp_path, ClosedFormLearner("a", rows=2)).promise == []
 
 
+def test_a_node_that_merged_nothing_yet_is_told_so_and_nothing_else(
+    world: World, tmp_path: Path
+) -> None:
+    settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
+    prompts = alone.train(settings, "a", alone.control_of(settings, learner), never)
+    store = Store(tmp_path)
+    store.commit(Snapshot(PolicyState(3, prompts, prompts), {}, company={0: 3}))
+    store.close()
+    comparing = alone.Comparing(settings, "a", tmp_path, learner)
+    for _ in range(2):
+        verdict = comparing(never)
+        assert verdict is not None
+        assert verdict.texts == [
+            "not known yet: in 3 rounds this node merged nothing of a peer",
+        ]
+        assert (verdict.hints, verdict.accuracies, verdict.round) == ((), {}, 0)
+    assert comparing.promise[0].startswith("known after the first round that merges")
+
+
 def test_policy_local_is_alone_by_wish(world: World) -> None:
     settings, learner = world.daemon("east", policy={"name": "local"})
     prompts = world.prompts["local"]["node-01"]
-    (found,), _ = alone.compare(settings, learner, prompts, never, lambda _: EMPTY)
+    (found,) = alone.compare(settings, learner, prompts, never, lambda _: EMPTY).texts
     assert found.startswith(
         f"alone {100 * world.scores['local']['east']['node-01']:.1f}, zero-shot"
     )
@@ -196,9 +220,9 @@ def test_policy_local_is_alone_by_wish(world: World) -> None:
 def test_a_learner_without_images_compares_nothing(world: World) -> None:
     settings, _ = world.daemon("east")
     learner = ClosedFormLearner("a")
-    (found,), hints = alone.compare(settings, learner, EMPTY, never, lambda _: EMPTY)
-    assert "closed-form" in found
-    assert hints == []
+    verdict = alone.compare(settings, learner, EMPTY, never, lambda _: EMPTY)
+    assert "closed-form" in verdict.texts[0]
+    assert verdict.hints == []
 
 
 def test_a_learner_without_images_is_compared_without_torch() -> None:
@@ -208,14 +232,14 @@ def test_a_learner_without_images_is_compared_without_torch() -> None:
         "from fednode.settings.read import Source, settings_of\n"
         "settings = settings_of(Source('t', {'tuning': {'kind': 'closed-form'}}))\n"
         "learner = ClosedFormLearner('a')\n"
-        "(said,), _ = alone.compare(settings, learner, EMPTY, lambda: False, lambda _: EMPTY)\n"
+        "(said,) = alone.compare(settings, learner, EMPTY, lambda: False, lambda _: EMPTY).texts\n"
         "assert 'closed-form' in said\nassert 'torch' not in sys.modules\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
 
-def test_gda_is_compared_with_the_same_head_alone_after_each_evaluated_round(
+def test_gda_is_compared_with_the_same_head_alone_when_its_classifier_changed(
     world: World, tmp_path: Path
 ) -> None:
     settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
@@ -224,13 +248,28 @@ def test_gda_is_compared_with_the_same_head_alone_after_each_evaluated_round(
     assert used.classes == learner.classes
     comparing = alone.Comparing(settings, "node-01", state(tmp_path / "a", EMPTY), learner)
     assert comparing.promise[0].startswith("known after the first round")
-    assert comparing.due(Record("round.adopted", "", fields={"own": 0.5}))
-    assert not comparing.due(Record("round.adopted", ""))
+    assert comparing.due(Record("round.adopted", ""))
+    assert not comparing.due(Record("round.deadline", ""))
     empty = learner.initial(1)
     folder = state(tmp_path / "b", empty)
-    said, *_ = alone.Comparing(settings, "node-01", folder, learner)(never)
+    comparing = alone.Comparing(settings, "node-01", folder, learner)
+    verdict = comparing(never)
+    assert verdict is not None
+    said, *_ = verdict.texts
     score = 100 * control.evaluate(used, never)["own"]
     assert f"alone {score:.1f}" in said
+    assert alone.read(folder)[0] == used
+    assert comparing(never) is None, "the classifier is the same"
+    assert alone.Comparing(settings, "node-01", folder, learner).promise == [
+        *verdict.texts,
+        *verdict.hints,
+    ], "a node that starts again shows the verdict before"
+    store = Store(folder)
+    store.commit(Snapshot(PolicyState(ROUNDS + 1, used, used), {}, company={0: 3, 2: 1}))
+    store.close()
+    newer = comparing(never)
+    assert newer is not None
+    assert newer.texts[0].startswith(f"round {ROUNDS + 1}: ")
     assert alone.read(folder)[0] == used
     bounded, _ = world.daemon("east")
     ends = alone.Comparing(bounded, "node-01", folder, learner)

@@ -22,7 +22,8 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
     one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
     low, high = paired_bootstrap(one.rows["mesh"], one.rows["alone"])
     assert sentences({"own": one}) == [
-        "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; mesh less alone: +8.0 points "
+        "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; "
+        "gain over training alone: +8.0 points "
         f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
     ]
     assert 0 < low < 0.08 < high
@@ -31,7 +32,9 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
 def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
     one = made(mesh=0.25, zero_shot=0.5)
     (said,) = sentences({"own": one}, "compare_alone is false")
-    assert said.startswith("mesh 25.0, zero-shot 50.0 % of 200 test images; mesh less zero-shot: ")
+    assert said.startswith(
+        "mesh 25.0, zero-shot 50.0 % of 200 test images; gain over the hand-written prompt: "
+    )
     assert said.endswith("); alone is unknown: compare_alone is false")
 
 

@@ -120,11 +120,11 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
 
 def test_a_measurement_replaces_the_one_before() -> None:
     telemetry = Telemetry()
-    telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5})
+    telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5}, 1)
     assert len(warnings(view(), telemetry, "a", False)) == 2
-    telemetry.measure({"loss": 0.9})
+    telemetry.measure({"loss": 0.9}, 2)
     assert len(warnings(view(), telemetry, "a", False)) == 2
-    telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5})
+    telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5}, 1)
     assert warnings(view(), telemetry, "a", False) == ["c speaks, but ..."]
 
 

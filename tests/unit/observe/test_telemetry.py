@@ -8,8 +8,9 @@ import pytest
 
 from fednode.core.events import Record
 from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.learn.comparison import Verdict
 from fednode.observe.events import TROUBLES
-from fednode.observe.telemetry import PACE_OF, Exchanged, Telemetry
+from fednode.observe.telemetry import ORDINARY, PACE_OF, Exchanged, Telemetry
 from fednode.transports.framing import Traffic, wire_bytes
 from fednode.wire.gen import status_pb2
 
@@ -70,8 +71,10 @@ def test_the_pace_is_the_median_of_the_latest_rounds() -> None:
 
 def test_accuracies_are_kept_until_they_are_measured_again() -> None:
     telemetry = Telemetry()
-    telemetry.measure({"own": 0.5, "zero_shot_own": 0.4, "loss": 1.0})
-    telemetry.measure({"own": 0.6, "loss": 0.9})
+    telemetry.measure({"own": 0.5, "zero_shot_own": 0.4, "loss": 1.0}, 1)
+    telemetry.measure({"own": 0.6, "loss": 0.9}, 2)
+    telemetry.measure({"loss": 0.8}, 3)
+    assert telemetry.measured_at == 2
     assert telemetry.measured == {"own": 0.6, "zero_shot_own": 0.4}
 
 
@@ -81,8 +84,9 @@ def test_figures_of_a_run_end_where_the_rounds_begin_again() -> None:
     for number in (1, 2):
         state = PolicyState(number, Tensors(), Tensors())
         telemetry.committed(Snapshot(state, {"own": 0.5, "zero_shot_own": 0.4}), (), 0.0)
-    telemetry.compared(["mesh 51.5, alone 43.4"])
-    assert telemetry.measured == {"own": 0.5, "zero_shot_own": 0.4}
+    telemetry.compared(Verdict(["mesh 51.5, alone 43.4"], (), {"own": 0.515}, 4))
+    assert telemetry.measured == {"own": 0.515, "zero_shot_own": 0.4}
+    assert telemetry.measured_at == 4
     assert len(telemetry.gains) == 1
     telemetry.committed(Snapshot(PolicyState(0, Tensors(), Tensors()), {}), (), 0.0)
     assert telemetry.measured == {"zero_shot_own": 0.4}
@@ -108,3 +112,39 @@ def test_old_events_make_room() -> None:
     kept = list(telemetry.events.troubles)
     assert len(kept) == TROUBLES
     assert kept[0].record.text == "5"
+
+
+def adopted(telemetry: Telemetry, number: int) -> None:
+    telemetry.committed(Snapshot(PolicyState(number, Tensors(), Tensors()), {}), (), 0.0)
+
+
+@pytest.mark.parametrize("kind", sorted(ORDINARY))
+@pytest.mark.parametrize("every", [1, 2, 4, 8])
+def test_what_a_join_brings_is_a_warning_only_if_it_lasts(kind: str, every: int) -> None:
+    telemetry = Telemetry()
+    for number in range(1, 8 * every):
+        adopted(telemetry, number)
+        if number % every == 0:
+            for _ in range(2):
+                telemetry.record(Record(kind, "late", "warning"))
+    levels = [logged.record.level for logged in telemetry.events.kept]
+    if every == 8:  # three times in sixteen rounds
+        assert set(levels) == {"info"}
+    else:
+        assert levels == ["info"] * 6 + ["warning"] * (len(levels) - 6)
+    telemetry.record(Record("peer.dead", "gone", "warning"))
+    assert telemetry.events.kept[-1].record.level == "warning"
+
+
+@pytest.mark.parametrize(("rounds", "warned"), [(1, False), (3, False), (4, True), (9, True)])
+def test_another_state_is_a_warning_only_if_it_lasts(rounds: int, warned: bool) -> None:
+    telemetry = Telemetry()
+    adopted(telemetry, 5)
+    telemetry.record(Record("state.differs", "another state", "warning"))
+    for number in range(6, 6 + rounds):
+        adopted(telemetry, number)
+    telemetry.record(Record("state.agrees", "the same state again"))
+    for number in range(6 + rounds, 20 + rounds):
+        adopted(telemetry, number)
+    levels = [logged.record.level for logged in telemetry.events.kept]
+    assert levels == ["info", *(["warning"] if warned else []), "info"]

@@ -18,6 +18,7 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.comparison import Verdict
 from fednode.learn.learner import Cancelled
 from fednode.runtime.driver import Driver
 from fednode.runtime.sender import OUTBOX_MAX
@@ -263,10 +264,10 @@ async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
 
 
 async def test_a_finished_node_says_what_it_gained(tmp_path: Path) -> None:
-    def compare(cancelled: Callable[[], bool]) -> list[str]:
+    def compare(cancelled: Callable[[], bool]) -> Verdict:
         assert threading.current_thread().name.startswith("tune")
         assert not cancelled()
-        return ["mesh 51.5, alone 43.4"]
+        return Verdict(["mesh 51.5, alone 43.4"])
 
     async with running(Hub(), tmp_path, "a", most=2, compare=compare) as a:
         telemetry = a.driver.telemetry
@@ -280,10 +281,10 @@ async def test_a_round_that_is_due_ends_the_comparison(tmp_path: Path) -> None:
     """The control must not make the mesh wait: it is left, and begun again after the round."""
     begun, calls = threading.Event(), list[int]()
 
-    def compare(cancelled: Callable[[], bool]) -> list[str]:
+    def compare(cancelled: Callable[[], bool]) -> Verdict:
         calls.append(1)
         if len(calls) > 1:
-            return ["compared"]
+            return Verdict(["compared"])
         begun.set()
         while not cancelled():
             pass
@@ -299,7 +300,7 @@ async def test_a_round_that_is_due_ends_the_comparison(tmp_path: Path) -> None:
 
 
 async def test_a_defect_of_the_comparison_does_not_end_the_node(tmp_path: Path) -> None:
-    def compare(cancelled: Callable[[], bool]) -> list[str]:
+    def compare(cancelled: Callable[[], bool]) -> Verdict:
         raise ZeroDivisionError("a defect")
 
     async with running(Hub(), tmp_path, "a", most=1, compare=compare) as a:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from fednode.core.events import Record, Tuned, TuneFailed
 from fednode.core.types import Job
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.comparison import Verdict
 from fednode.learn.learner import Cancelled
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.worker import Learning, Worker
@@ -46,7 +47,7 @@ async def test_a_defect_ends_the_job_and_not_the_node() -> None:
 async def test_other_settings_end_a_comparison_under_way() -> None:
     begun, telemetry = threading.Event(), Telemetry()
 
-    def compare(cancelled: Callable[[], bool]) -> list[str]:
+    def compare(cancelled: Callable[[], bool]) -> Verdict:
         begun.set()
         while not cancelled():
             pass

@@ -11,6 +11,8 @@ from fednode.settings.allow import AllowSettings
 from fednode.settings.differences import begins_anew, changes, in_words, refusal
 from fednode.settings.read import Source, Tree, settings_of
 
+ENDLESS = {"max": 0, "min_interval_s": 1.0}
+
 
 def tree(**sections: Any) -> Tree:
     return agreed(settings_of(Source("test", sections)))
@@ -86,7 +88,11 @@ def test_keys_that_are_not_set_are_said_so() -> None:
         (AllowSettings(policies=("promptfl",)), DEEP, "tuning.context_length changes"),
         (AllowSettings(model=True), OTHER_MODEL, ""),
         (AllowSettings(rounds=30), OTHER_MODEL, "the model changes, and allow.model is false"),
-        (AllowSettings(rounds=9), {**PROMPTFL, "rounds": {"max": 0}}, "rounds.max becomes 0"),
+        (
+            AllowSettings(rounds=9),
+            {**PROMPTFL, "rounds": {"max": 0, "min_interval_s": 1.0}},
+            "rounds.max becomes 0",
+        ),
         (AllowSettings(rounds=9), {**PROMPTFL, "rounds": {}}, "rounds.max becomes not set"),
         (AllowSettings(rounds=9), {**PROMPTFL, "seed": 7}, "seed changes"),
         (

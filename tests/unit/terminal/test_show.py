@@ -167,10 +167,15 @@ def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
 
 def test_what_an_earlier_round_measured_is_shown_as_that() -> None:
     made = status_pb2.StatusReply(
-        name="a", life="running", round=7, metrics={"loss": 1.0}, measured={"own": 0.75}
+        name="a",
+        life="running",
+        round=7,
+        metrics={"loss": 1.0},
+        measured={"own": 0.75},
+        measured_round=4,
     )
     console = Console(width=100, record=True)
     console.print(show.node(made))
     text = console.export_text()
     assert "last round   loss 1" in text
-    assert "as measured  own 75.0 %" in text
+    assert "measured in round 4  own 75.0 %" in text

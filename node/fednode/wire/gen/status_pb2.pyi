@@ -27,7 +27,7 @@ class ProbeReply(_message.Message):
     def __init__(self, address: _Optional[str] = ..., fault: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "merged_with", "alone_by_wish", "compared", "comparing", "working", "relays", "settings")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "merged_with", "alone_by_wish", "compared", "comparing", "working", "relays", "settings", "measured_round")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class StatusReply(_message.Message):
     WORKING_FIELD_NUMBER: _ClassVar[int]
     RELAYS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_ROUND_FIELD_NUMBER: _ClassVar[int]
     name: str
     node_id: str
     mesh: str
@@ -143,7 +144,8 @@ class StatusReply(_message.Message):
     working: str
     relays: _containers.RepeatedCompositeFieldContainer[Relay]
     settings: SharedSettings
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., merged_with: _Optional[_Mapping[int, int]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., comparing: _Optional[bool] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., settings: _Optional[_Union[SharedSettings, _Mapping]] = ...) -> None: ...
+    measured_round: int
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., merged_with: _Optional[_Mapping[int, int]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., comparing: _Optional[bool] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., settings: _Optional[_Union[SharedSettings, _Mapping]] = ..., measured_round: _Optional[int] = ...) -> None: ...
 
 class SharedSettings(_message.Message):
     __slots__ = ("number", "digest", "signer", "proposals", "others", "start", "members")
