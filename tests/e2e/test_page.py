@@ -129,7 +129,7 @@ async def test_everyone_can_read_it(scheme: Any, width: int, tmp_path: Path) -> 
         await tab.goto(f"{url}#token={DRAWN}")
         await expect(tab.get_by_text("2 of 3 peers can be reached")).to_be_visible()
         await expect(tab.get_by_text("own 87.5 %").first).to_be_visible()
-        await expect(tab).to_have_title("a: d is dead · fednode")
+        await expect(tab).to_have_title("a: d is offline · fednode")
         found = await Axe().run(tab)
         assert [one["id"] for one in found.response["violations"]] == []
         wide = await tab.evaluate("document.documentElement.scrollWidth")

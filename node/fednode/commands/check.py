@@ -150,8 +150,8 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     if given.peers is not None and (lost := _lost(plan)):
         yield Finding("fault", lost)
         return
-    running = False
-    if given.live:
+    running, ran = False, plan.state != Path() and (plan.state / "journal.db").exists()
+    if given.live or (given.peers is not None and ran):
         running = yield from _of_running(plan, given, stranger)
     if given.peers is not None and not running:
         from fednode.app import listening

@@ -180,7 +180,11 @@ def _agreed(
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
     least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
-    private = "off" if settings.privacy.clip is None else f"clip {settings.privacy.clip:g}"
+    private = "off (privacy.clip)"
+    if settings.privacy.clip is not None:
+        private = f"clip {settings.privacy.clip:g} (privacy.clip)"
+    elif plan.policy.name == SUMS:
+        private = f"no noise, which {SUMS} cannot add"
     if not settings.data.tell_classes:
         names = "not told (data.tell_classes)"
     elif plan.policy.name == SUMS:
@@ -200,7 +204,7 @@ def _agreed(
         f"{images}"
         f"leaves here    {leaves(plan, learner)}\n"
         f"stays here     all images, labels and file names\n"
-        f"privacy        {private} (privacy.clip), class names {names}"
+        f"privacy        {private}, class names {names}"
     )
     if words is not None:
         if not same(words, known):

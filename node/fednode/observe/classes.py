@@ -12,6 +12,8 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
 
+from fednode.wire.replies import ITEMS_MAX
+
 NAMED: Final = 5
 """Most names or pairs that a sentence of the status lists."""
 COMPARED_MAX: Final = 200
@@ -30,7 +32,9 @@ def compared(
     others: names by peer; peers without names are left out. most: how many names or pairs are
     listed; more are counted.
     """
-    told = tuple((peer, tuple(names)) for peer, names in sorted(others.items()) if names)
+    told = tuple(
+        (peer, tuple(names[:ITEMS_MAX])) for peer, names in sorted(others.items()) if names
+    )
     return list(_compared(tuple(own), told, most))
 
 
@@ -42,8 +46,9 @@ def _compared(
     for peer, names in told:
         for name in dict.fromkeys(names):
             holders.setdefault(name, []).append(peer)
+    mine = frozenset(own)
     here = [name for name in own if name not in holders]
-    there = {name: peers for name, peers in sorted(holders.items()) if name not in own}
+    there = {name: peers for name, peers in sorted(holders.items()) if name not in mine}
     sentences = []
     if here and told:
         count = f"{len(here)} of its {len(own)} classes" if len(here) < len(own) else "its classes"
@@ -71,8 +76,7 @@ def may_mean_the_same(first: str, second: str) -> bool:
 
     Names whose numbers differ, such as grade 1 and grade 2, are not alike.
     """
-    words = [re.findall(r"[^\W\d_]+", name.casefold()) for name in (first, second)]
-    numbers = [re.findall(r"\d+", name) for name in (first, second)]
+    words, numbers = zip(_parts(first), _parts(second), strict=True)
     if (all(numbers) and numbers[0] != numbers[1]) or not all(words):
         return False
     a, b = ({word.removesuffix("s") for word in word} for word in words)
@@ -82,6 +86,12 @@ def may_mean_the_same(first: str, second: str) -> bool:
     matcher = SequenceMatcher(None, left, two, autojunk=False)
     long = min(len(left), len(two)) >= SPELLED_MIN
     return left == two or (long and matcher.real_quick_ratio() >= ALIKE <= matcher.ratio())
+
+
+@lru_cache(maxsize=4 * COMPARED_MAX)
+def _parts(name: str) -> tuple[list[str], list[str]]:
+    """Return the words and the numbers of a name."""
+    return re.findall(r"[^\W\d_]+", name.casefold()), re.findall(r"\d+", name)
 
 
 def _listed(names: Sequence[str], most: int) -> str:

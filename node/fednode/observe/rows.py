@@ -147,18 +147,23 @@ def headline(peers: Sequence[status_pb2.Peer]) -> Headline | None:
         parts.append(f"and {len(wrong) - NAMED} more")
     live = sum(peer.state in LIVE for peer in known)
     count = f"{live} of {len(known)} peers can be reached" if lost else "No answer lately"
-    short = f"{wrong[0].name} is {wrong[0].state}"
+    short = f"{wrong[0].name} is {worded(wrong[0].state)}"
     if len(wrong) > 1:
         short = f"{len(wrong)} peers are {_common(wrong)}"
     return Headline(f"{count}: {'; '.join(parts)}.", short, bool(lost))
 
 
+def worded(state: str) -> str:
+    """Return a peer's state in the word for people."""
+    return "offline" if state == "dead" else state
+
+
 def _lost(peer: status_pb2.Peer) -> str:
     heard = f"last heard {duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never heard"
     reason = f", {peer.reason.rstrip('.')}" if peer.reason else ""
-    return f"{peer.name} is {peer.state} ({heard}{reason})"
+    return f"{peer.name} is {worded(peer.state)} ({heard}{reason})"
 
 
 def _common(peers: Sequence[status_pb2.Peer]) -> str:
     states = {peer.state for peer in peers}
-    return states.pop() if len(states) == 1 else "lost"
+    return worded(states.pop()) if len(states) == 1 else "lost"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -11,6 +12,8 @@ from fednode.core import foreign
 
 MOST: Final = 1e15
 """Largest figure that is shown; no time, loss or age is beyond it."""
+ITEMS_MAX: Final = 4096
+"""Most items of a list or a table that are kept of a reply, so that no reply costs seconds."""
 Reply = TypeVar("Reply", bound=Message)
 
 
@@ -22,13 +25,16 @@ def clean(reply: Reply) -> Reply:
         elif isinstance(value, str | float):
             setattr(reply, field.name, _safe(value) if value == value else 0.0)  # no time is nan
         elif hasattr(value, "items"):
-            pairs = {_safe(key): _safe(entry) for key, entry in value.items()}
+            first = islice(value.items(), ITEMS_MAX)
+            pairs = {_safe(key): _safe(entry) for key, entry in first}
             value.clear()
             value.update(pairs)
         elif not isinstance(value, bytes | int) and isinstance(value[0], Message):
+            del value[ITEMS_MAX:]
             for part in value:
                 clean(part)
         elif not isinstance(value, bytes | int):
+            del value[ITEMS_MAX:]
             value[:] = [_safe(item) for item in value]
     return reply
 

@@ -93,9 +93,9 @@ def test_a_lost_peer_changes_the_headline() -> None:
     found = headline([*well, dead])
     assert found is not None
     assert found.bad
-    assert found.short == "e is dead"
+    assert found.short == "e is offline"
     assert found.text == (
-        "1 of 3 peers can be reached: e is dead (last heard 2 min ago, no answer to three pings)."
+        "1 of 3 peers can be reached: e is offline (last heard 2 min ago, no answer to three pings)."
     )
     both = headline([dead, never])
     assert both is not None
@@ -119,4 +119,4 @@ def test_a_member_that_left_or_was_removed_is_not_missed() -> None:
     found = headline([Peer(name=name, state=state) for name, state in zip(
         "bcd", ("alive", "revoked", "dead"), strict=True)])  # fmt: skip
     assert found is not None
-    assert found.text.startswith("1 of 2 peers can be reached: d is dead")
+    assert found.text.startswith("1 of 2 peers can be reached: d is offline")

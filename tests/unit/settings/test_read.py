@@ -11,7 +11,7 @@ from fednode.errors import ConfigError
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.settings.chosen import Chosen
-from fednode.settings.read import chosen_of, load_settings, start_of
+from fednode.settings.read import Settings, Source, chosen_of, load_settings, settings_of, start_of
 
 
 def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:
@@ -302,3 +302,19 @@ def test_a_variable_may_name_a_file_with_a_secret(tmp_path: Path) -> None:
         load_settings(None, {"FEDNODE_TOKEN_FILE": str(tmp_path / "none")})
     with pytest.raises(ConfigError, match="FEDNODE_TOKN_FILE: unknown key 'tokn'; did you mean"):
         load_settings(None, {"FEDNODE_TOKN_FILE": str(tmp_path / "secret")})
+
+
+@pytest.mark.parametrize("policy", ["promptfl", "zerodfl", "local"])
+def test_a_policy_that_trains_needs_an_end_of_its_rounds_or_a_pause_between_them(
+    policy: str,
+) -> None:
+    def made(name: str = policy, kind: str = "torch", **rounds: float) -> Settings:
+        tree = {"policy": {"name": name}, "rounds": rounds, "tuning": {"kind": kind}}
+        return settings_of(Source("node.yaml", tree))
+
+    with pytest.raises(ConfigError, match=r"rounds\.min_interval_s is 0, so policy"):
+        made(max=0)
+    assert made(max=0, min_interval_s=0.5).rounds.max == 0
+    assert made(max=5).rounds.min_interval_s == 0
+    assert made("gda", max=0, min_interval_s=0).rounds.min_interval_s == 0
+    assert made(kind="closed-form", max=0).rounds.max == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fednode.wire.gen import status_pb2
-from fednode.wire.replies import MOST, clean
+from fednode.wire.replies import ITEMS_MAX, MOST, clean
 
 BAD = "\x1b]0;owned\x07[/x]"
 SAFE = " ]0;owned [/x]"
@@ -31,3 +31,14 @@ def test_bytes_and_whole_numbers_stay() -> None:
     request = clean(status_pb2.ControlRequest(command="revoke", proof=b"\x1b\x00"))
     assert (request.command, request.proof) == ("revoke", b"\x1b\x00")
     assert clean(status_pb2.Event(number=2**60)).number == 2**60
+
+
+def test_no_list_or_table_is_longer_than_its_bound() -> None:
+    many = ITEMS_MAX + 1000
+    reply = status_pb2.StatusReply(classes=map(str, range(many)), notes=["x"] * many)
+    reply.peers.extend(status_pb2.Peer() for _ in range(many))
+    reply.refused.update({str(number): number for number in range(many)})
+    clean(reply)
+    sizes = [len(part) for part in (reply.classes, reply.notes, reply.peers, reply.refused)]
+    assert sizes == [ITEMS_MAX] * 4
+    assert list(reply.classes[:2]) == ["0", "1"]
