@@ -222,7 +222,7 @@ def test_a_learner_without_images_compares_nothing(world: World) -> None:
     learner = ClosedFormLearner("a")
     verdict = alone.compare(settings, learner, EMPTY, never, lambda _: EMPTY)
     assert "closed-form" in verdict.texts[0]
-    assert verdict.hints == []
+    assert not verdict.hints
 
 
 def test_a_learner_without_images_is_compared_without_torch() -> None:

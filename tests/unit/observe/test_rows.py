@@ -95,7 +95,8 @@ def test_a_lost_peer_changes_the_headline() -> None:
     assert found.bad
     assert found.short == "e is offline"
     assert found.text == (
-        "1 of 3 peers can be reached: e is offline (last heard 2 min ago, no answer to three pings)."
+        "1 of 3 peers can be reached: e is offline (last heard 2 min ago, no answer to three "
+        "pings)."
     )
     both = headline([dead, never])
     assert both is not None

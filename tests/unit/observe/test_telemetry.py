@@ -133,7 +133,7 @@ def test_what_a_join_brings_is_a_warning_only_if_it_lasts(kind: str, every: int)
     else:
         assert levels == ["info"] * 6 + ["warning"] * (len(levels) - 6)
     telemetry.record(Record("peer.dead", "gone", "warning"))
-    assert telemetry.events.kept[-1].record.level == "warning"
+    assert list(telemetry.events.kept)[-1].record.level == "warning"
 
 
 @pytest.mark.parametrize(("rounds", "warned"), [(1, False), (3, False), (4, True), (9, True)])

@@ -177,5 +177,5 @@ def test_what_an_earlier_round_measured_is_shown_as_that() -> None:
     console = Console(width=100, record=True)
     console.print(show.node(made))
     text = console.export_text()
-    assert "last round   loss 1" in text
+    assert "last round           loss 1" in text
     assert "measured in round 4  own 75.0 %" in text
