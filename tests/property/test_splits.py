@@ -47,6 +47,44 @@ def test_training_and_validation_are_disjoint_and_bounded(
         assert len(train) <= shots
 
 
+@given(files, st.floats(0.05, 0.95), st.floats(0.05, 0.95), seeds)
+def test_an_image_that_is_added_renamed_or_copied_moves_no_other(
+    paths: list[Path], share: float, validation: float, seed: int
+) -> None:
+    """Only an image that fills a part that would be empty may move, and its neighbour with it."""
+
+    def parts(paths: list[Path], digests: dict[Path, str]) -> dict[str, str]:
+        tested, order = splits.places(digests, 0, "test"), splits.places(digests, seed, "train")
+        test, rest = splits.draw_test(paths, "ant", share, tested)
+        assert test
+        assert rest
+        shuffled = splits.shuffle(rest, "ant", seed, order)
+        train, kept = splits.draw_training(shuffled, 0, validation, order)
+        assert train
+        assert sorted([*train, *kept, *test]) == sorted(paths)
+        named = {"test": test, "train": train, "validation": kept}
+        return {digests[path]: name for name, held in named.items() for path in held}
+
+    def sound(digests: dict[Path, str]) -> bool:
+        tested, order = splits.places(digests, 0, "test"), splits.places(digests, seed, "train")
+        kept = {order[path] >= 1.0 - validation for path in digests if tested[path] >= share}
+        return len({tested[path] < share for path in digests}) == len(kept) == 2
+
+    digests = {path: path.stem for path in paths}
+    after = parts(paths, digests)
+    renamed = {path.with_name(f"0{path.name}"): digest for path, digest in digests.items()}
+    assert parts(list(renamed), renamed) == after
+    if len(paths) > 2:
+        held = dict(list(digests.items())[:-1])
+        before = parts(list(held), held)
+        moved = [digest for digest, part in before.items() if after[digest] != part]
+        assert len(moved) <= 2
+        assert not moved or not sound(held)
+    if sound(digests):
+        copy = Path("/data/copy.jpg")
+        assert parts([*paths, copy], {**digests, copy: paths[0].stem}) == after
+
+
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_client_blocks_are_consecutive_and_complete(classes: int, per_client: int) -> None:
     blocks = splits.client_blocks(classes, per_client)

@@ -32,6 +32,10 @@ from fednode.clip.vision import VisionTower
 from fednode.errors import ModelError
 
 NVIDIA: Final = "/dev/nvidiactl"
+SIDES: Final = 8
+MARGIN: Final = 16
+"""An image whose long side has more than SIDES times its short side and MARGIN pixels is cut to
+that before it is scaled; the filter that scales it reads fewer."""
 _KEPT: Final[dict[ModelSettings, Backbone]] = {}
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
@@ -191,7 +195,7 @@ def wrap(
         model=model,
         text=TextTower(model, tokenizer, label, dtype, missing),
         vision=tower_of(model, label, dtype),
-        preprocess=image_transform_v2(PreprocessCfg(**preprocessing), is_train=False),
+        preprocess=_bounded(PreprocessCfg(**preprocessing)),
         tokenizer=tokenizer,
         device=device,
         precision=settings.precision,
@@ -224,6 +228,27 @@ def device_of(name: str) -> torch.device:
             "here: set it to auto or cpu."
         )
     return device
+
+
+def _bounded(settings: PreprocessCfg) -> Callable[[Image.Image], Tensor]:
+    """Return the preprocessing of images; it takes little memory for long and narrow ones, too.
+
+    If the short side is scaled to the model's and the centre is cut out, the ends of an image that
+    is longer than SIDES times its width are cut off before: no pixel that is seen depends on them.
+    """
+    transform = image_transform_v2(settings, is_train=False)
+    if settings.resize_mode != "shortest":
+        return transform  # type: ignore[no-any-return]
+
+    def bounded(image: Image.Image) -> Tensor:
+        short = min(image.size)
+        across, down = (max(0, side - SIDES * short - MARGIN) // 2 for side in image.size)
+        if across or down:
+            box = (across, down, image.width - across, image.height - down)
+            image = image.crop(box)
+        return transform(image)  # type: ignore[no-any-return]
+
+    return bounded
 
 
 def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: str = "") -> str:

@@ -17,7 +17,7 @@ import click
 import uvloop
 
 from fednode.app import sums
-from fednode.app.plan import NodePlan, facts_of, learner_of, make, strange_tuning, tie
+from fednode.app.plan import SUMS, NodePlan, facts_of, learner_of, make, strange_tuning, tie
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData, Told, silent
@@ -324,6 +324,7 @@ def _of_learner(
     yield from (Finding("note", text) for text in notes)
     facts = facts_of(plan, learner)
     if data is not None:
+        yield from _of_names(plan, learner, data)
         model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
         yield Finding("note", f"The model is {model}.")
     if given.peers is not None:
@@ -336,6 +337,34 @@ def _of_learner(
             yield from _of_peers(plan, learner, fingerprint(facts), running)
         except FednodeError as fault:
             yield from _each("fault", fault)
+
+
+def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
+    """Say which class names are one and the same for the model."""
+    from fednode.learn.texts import alike
+    from fednode.learn.torch_learner import TorchLearner
+
+    assert isinstance(learner, TorchLearner), "there are images"
+    template = plan.settings.tuning.worded(learner.frozen.template).template
+    try:
+        pairs = alike(learner.frozen, data.train.classes, template)
+    except FednodeError:
+        return  # the model has no tokenizer, and its learner needs none
+    if pairs:
+        sums = plan.policy.name == SUMS
+        first, second = pairs[0]
+        more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
+        advice = (
+            "images alone tell them apart"
+            if sums
+            else "prompts cannot tell them apart; give one another name with data.rename, take another "
+            f"model, or policy {SUMS}"
+        )
+        yield Finding(
+            "note" if sums else "fault",
+            f"The class names '{first}' and '{second}' are one and the same for "
+            f"{plan.settings.model.title}{more}: {advice}.",
+        )
 
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:

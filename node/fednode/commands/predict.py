@@ -43,7 +43,7 @@ def predict(
     A folder stands for all images in it, at any depth; - reads paths from standard input, one per
     line. The exit code is 3 if some images cannot be read; the others are classified all the same.
     """
-    images = tuple(image_files(images))
+    images = tuple(image_files(images, there=False))
     if not images:
         raise DataError("There is no image in what was given.")
     with Shown("No image is classified.") as told:

@@ -18,14 +18,23 @@ FORMULA: Final = ("=", "+", "-", "@")
 """Characters at which a spreadsheet takes text for a formula."""
 
 
+JOINERS: Final = "\u200c\u200d"
+"""Characters without a width that spelling takes: Persian, Indian scripts, joined emoji."""
+
+
+def printable(text: str) -> bool:
+    """Tell whether a text shows what it holds, in one line: only joiners have no width."""
+    return text.isprintable() or all(letter.isprintable() or letter in JOINERS for letter in text)
+
+
 def line(text: str, most: int | None = LONGEST) -> str:
     """Return a text as one line of at most `most` characters; None for any number.
 
     Characters that are not printable (control characters, line ends, direction marks) become
     spaces.
     """
-    if not text.isprintable():
-        text = "".join(letter if letter.isprintable() else " " for letter in text)
+    if not printable(text):
+        text = "".join(letter if printable(letter) else " " for letter in text)
     return text if most is None or len(text) <= most else text[: most - 1] + CUT
 
 

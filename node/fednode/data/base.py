@@ -167,6 +167,12 @@ class NodeData:
     warnings: tuple[str, ...] = ()
     watched: tuple[Path, ...] = ()
 
+    @property
+    def files(self) -> frozenset[Path]:
+        """The image files of all splits."""
+        splits = (self.train, self.validation, self.own, self.base, self.new)
+        return frozenset(image.path for split in splits if split for image in split.images)
+
     def described(self, path: str) -> str:
         """Return a sentence that counts classes and images; path: where they are (data.path)."""
         place = "The built-in images" if path == BUILTIN else f"The images in {path}"

@@ -10,6 +10,7 @@ otherwise percentiles of the image (pixels.py).
 
 from __future__ import annotations
 
+import errno
 import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,9 +29,10 @@ from fednode.data.pixels import Decoded, Unusable, Window, grey, require_room, s
 
 VERSION: Final = 1
 """Version of the decoder. Raise it if any file's pixels change, so that no cache mixes both."""
-DICOM_SUFFIXES: Final = (".dcm", ".dicom")
+DICOM_SUFFIXES: Final = (".dcm", ".dicom", ".ima")
 SUFFIXES: Final = (
-    ".bmp", *DICOM_SUFFIXES, ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp",
+    ".bmp", *DICOM_SUFFIXES, ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff",
+    ".webp",
 )  # fmt: skip
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
@@ -141,7 +143,8 @@ def _flattened(image: Image.Image) -> Image.Image:
 def _has_magic(path: Path) -> bool:
     try:
         with opened(path) as file:
-            start = file.read(dicom.PREAMBLE_BYTES + len(dicom.MAGIC))
-            return start[dicom.PREAMBLE_BYTES :] == dicom.MAGIC
-    except (OSError, Unusable):
+            return dicom.begins(file.read(dicom.START_BYTES))
+    except Unusable:
         return False
+    except OSError as fault:  # what is there is examined, and named with the system's reason
+        return fault.errno not in {errno.ENOENT, errno.ELOOP}

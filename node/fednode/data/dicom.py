@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
@@ -39,6 +40,7 @@ GREY: Final = ("MONOCHROME1", "MONOCHROME2")
 PALETTE: Final = "PALETTE COLOR"
 PREAMBLE_BYTES: Final = 128
 MAGIC: Final = b"DICM"
+START_BYTES: Final = PREAMBLE_BYTES + len(MAGIC)
 SYNTAX: Final = 0x00020010
 COLOURS: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
@@ -46,6 +48,19 @@ COLOURS: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 def installed() -> bool:
     """Tell whether DICOM files can be read here."""
     return importlib.util.find_spec("pydicom") is not None
+
+
+def begins(start: bytes) -> bool:
+    """Tell whether the first START_BYTES of a file are those of DICOM.
+
+    Old files have no preamble: they begin with an element of group 2 or 8, whose kind is two
+    capital letters, or not written, before a length.
+    """
+    if start[PREAMBLE_BYTES:] == MAGIC:
+        return True
+    kind, length = start[4:6], int.from_bytes(start[4:8], "little")
+    written = kind.isalpha() and kind.isupper()
+    return start[:2] in {b"\2\0", b"\x08\0"} and len(start) > 8 and (written or 0 < length < 128)
 
 
 def decode(
@@ -63,7 +78,7 @@ def decode(
     from pydicom.pixels import pixel_array
 
     config.settings.reading_validation_mode = config.IGNORE  # values that are not used may be odd
-    header = with_head(file, lambda: _header(file))
+    header, syntax = with_head(file, lambda: _header(file))
     size, kind = (int(header.Columns), int(header.Rows)), str(header.PhotometricInterpretation)
     frames = int(header.get("NumberOfFrames") or 1)
     middle = (frames - 1) // 2
@@ -71,7 +86,8 @@ def decode(
     held.enter_context(SHARED.taken(_peak(header, kind, more), shown))
     file.seek(0)
     # The pixels are freed once their shades or colours are made.
-    made = _made(pixel_array(file, index=middle, force=True), header, middle, window)
+    pixels = pixel_array(file, index=middle, force=True, transfer_syntax_uid=syntax)
+    made = _made(pixels, header, middle, window)
     patient = str(header.get("PatientID") or "").strip()
     return Decoded(Image.fromarray(made).convert("RGB"), frames, patient)
 
@@ -108,8 +124,11 @@ def _rows(pixels: Values) -> Iterator[Values]:
         yield pixels[top:bottom]
 
 
-def _header(file: io.BufferedReader) -> Any:
-    """Return the data set without its pixels; raise Unusable if they cannot be decoded."""
+def _header(file: io.BufferedReader) -> tuple[Any, Any]:
+    """Return the data set without its pixels, and their transfer syntax.
+
+    Raise Unusable if the pixels cannot be decoded.
+    """
     from pydicom import dcmread
     from pydicom.pixels import get_decoder
 
@@ -122,12 +141,18 @@ def _header(file: io.BufferedReader) -> Any:
     ]
     if missing:
         raise Unusable(f"a DICOM file without a picture (it has no {missing[0]})")
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if not left:
+        raise Unusable("a DICOM file without a picture (it has no pixels, or is cut off)")
     require_room(int(header.Columns), int(header.Rows))
     kind = str(header.PhotometricInterpretation)
     if kind not in (*GREY, PALETTE, *COLOURS):
         raise Unusable(f"DICOM's photometric interpretation {kind} is not supported")
-    if syntax is None or not syntax.is_compressed:
-        return header
+    syntax = syntax or _plain(header)
+    if not syntax.is_compressed:
+        if left < _stored(header):
+            raise Unusable("a DICOM file that is cut off: copy it again")
+        return header, syntax
     try:
         decoder = get_decoder(syntax)
     except NotImplementedError:
@@ -140,7 +165,26 @@ def _header(file: io.BufferedReader) -> Any:
             f"a DICOM file compressed as {syntax.name}: decompress it, or install a decoder "
             f"({wanted})"
         )
-    return header
+    return header, syntax
+
+
+def _plain(header: Any) -> Any:
+    """Return the transfer syntax of a file that names none, as it was found to be written."""
+    from pydicom.uid import ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+
+    implicit, little = header.original_encoding
+    if implicit:
+        return ImplicitVRLittleEndian
+    return ExplicitVRLittleEndian if little else ExplicitVRBigEndian
+
+
+def _stored(header: Any) -> int:
+    """Return the least bytes of all frames without compression."""
+    pixels = int(header.Columns) * int(header.Rows) * int(header.get("NumberOfFrames") or 1)
+    samples = int(header.get("SamplesPerPixel") or 1)
+    if str(header.PhotometricInterpretation) == "YBR_FULL_422":
+        samples = 2
+    return pixels * samples * int(header.get("BitsAllocated") or 8) // 8
 
 
 def _syntax(file: io.BufferedReader) -> Any:
@@ -248,13 +292,24 @@ def _without_padding(pixels: Values, values: Pieces, header: Any) -> Pieces:
     if low is None:
         return values
     limit = header.get("PixelPaddingRangeLimit")
-    ends = (int(low), int(low if limit is None else limit))
+    ends = [_signed(value, header) for value in (low, low if limit is None else limit)]
 
     def kept() -> Iterator[Values]:
         for stored, piece in zip(_rows(pixels), values(), strict=True):
             yield piece[(stored < min(ends)) | (stored > max(ends))]
 
     return kept if any(piece.size for piece in kept()) else values
+
+
+def _signed(value: Any, header: Any) -> int:
+    """Return a stored value with the sign that the pixels have, whatever kind its tag is written."""
+    if isinstance(value, bytes):
+        value = int.from_bytes(value, "little")
+    size = 1 << int(header.get("BitsAllocated") or 16)
+    held = int(value) % size
+    return (
+        held - size if int(header.get("PixelRepresentation") or 0) and held >= size // 2 else held
+    )
 
 
 def _eight_bits(pieces: Pieces, bits: int) -> npt.NDArray[np.uint8]:

@@ -6,6 +6,8 @@ has no end.
 
 from __future__ import annotations
 
+import codecs
+import errno
 import io
 import os
 import stat
@@ -24,6 +26,16 @@ KINDS: Final = {
 LIST_MAX: Final = 32 << 20
 """Bytes of a text file that lists images."""
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+DESCRIPTORS: Final = "too many files are open: raise the limit of open files (ulimit -n, LimitNOFILE) and start again"
+
+
+def why(fault: OSError) -> str:
+    """Return in words why the system does not give a file."""
+    if fault.errno in {errno.EMFILE, errno.ENFILE}:
+        return DESCRIPTORS
+    return fault.strerror or str(fault)
 
 
 def require_regular(status: os.stat_result) -> None:
@@ -50,12 +62,17 @@ def opened(path: Path, raw: type[io.FileIO] = io.FileIO) -> io.BufferedReader:
 
 
 def read_list(path: Path) -> str:
-    """Return a text file of at most LIST_MAX bytes; raise ValueError or OSError if it is not."""
+    """Return a text file of at most LIST_MAX bytes in UTF-8, with or without a byte order mark.
+
+    Raise ValueError or OSError if it is not.
+    """
     with opened(path) as file:
         content = file.read(LIST_MAX + 1)
     if len(content) > LIST_MAX:
         raise ValueError(f"it has more than {LIST_MAX >> 20} MiB")
-    return content.decode("utf-8")
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError("it is UTF-16 text: save it as UTF-8")
+    return content.decode("utf-8-sig")
 
 
 def is_utf8(name: str) -> bool:

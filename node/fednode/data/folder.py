@@ -19,11 +19,17 @@ from pathlib import Path
 from typing import Final
 
 from fednode.data.decode import SUFFIXES, is_image
-from fednode.data.files import is_utf8, spelled
+from fednode.data.files import is_utf8, spelled, why
+from fednode.data.names import for_layout, refuse_twins, shown
 from fednode.errors import DataError
 
-LITTER: Final = frozenset({"__MACOSX", "DICOMDIR", "Thumbs.db", "desktop.ini"})
-"""Files that operating systems leave behind; ignored like hidden files."""
+LITTER: Final = frozenset(
+    {
+        *("__MACOSX", "DICOMDIR", "Thumbs.db", "desktop.ini", "@eaDir", "#recycle", "#snapshot"),
+        *("$RECYCLE.BIN", "System Volume Information", "lost+found"),
+    }
+)
+"""What operating systems leave behind; ignored like hidden files."""
 
 LISTS: Final = "splits"
 """A folder beside domains that may hold DomainNet's lists."""
@@ -54,7 +60,7 @@ class ClassFolder:
     @property
     def display(self) -> str:
         """The class's name as it stands in a prompt."""
-        return (self.text or self.name).replace("_", " ")
+        return shown(self.text or self.name)
 
     @property
     def every(self) -> tuple[Path, ...]:
@@ -103,7 +109,7 @@ def scan(root: Path) -> Found:
         )
     classes = tuple(class_folder(path) for path in folders)
     _refuse_domains(root, classes)
-    _refuse_twins(root, classes)
+    refuse_twins(f"'{root}'", [(folder.path.name, folder.display) for folder in classes])
     return Found(root, classes, strays)
 
 
@@ -130,18 +136,23 @@ def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
             listed = [
                 (_is_folder(entry), folder / entry.name)
                 for entry in listing
-                if not entry.name.startswith(".") and entry.name not in LITTER
+                if not is_litter(entry.name)
             ]
     except FileNotFoundError:
         raise DataError(f"The {what} '{folder}' does not exist: check data.path.") from None
     except NotADirectoryError:
         raise DataError(f"The {what} '{folder}' is a file, not a folder.") from None
     except OSError as error:
-        raise DataError(f"The {what} '{folder}' cannot be read: {error.strerror}.") from None
+        raise DataError(f"The {what} '{folder}' cannot be read: {why(error)}.") from None
     listed.sort(key=lambda entry: sort_key(entry[1].name))
     return [path for is_folder, path in listed if is_folder], [
         path for is_folder, path in listed if not is_folder
     ]
+
+
+def is_litter(name: str) -> bool:
+    """Tell whether an entry of a folder is hidden, or left behind by an operating system."""
+    return name.startswith(".") or name in LITTER
 
 
 def require_text(folder: Path, what: str) -> None:
@@ -179,18 +190,40 @@ def class_folder(path: Path) -> ClassFolder:
 
 
 def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
-    """Raise DataError if the images lie one level too deep."""
-    if any(folder.files for folder in classes):
-        return
+    """Raise DataError if the images, or some of them, lie one level too deep."""
     nested = [folder for folder in classes if _holds_image_folders(folder)]
-    if not nested:
+    parts = [folder for folder in nested if for_layout(folder.name)]
+    flat = [folder for folder in classes if folder.files and for_layout(folder.name)]
+    if parts and flat:
+        best, other = _best(parts), flat[0]
+        if best is other:
+            raise DataError(
+                f"'{best.path}' holds images beside its class folders, such as "
+                f"'{best.files[0].name}': remove them, or move them into a class folder."
+            )
+        raise DataError(
+            f"The images in '{other.path}' have no class: to use those of '{best.path}' alone, "
+            "point data.path there."
+        )
+    if not nested or any(folder.files for folder in classes):
         return
-    shown = ", ".join(folder.name for folder in nested[:_NAMED_MAX])
+    names = ", ".join(folder.name for folder in nested[:_NAMED_MAX])
     more = ", ..." if len(nested) > _NAMED_MAX else ""
+    kind = "the parts of one data set" if parts == nested else "a folder per domain"
     raise DataError(
-        f"'{root}' looks like a folder per domain ({shown}{more}): point data.path at one of "
-        f"them, such as '{nested[0].path}'."
+        f"'{root}' looks like {kind} ({names}{more}): point data.path at one of them, such as "
+        f"'{_best(nested).path}'."
     )
+
+
+def _best(folders: list[ClassFolder]) -> ClassFolder:
+    """Return the folder to train on: never one for tests if there is another."""
+
+    def rank(folder: ClassFolder) -> int:
+        name = folder.name.lower()
+        return 0 if name.startswith("train") else 2 if for_layout(name) else 1
+
+    return min(folders, key=rank)
 
 
 def _holds_image_folders(folder: ClassFolder) -> bool:
@@ -198,15 +231,3 @@ def _holds_image_folders(folder: ClassFolder) -> bool:
         path.is_dir() and any(map(is_image, entries(path, "folder")[1]))
         for path, _ in folder.others
     )
-
-
-def _refuse_twins(root: Path, classes: tuple[ClassFolder, ...]) -> None:
-    """Raise DataError if two folders have the same name in a prompt."""
-    seen: dict[str, ClassFolder] = {}
-    for folder in classes:
-        twin = seen.setdefault(folder.display, folder)
-        if twin is not folder:
-            raise DataError(
-                f"'{root}' has two folders for the class '{folder.display}', '{twin.path.name}' "
-                f"and '{folder.path.name}': merge or rename one of them."
-            )

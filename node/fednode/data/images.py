@@ -22,12 +22,14 @@ from PIL import Image, UnidentifiedImageError
 
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
-from fednode.data.files import opened, require_regular
+from fednode.data.files import opened, require_regular, why
 from fednode.data.pixels import Unusable, Window
 
 _WORKERS = 4
 _AT_ONCE: Final = 256
 """Verdicts that are put into the cache together; an interruption loses no more."""
+UNREAD: Final = "cannot be read"
+"""The kind of reason that may pass while the file stays as it is."""
 _WORK: Final = "examining images"
 _REASON_CHARACTERS_MAX = 160
 _SIDE: Final = 32
@@ -80,7 +82,7 @@ def examine(
         try:
             status = path.stat()
         except OSError as error:
-            verdicts[path] = Verdict(f"cannot be read: {error.strerror}")
+            verdicts[path] = Verdict(f"{UNREAD}: {why(error)}")
             continue
         keys[path] = _key(path, status, decoder)
     held = {} if cache is None else cache.get(list(keys.values()))
@@ -95,7 +97,7 @@ def examine(
         for path, (verdict, keep) in zip(unknown, looks, strict=True):
             verdicts[path] = verdict
             told(_WORK, len(verdicts), every)
-            if keep:  # software that is missing now may be installed before the next start
+            if keep:  # what the system refuses now, or software that is missing, may come later
                 lasting[keys[path]] = _packed(verdict)
             if cache is not None and (len(lasting) == _AT_ONCE or len(verdicts) == every):
                 cache.put(lasting)
@@ -151,18 +153,37 @@ def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
             digest = hashlib.file_digest(file, _short).hexdigest()
         patient = _short(decoded.patient.encode()).hexdigest() if decoded.patient else ""
         return Verdict(None, constant, decoded.frames, digest, patient), True
-    except UnidentifiedImageError:
-        return Verdict("no image of a known format"), True
     except Unusable as error:
         return Verdict(str(error)), False
-    except PermissionError as error:
-        return Verdict(f"cannot be read: {error.strerror}"), True
-    except MemoryError:
-        return Verdict("too large to decode in memory"), True
     except Exception as error:
         # Decoders raise errors of any type on damaged bytes; the file is unusable in any case.
+        if passing := _passing(error, path):
+            return Verdict(passing), False
+        if isinstance(error, UnidentifiedImageError):
+            return Verdict("no image of a known format"), True
         text = " ".join(str(error).split()) or type(error).__name__
         return Verdict(f"damaged: {text[:_REASON_CHARACTERS_MAX]}"), True
+
+
+def _passing(error: BaseException | None, path: Path) -> str:
+    """Return what the system, not the file, is to blame for; "" if the file is damaged.
+
+    Decoders hide errors of the system in their own, so the whole file is read once more.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return "too large to decode in memory"
+        if isinstance(error, OSError) and error.errno is not None:
+            return f"{UNREAD}: {why(error)}"
+        error = error.__cause__ or error.__context__
+    try:
+        with opened(path) as file:
+            hashlib.file_digest(file, _short)
+    except OSError as fault:
+        return f"{UNREAD}: {why(fault)}"
+    except Unusable as fault:
+        return str(fault)
+    return ""
 
 
 def _short(content: bytes = b"") -> hashlib.blake2b:

@@ -10,14 +10,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
+from unicodedata import normalize
 
 from fednode.data import base, builtin, copies, splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
+from fednode.data.files import DESCRIPTORS
 from fednode.data.folder import ClassFolder, Found
 from fednode.data.images import Cache, Verdict, examine
+from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import found_in
 from fednode.data.reasons import listed
 from fednode.errors import DataError
+
+LAYOUT_NAMED: Final = 4
+"""Most folders that are no classes, and that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +59,30 @@ class _Survey:
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     watched: tuple[Path, ...] = ()
     constant: list[Path] = field(default_factory=list)
+    fixed: bool = False
+
+    def places(self, files: Iterable[Path], seed: int, purpose: str) -> splits.Places | None:
+        """Return what decides on each image (splits.py); None if the data set does not change."""
+        if self.fixed or self.settings.path == BUILTIN:
+            return None
+        return splits.places({path: self.verdicts[path].digest for path in files}, seed, purpose)
 
 
 def load(
-    settings: DataSettings, cache: Cache | None = None, told: base.Told = base.silent
+    settings: DataSettings,
+    cache: Cache | None = None,
+    told: base.Told = base.silent,
+    *,
+    fixed: bool = False,
 ) -> NodeData:
     """Return the splits of one node.
 
     cache: keeps the results of examining image files; None examines every file anew. told: how many
-    files are examined. Raise DataError if the data cannot be used; the message has the first fault
-    and the number of the others.
+    files are examined. fixed: the data set does not change, so the shares of its splits are exact.
+    Raise DataError if the data cannot be used; the message has the first fault and the number of
+    the others.
     """
-    survey, data = _survey(settings, cache, told)
+    survey, data = _survey(settings, cache, told, fixed)
     if data is None:
         more = len(survey.faults) - 1
         others = "1 more fault" if more == 1 else f"{more} more faults"
@@ -96,9 +115,9 @@ def _root(settings: DataSettings) -> Path:
 
 
 def _survey(
-    settings: DataSettings, cache: Cache | None, told: base.Told
+    settings: DataSettings, cache: Cache | None, told: base.Told, fixed: bool = False
 ) -> tuple[_Survey, NodeData | None]:
-    survey = _Survey(settings=settings)
+    survey = _Survey(settings=settings, fixed=fixed)
     layout = found_in(_root(settings))
     survey.skipped.extend(layout.strays)
     survey.watched = layout.watched
@@ -124,7 +143,11 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
     """Store the folders of the chosen classes; return the classes' names in their order."""
     settings = survey.settings
     every = {folder.name: folder for folder in layout.classes}
-    wanted = tuple(every) if settings.classes is None else settings.classes
+    rename = {normalize("NFC", name): text for name, text in (settings.rename or {}).items()}
+    if settings.classes is None and not layout.source:
+        survey.faults += _no_classes(layout)
+    chosen_names = every if settings.classes is None else settings.classes
+    wanted = tuple(normalize("NFC", name) for name in chosen_names)
     for name in wanted:
         if name not in every:
             survey.faults.append(_unknown_class("classes", name, list(every), layout.root))
@@ -133,13 +156,19 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
         survey.faults.append(f"data.classes names '{repeated[0]}' more than once.")
     chosen = set(wanted)
     names = tuple(name for name in every if name in chosen)
-    survey.folders = {name: _renamed(every[name], settings.rename or {}) for name in names}
+    survey.folders = {name: _renamed(every[name], rename) for name in names}
     survey.faults += [
         _unknown_class("rename", name, list(every), layout.root)
-        for name in settings.rename or ()
+        for name in rename
         if name not in every
     ]
     survey.faults += _same_names(survey)
+    survey.faults += [
+        f"The class '{shown(folder.name)}' {why}: rename its folder, or give it another name with "
+        "data.rename."
+        for folder in survey.folders.values()
+        if (why := unsendable(folder.display))
+    ]
     if len(names) < 2 and not survey.faults:
         survey.faults.append(
             f"'{layout.root}' gives {len(names)} class to tell apart "
@@ -148,6 +177,25 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
     empty = [folder for folder in survey.folders.values() if not folder.files]
     survey.faults += [_empty_class(folder, layout.source) for folder in empty]
     return names
+
+
+def _no_classes(layout: Found) -> list[str]:
+    """Return why the folders are no classes: names that say something else, a table beside them."""
+    named = [folder.path.name for folder in layout.classes if for_layout(folder.name)]
+    tables = [path.name for path, _ in layout.strays if path.suffix.lower() in TABLES]
+    if not named and not tables:
+        return []
+    shown = "', '".join(named[:LAYOUT_NAMED])
+    parts = [f"its folders '{shown}' are named as parts of a data set, not as classes"] * bool(
+        named
+    )
+    parts += [
+        f"the table '{tables[0]}' lies beside them, and labels in tables are not read"
+    ] * bool(tables)
+    return [
+        f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. Sort the "
+        "images into a folder for each class; if the folders are classes, list them in data.classes."
+    ]
 
 
 def _renamed(folder: ClassFolder, names: Mapping[str, str]) -> ClassFolder:
@@ -160,9 +208,9 @@ def _same_names(survey: _Survey) -> list[str]:
     if not survey.settings.rename:  # a published list may give two folders one name
         return []
     for name, folder in survey.folders.items():
-        if not folder.display.strip():
+        if not folder.text.strip() and name in (survey.settings.rename or {}):
             faults.append(f"data.rename gives the class '{name}' an empty name.")
-        elif (other := seen.setdefault(folder.display, name)) != name:
+        elif (other := seen.setdefault(same(folder.display), name)) != name:
             faults.append(
                 f"data.rename gives the classes '{other}' and '{name}' the same name "
                 f"'{folder.display}': put their images into one folder, or give them two names."
@@ -188,6 +236,20 @@ def _empty_class(folder: ClassFolder, source: str) -> str:
         return (
             f"The class folder '{folder.path}' holds no image, only folders: images are read from "
             "the class folder itself, so move them up or remove the folder."
+        )
+    files = [path for path, _ in folder.others]
+    if files:
+        kinds = ", ".join(
+            sorted({path.suffix.lower() or "no suffix" for path in files})[:LAYOUT_NAMED]
+        )
+        held = (
+            "1 file, and it has no suffix"
+            if len(files) == 1
+            else f"{len(files)} files, and none has a suffix"
+        )
+        return (
+            f"The class folder '{folder.path}' holds {held} that is read ({kinds}): convert them, or "
+            "leave the class out through data.classes."
         )
     return (
         f"The class folder '{folder.path}' holds no image: add some, remove the folder, or leave "
@@ -247,6 +309,10 @@ def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None, told: b
     else:
         verdicts = examine(paths, survey.settings.window, cache, told)
     survey.verdicts = verdicts
+    closed = [path for path in paths if DESCRIPTORS in (verdicts[path].fault or "")]
+    if closed:
+        survey.faults.append(f"{len(closed)} images, such as '{closed[0]}', wait: {DESCRIPTORS}.")
+        return
     survey.constant += [path for path in paths if verdicts[path].constant]
     _note_frames(survey, {path: verdicts[path].frames for path in paths})
     for folder in wanted:
@@ -286,7 +352,8 @@ def _draw(survey: _Survey) -> NodeData | None:
     pools: dict[str, splits.Files] = {}
     for name, files in survey.readable.items():
         test[name], rest = _tested(survey, name, files)
-        pools[name] = splits.shuffle(rest, name, settings.seed)
+        order = survey.places(rest, settings.seed, "train")
+        pools[name] = splits.shuffle(rest, name, settings.seed, order)
     own = {name: pools[name] for name in survey.base if name in pools}
     if survey.place is not None and partition.how == "classes":
         own = {name: own[name] for name in _block(survey)}
@@ -307,7 +374,8 @@ def _tested(survey: _Survey, name: str, files: list[Path]) -> tuple[splits.Files
     """Return a class's test images and the rest, published or drawn."""
     settings = survey.settings
     if name not in survey.published:
-        return splits.draw_test(files, name, settings.test)
+        drawn = survey.places(files, splits.TEST_SEED, "test")
+        return splits.draw_test(files, name, settings.test, drawn)
     test, validation = survey.published[name]
     if settings.test:
         return test, tuple(files)
@@ -324,8 +392,10 @@ def _validated(
     """
     settings = survey.settings
     _, kept = survey.published.get(name, ((), ()))
-    if not kept or not settings.validation or settings.partition.how == "dirichlet":
-        return splits.draw_training(files, settings.shots, settings.validation)
+    dealt = settings.partition.how == "dirichlet"
+    if not kept or not settings.validation or dealt:
+        order = None if dealt else survey.places(files, settings.seed, "train")
+        return splits.draw_training(files, settings.shots, settings.validation, order)
     return splits.draw_training(files, settings.shots, 0.0)[0], kept
 
 

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
-from fednode.data.files import is_utf8, read_list
+from fednode.data.decode import is_image
+from fednode.data.files import is_utf8, read_list, spelled
 from fednode.data.folder import (
     LISTS,
     ClassFolder,
@@ -30,6 +31,7 @@ from fednode.data.folder import (
     scan,
     sort_key,
 )
+from fednode.data.names import refuse_twins
 from fednode.errors import DataError
 
 Part = Literal["train", "val", "test"]
@@ -41,6 +43,7 @@ FOLDERS: Final[Mapping[str, Part]] = {
     "valid": "val",
     "validation": "val",
     "crossval": "val",
+    "dev": "val",
     "test": "test",
     "testing": "test",
 }
@@ -208,6 +211,11 @@ def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> F
         else:
             absent[entry.label].append((path, f"named by '{source.name}', and not there"))
     if not any(files for part in parts.values() for files in part.values()):
+        if listed and all("\\" in entry.file for entry in listed):
+            raise DataError(
+                f"'{source}' writes paths with backslashes, such as '{listed[0].file}': write them "
+                "with '/'."
+            )
         raise DataError(
             f"'{source}' names {len(listed)} images, and none of them lies in '{base}': put the "
             "data set's images there (docs/data.md lists the folders)."
@@ -215,6 +223,7 @@ def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> F
     classes = tuple(
         _class(names[label], base, files, absent[label]) for label, files in parts.items()
     )
+    refuse_twins(f"'{source}'", [(of_class.name, of_class.display) for of_class in classes])
     folders = {path.parent for of_class in classes for path in of_class.every}
     return Found(root, classes, (), source.name, (*lists, *sorted(folders)))
 
@@ -283,7 +292,7 @@ def _holds_folders(path: Path) -> bool:
     if not path.is_dir():
         return False
     folders, files = entries(path, "folder")
-    return bool(folders) and not files
+    return bool(folders) and not any(map(is_image, files))
 
 
 def _vlcs_names(root: Path) -> dict[str, str] | None:
@@ -320,5 +329,14 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
         _class(name, training / name, parts[name], others[name], (texts or {}).get(name, ""))
         for name in sorted(parts, key=sort_key)
     )
+    if texts is None:
+        refuse_twins(f"'{base}'", [(of_class.name, of_class.display) for of_class in classes])
     watched = [folder for place in places for folder in entries(place, "folder")[0]]
-    return Found(root, classes, (), f"{base.name}/{training.name}", (*places, *watched))
+    listed = [entries(base, "folder"), *((place, entries(place, "folder")[1]) for place in places)]
+    beside = [path for _, files in listed for path in files]
+    beside += [path for path in listed[0][0] if path not in places]
+    shown = ", ".join(place.name for place in places)
+    strays = tuple(
+        (spelled(path), f"lies beside the images of {shown}: not used") for path in beside
+    )
+    return Found(root, classes, strays, f"{base.name}/{training.name}", (*places, *watched))

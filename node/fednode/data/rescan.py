@@ -9,14 +9,17 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from pathlib import Path
 from typing import Final
 
 from fednode.data.base import BUILTIN, DataSettings, NodeData
-from fednode.data.images import Cache
+from fednode.data.files import opened
+from fednode.data.images import UNREAD, Cache
 from fednode.data.load import load
+from fednode.data.pixels import Unusable
 from fednode.errors import DataError
 
-Signature = frozenset[tuple[str, int, int]]
+Signature = frozenset[tuple[str, int, int, bool]]
 WAIT_S: Final = 2.0
 """How long a round waits for a load under way; most changes are a few small images."""
 
@@ -98,9 +101,20 @@ class Rescan:
         watched += map(str, self._data.watched)
         with contextlib.suppress(OSError), os.scandir(self._settings.path) as entries:
             watched += [entry.path for entry in entries if entry.is_dir()]
-        files: set[tuple[str, int, int]] = set()
+        unread = {str(path) for path, why in self._data.skipped if why.startswith(UNREAD)}
+        files: set[tuple[str, int, int, bool]] = set()
         for path in watched:
             with contextlib.suppress(OSError):  # deleted meanwhile: then it is missing here
                 stat = os.stat(path)
-                files.add((path, stat.st_mtime_ns, stat.st_size))
+                reads = path not in unread or _reads(Path(path))
+                files.add((path, stat.st_mtime_ns, stat.st_size, reads))
         return frozenset(files)
+
+
+def _reads(path: Path) -> bool:
+    """Tell whether a file that could not be read can be read now."""
+    try:
+        with opened(path) as file:
+            return bool(file.read(1))
+    except (OSError, Unusable):
+        return False

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from fednode.learn.objective import Constant
 BATCH: Final = 32
 WORKERS: Final = 4
 WORK: Final = "encoding images"
-VERSION: Final = 2
+VERSION: Final = 3
 """Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
 
 
@@ -104,6 +104,7 @@ class Features:
         self._kept_features = Kept("feature and length", (-1,), self._make_features)
         self._kept_tokens = Kept("tokens", tokens, self._make_tokens)
         self._known: dict[bytes, Tensor] = {}
+        self._sources: dict[Source, bytes] = {}  # digests of the files that are known
         self._in_memory: dict[str, dict[Decoded, Tensor]] = {}  # by what they are
         self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
 
@@ -120,6 +121,21 @@ class Features:
     def keep_pixels(self, limit: int) -> None:
         """Keep decoded images or their tokens in memory, up to `limit` bytes."""
         self._limit = max(self._limit, limit)
+
+    def keep_only(self, paths: Collection[Path]) -> None:
+        """Free what is in memory of other files, and of earlier content of these files."""
+        self._sources = {
+            source: digest for source, digest in self._sources.items() if source[0] in paths
+        }
+        self._forget_unused()
+        for kept in self._in_memory.values():
+            for key in [key for key in kept if key[0] not in paths or not _current(key)]:
+                value = kept.pop(key)
+                self._filled -= value.numel() * value.element_size()
+
+    def _forget_unused(self) -> None:
+        used = set(self._sources.values())
+        self._known = {digest: value for digest, value in self._known.items() if digest in used}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -148,6 +164,13 @@ class Features:
                 self.told(WORK, len(sources) - len(order) + at, len(sources))
                 part = {digest: sources[digest] for digest in order[at : at + BATCH]}
                 self._known |= self._values(self._kept_features, part, pool)
+        current = {source: digest for digest, source in sources.items()}
+        replaced = any(
+            self._sources.get(source, digest) != digest for source, digest in current.items()
+        )
+        self._sources |= current
+        if replaced:
+            self._forget_unused()
         if order:
             self.told("", 0, 0)
             trim()
@@ -331,3 +354,11 @@ def _decoded(path: Path, view: int) -> Decoded:
     except OSError as fault:
         raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
     return path, view, stat.st_mtime_ns, stat.st_size
+
+
+def _current(key: Decoded) -> bool:
+    """Tell whether a file is still the one that was decoded."""
+    try:
+        return _decoded(*key[:2]) == key
+    except DataError:
+        return False

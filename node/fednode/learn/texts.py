@@ -15,6 +15,24 @@ LISTS_MOST: Final = 64
 """Lists of names whose results are kept; Fed-DPT has a list for the classes of each batch."""
 
 
+SAME: Final = 0.9999
+"""Cosine from which two texts are one and the same for a model."""
+
+
+@torch.no_grad()
+def alike(backbone: Backbone, classes: tuple[str, ...], template: str) -> list[tuple[str, str]]:
+    """Return the pairs of class names whose texts a model does not tell apart.
+
+    template: the text; {} is the name.
+    """
+    features = backbone.text.encode(backbone.text.texts(classes, template)).double()
+    pairs = []
+    for at, name in enumerate(classes[:-1]):
+        near = (features[at + 1 :] @ features[at] > SAME).nonzero().flatten().tolist()
+        pairs += [(name, classes[at + 1 + other]) for other in near]
+    return pairs
+
+
 class ClassTexts:
     """Compute token ids and hand-written text features, and keep those of recent lists."""
 

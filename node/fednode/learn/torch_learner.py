@@ -298,6 +298,7 @@ class TorchLearner:
         if fresh is not None:
             self.data, self._zero_shot = fresh, {}
             self._images.forget()
+            self._features.keep_only(fresh.files)
             self._captures.forget()
 
     def _measure(

@@ -252,6 +252,9 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
         hint = inner(hint, part)
     must = "a section" if str(fault["type"]).startswith("dataclass") else words(hint)
     zero = f"; {ZERO[key]}" if key in ZERO else ""
+    if hint is str and isinstance(value, bool | int | float):
+        quoted = '"yes" or "no"' if isinstance(value, bool) else f'"{value}"'
+        zero = f": write it in quotes, such as {quoted}"
     return own, f"{key or 'the file'} is {shown(value)}; it must be {must}{zero}."
 
 

@@ -25,12 +25,20 @@ long text of digits in base 60 would take minutes."""
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader without numbers of base 60."""
+    """A loader without numbers of base 60, for which every key is text: no, 0 and 010, too."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own name and type)
         first: [pair for pair in pairs if pair[0] not in _NUMBERS]
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Return a mapping whose scalar keys are as they are written."""
+        self.flatten_mapping(node)
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                key.tag = "tag:yaml.org,2002:str"
+        return super().construct_mapping(node, deep)
 
 
 for _tag, _pattern in _NUMBERS.items():

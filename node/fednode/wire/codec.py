@@ -297,7 +297,7 @@ def _classes_fault(message: Message, limits: Limits) -> str:
         return f"{len(classes)} classes; at most {limits.classes} fit"
     last = ""
     for name in classes:
-        if not 0 < len(name.encode()) <= CLASS_BYTES_MAX or not name.isprintable():
+        if not 0 < len(name.encode()) <= CLASS_BYTES_MAX or not foreign.printable(name):
             return f"class {name[:40]!r} is not 1 to {CLASS_BYTES_MAX} bytes of printable text"
         if name <= last:
             return f"class {name[:40]!r} follows {last[:40]!r}; names must be sorted and differ"

@@ -11,9 +11,15 @@ import pydicom
 import pytest
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.pixels import apply_modality_lut, apply_windowing
-from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCaptureImageStorage
+from pydicom.uid import (
+    UID,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+    JPEGLSLossless,
+    SecondaryCaptureImageStorage,
+)
 
-from fednode.data.decode import decode
+from fednode.data.decode import decode, is_image
 from fednode.data.dicom import by_window
 from fednode.data.images import examine
 from fednode.data.pixels import Unusable
@@ -119,6 +125,43 @@ def test_without_a_window_percentiles_are_taken_and_padding_is_left_out(tmp_path
     assert (found[:10] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "written"), [("i2", 63_536), ("i2", -2000), ("u2", -2000), ("u2", 63_536)]
+)
+def test_the_padding_value_has_the_sign_of_the_pixels(
+    tmp_path: Path, kind: str, written: int
+) -> None:
+    """Scanners write 63536 as US beside signed pixels; pydicom then does not read -2000."""
+    stored = np.arange(-1000, 1000).reshape(40, 50).astype(kind)
+    stored[:20] = np.array(63_536).astype(kind)
+    path = dicom(tmp_path / "one.dcm", stored, 16)
+    held = pydicom.dcmread(path)
+    held.add_new(0x00280120, "US" if written > 0 else "SS", written)
+    held.save_as(path)
+    plain = dicom(tmp_path / "plain.dcm", stored[20:], 16)
+    assert np.array_equal(shown(path)[20:], shown(plain))
+
+
+@pytest.mark.parametrize("syntax", [ImplicitVRLittleEndian, ExplicitVRLittleEndian])
+@pytest.mark.parametrize("name", ["one.dcm", "one.IMA", "IM000001", "1.2.840"])
+def test_a_file_without_preamble_and_meta_header_is_read(
+    tmp_path: Path, syntax: Any, name: str
+) -> None:
+    whole = dicom(tmp_path / "whole.dcm", slope())
+    path = tmp_path / name
+    held = pydicom.dcmread(whole)
+    del held.file_meta
+    with path.open("wb") as file:
+        pydicom.dcmwrite(
+            *(file, held), implicit_vr=syntax.is_implicit_VR, little_endian=True,
+            enforce_file_format=False,
+        )  # fmt: skip
+    assert path.read_bytes()[128:132] != b"DICM"
+    assert is_image(path)
+    assert examine([path])[path].fault is None
+    assert np.array_equal(shown(path), shown(whole))
+
+
 def test_eight_bits_without_a_window_stay_as_they_are(tmp_path: Path) -> None:
     stored = slope(7).astype(np.uint8)
     np.testing.assert_array_equal(shown(dicom(tmp_path / "one.dcm", stored, 8)), stored)
@@ -200,7 +243,12 @@ def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     lossless = said(SHIPPED / "MR_small_jpeg_ls_lossless.dcm")
     assert lossless.startswith(f"a DICOM file compressed as {JPEGLSLossless.name}: decompress it")
     assert "gdcm" in lossless
-    assert said(SHIPPED / "MR_truncated.dcm").startswith("damaged: ")
+    assert said(SHIPPED / "MR_truncated.dcm") == "a DICOM file that is cut off: copy it again"
+    whole = dicom(tmp_path / "whole.dcm", slope()).read_bytes()
+    (tmp_path / "half.dcm").write_bytes(whole[:-4012])
+    assert said(tmp_path / "half.dcm") == (
+        "a DICOM file without a picture (it has no pixels, or is cut off)"
+    )
     strange = dicom(tmp_path / "one.dcm", slope(), PhotometricInterpretation="HSV")
     assert said(strange) == "DICOM's photometric interpretation HSV is not supported"
     huge = dicom(tmp_path / "two.dcm", slope(), Rows=12_000, Columns=12_000)

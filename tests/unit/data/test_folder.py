@@ -123,7 +123,9 @@ def test_many_domains_are_not_all_named(make_folder: MakeFolder) -> None:
 
 def test_two_folders_for_one_class_are_an_error(make_folder: MakeFolder) -> None:
     root = make_folder({"grand_piano": 1, "grand piano": 1})
-    with pytest.raises(DataError, match="two folders for the class 'grand piano'"):
+    with pytest.raises(
+        DataError, match="'grand piano' and 'grand_piano' for the class 'grand piano'"
+    ):
         scan(root)
 
 

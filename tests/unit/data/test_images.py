@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -14,9 +15,13 @@ import pytest
 from PIL import Image
 
 from fednode.data import images
+from fednode.data.base import DataSettings
 from fednode.data.images import Verdict, examine
+from fednode.data.load import load
 from fednode.data.pixels import Decoded, Unusable, Window
+from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
+from tests.unit.data.conftest import MakeFolder
 from tests.unit.data.rgb import read_rgb
 
 
@@ -99,6 +104,49 @@ def test_enormous_image_is_refused_by_its_header(tmp_path: Path) -> None:
         + struct.pack(">I", zlib.crc32(b"IDAT"))
     )
     assert verdict(path) == "144 megapixels; the limit is 89"
+
+
+PASSING = ("EACCES", "EPERM", "EMFILE", "ENFILE", "EIO", "ESTALE", "ETIMEDOUT", "ENOMEM", "EAGAIN")
+
+
+@pytest.mark.parametrize("where", ["opened", "decoded", "hidden"])
+@pytest.mark.parametrize("name", [*PASSING, "memory"])
+def test_what_the_system_refuses_for_a_moment_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: FeatureCache, name: str, where: str
+) -> None:
+    """hidden: the decoder raises an error of its own, as if the file were damaged."""
+    path = save(tmp_path / "one.png")
+    number = getattr(errno, name, 0)
+    error = OSError(number, os.strerror(number)) if number else MemoryError()
+
+    def fail(*_: object, **__: object) -> None:
+        if where != "hidden":
+            raise error
+        try:
+            raise error
+        except (OSError, MemoryError):
+            raise ValueError("bad bytes") from None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "opened" if where == "opened" else "decode", fail)
+        fault = examine([path], None, cache)[path].fault or ""
+    assert not fault.startswith("damaged")
+    assert ("too many files are open" in fault) == (name in {"EMFILE", "ENFILE"})
+    assert examine([path], None, cache)[path].fault is None
+
+
+def test_no_free_descriptor_is_one_sentence_and_no_damage(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch, cache: FeatureCache
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    settings = DataSettings(path=str(make_folder({"ant": 5, "bee": 5})))
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "decode", fail)
+        with pytest.raises(DataError, match=r"10 images, .* too many files are open: raise"):
+            load(settings, cache)
+    assert len(load(settings, cache).train.images) > 2
 
 
 @pytest.mark.parametrize(

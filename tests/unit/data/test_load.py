@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from fednode.data import images
 from fednode.data.base import DataSettings, PartitionSettings, Split
@@ -39,7 +41,7 @@ def labels_fit(split: Split) -> bool:
 
 
 def test_all_splits_of_one_folder(make_folder: MakeFolder) -> None:
-    data = load(settings(make_folder({"bee": 10, "big_ant": 10}), validation=0.25))
+    data = load(settings(make_folder({"bee": 10, "big_ant": 10}), validation=0.25), fixed=True)
     assert data.train.classes == data.own.classes == ("bee", "big ant")
     assert [len(split.images) for split in (data.train, data.validation, data.own)] == [8, 4, 4]
     assert not paths(data.train) & paths(data.own)
@@ -49,8 +51,39 @@ def test_all_splits_of_one_folder(make_folder: MakeFolder) -> None:
     assert data.notes == ("This node uses 8 of 12 training images: data.shots is 4; 0 takes all.",)
 
 
+@pytest.mark.parametrize("name", ["000000.png", "zzz.png"])
+@pytest.mark.parametrize("parted", [False, True])
+def test_images_that_are_added_or_renamed_turn_no_test_image_into_a_training_image(
+    make_folder: MakeFolder, name: str, parted: bool
+) -> None:
+    """Also where test images are published: then no validation image becomes a training image."""
+    root = folder = make_folder({"ant": 40, "bee": 40})
+    if parted:
+        root = folder.rename(folder.with_name("train")).parent
+        (root / "test").mkdir()
+        for kind in ("ant", "bee"):
+            (root / "test" / kind).mkdir()
+            (root / "train" / kind / "039.png").rename(root / "test" / kind / "39.png")
+        folder = root / "train"
+
+    def parts() -> dict[bytes, str]:
+        data = load(settings(root, shots=0, test=0.3, validation=0.3))
+        named = {"train": data.train, "validation": data.validation, "test": data.own}
+        return {path.read_bytes(): part for part, of in named.items() for path in paths(of)}
+
+    before = parts()
+    counts = Counter(before.values())
+    assert len(before) == 80
+    assert min(counts.values()) >= (2 if parted else 10)
+    Image.new("RGB", (7, 7), "red").save(folder / "ant" / name)
+    (folder / "bee" / "003.png").rename(folder / "bee" / name)
+    after = parts()
+    assert before.items() <= after.items()
+    assert len(after) == 81
+
+
 def test_halves_train_on_base_and_test_on_both(make_folder: MakeFolder) -> None:
-    data = load(settings(make_folder(dict.fromkeys("edcba", 5)), halves=True))
+    data = load(settings(make_folder(dict.fromkeys("edcba", 5)), halves=True), fixed=True)
     assert data.base is not None
     assert data.new is not None
     assert data.train.classes == data.base.classes == ("a", "b", "c")
@@ -96,7 +129,8 @@ def test_dirichlet_shares_are_disjoint_and_complete(make_folder: MakeFolder) -> 
         load(settings(root, shots=0, partition=part("dirichlet", i, 3, 0.5))) for i in range(3)
     ]
     together = [image.path for node in nodes for image in node.train.images]
-    assert len(together) == len(set(together)) == 24
+    tested = {image.path for node in nodes for image in node.own.images}
+    assert len(together) == len(set(together)) == 30 - len(tested)
     assert all(node.own.classes == node.train.classes for node in nodes)
     assert all(labels_fit(node.train) and labels_fit(node.own) for node in nodes)
 
@@ -149,9 +183,9 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
     root = make_folder({"a": 6, "b": 6})
     (root / "a" / "000.png").write_bytes(b"damaged")
     (root / "b" / "notes.txt").touch()
-    (root / "list.csv").touch()
+    (root / "list.txt").touch()
     data = load(settings(root, shots=0, test=0.0))
-    assert {path.name for path, _ in data.skipped} == {"000.png", "notes.txt", "list.csv"}
+    assert {path.name for path, _ in data.skipped} == {"000.png", "notes.txt", "list.txt"}
     assert len(data.train.images) == 11
     problems = look(settings(root, shots=0))[0]
     assert len(problems) == 3

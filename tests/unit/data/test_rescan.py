@@ -48,6 +48,17 @@ def test_the_built_in_images_never_change() -> None:
     assert Rescan(settings, None, load(settings)).look() is None
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_that_may_be_read_later_is_used_then(root: Path) -> None:
+    (root / "cat" / "000.png").chmod(0)
+    rescan, before = start(root)
+    assert [why for _, why in before.skipped] == ["cannot be read: Permission denied"]
+    (root / "cat" / "000.png").chmod(0o644)
+    fresh = rescan.look()
+    assert fresh is not None
+    assert not fresh.skipped
+
+
 def test_an_image_that_came_and_one_that_went(root: Path) -> None:
     rescan, before = start(root)
     add(root, "cat/new.png")

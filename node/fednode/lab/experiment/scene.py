@@ -150,15 +150,17 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
                 "dirichlet", at // len(sources), share[domain], protocol.alpha or EVEN
             )
             settings = replace(settings, partition=part)
-        clients.append(_client(at, spoken_of(domain), load(settings, cache)))
+        clients.append(_client(at, spoken_of(domain), load(settings, cache, fixed=True)))
     if target:
         settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
-        whole = load(settings, cache)
+        whole = load(settings, cache, fixed=True)
         split = _limited(whole.train, experiment.data.test_images)
         tests = [ImageTest(target, dict.fromkeys([client.name for client in clients], split))]
     else:
         for domain in sources:
-            own = load(_settings(experiment, str(folders[domain]), seed, test), cache).own
+            own = load(
+                _settings(experiment, str(folders[domain]), seed, test), cache, fixed=True
+            ).own
             split = _limited(own, experiment.data.test_images)
             who = [client.name for client in clients if client.domain == spoken_of(domain)]
             tests.append(ImageTest(domain, dict.fromkeys(who, split)))
@@ -174,7 +176,7 @@ def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scen
     for number, name in enumerate(sets):
         path = str(Path(root).expanduser() / name) if name else root
         settings = replace(_settings(experiment, path, seed, experiment.data.test), halves=True)
-        whole = load(settings, cache)
+        whole = load(settings, cache, fixed=True)
         blocks = _blocks(experiment, len(whole.train.classes), number, len(sets))
         mine = [
             _client(len(clients) + at, name, _restricted(whole, block))
