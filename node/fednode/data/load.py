@@ -180,18 +180,17 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
 
 
 def _no_classes(layout: Found) -> list[str]:
-    """Return why the folders are no classes: names that say something else, a table beside them."""
+    """Return why the folders are no classes: their names, or a table beside them."""
     named = [folder.path.name for folder in layout.classes if for_layout(folder.name)]
     tables = [path.name for path, _ in layout.strays if path.suffix.lower() in TABLES]
     if not named and not tables:
         return []
-    shown = "', '".join(named[:LAYOUT_NAMED])
-    parts = [f"its folders '{shown}' are named as parts of a data set, not as classes"] * bool(
-        named
-    )
-    parts += [
-        f"the table '{tables[0]}' lies beside them, and labels in tables are not read"
-    ] * bool(tables)
+    parts = []
+    if named:
+        few = "', '".join(named[:LAYOUT_NAMED])
+        parts.append(f"its folders '{few}' are named as parts of a data set, not as classes")
+    if tables:
+        parts.append(f"the table '{tables[0]}' lies beside them, and labels in tables are not read")
     return [
         f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. Sort the "
         "images into a folder for each class; if the folders are classes, list them in data.classes."

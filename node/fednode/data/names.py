@@ -1,4 +1,4 @@
-"""Names of classes: how a folder's name stands in a prompt, and which names are one and the same."""
+"""Names of classes: how they stand in a prompt, and which are one and the same for a model."""
 
 from __future__ import annotations
 
