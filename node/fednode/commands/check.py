@@ -357,8 +357,8 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
         advice = (
             "images alone tell them apart"
             if sums
-            else "prompts cannot tell them apart; give one another name with data.rename, take another "
-            f"model, or policy {SUMS}"
+            else "prompts cannot tell them apart; give one another name with data.rename, take "
+            f"another model, or policy {SUMS}"
         )
         yield Finding(
             "note" if sums else "fault",

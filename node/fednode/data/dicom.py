@@ -302,7 +302,7 @@ def _without_padding(pixels: Values, values: Pieces, header: Any) -> Pieces:
 
 
 def _signed(value: Any, header: Any) -> int:
-    """Return a stored value with the sign that the pixels have, whatever kind its tag is written."""
+    """Return a stored value with the sign of the pixels, whatever its tag's kind is."""
     if isinstance(value, bytes):
         value = int.from_bytes(value, "little")
     size = 1 << int(header.get("BitsAllocated") or 16)

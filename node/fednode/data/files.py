@@ -28,7 +28,9 @@ LIST_MAX: Final = 32 << 20
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
-DESCRIPTORS: Final = "too many files are open: raise the limit of open files (ulimit -n, LimitNOFILE) and start again"
+DESCRIPTORS: Final = (
+    "too many files are open: raise the limit (ulimit -n, LimitNOFILE) and start again"
+)
 
 
 def why(fault: OSError) -> str:

@@ -193,7 +193,8 @@ def _no_classes(layout: Found) -> list[str]:
         parts.append(f"the table '{tables[0]}' lies beside them, and labels in tables are not read")
     return [
         f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. Sort the "
-        "images into a folder for each class; if the folders are classes, list them in data.classes."
+        "images into a folder for each class; if the folders are classes, list them in "
+        "data.classes."
     ]
 
 
@@ -247,8 +248,8 @@ def _empty_class(folder: ClassFolder, source: str) -> str:
             else f"{len(files)} files, and none has a suffix"
         )
         return (
-            f"The class folder '{folder.path}' holds {held} that is read ({kinds}): convert them, or "
-            "leave the class out through data.classes."
+            f"The class folder '{folder.path}' holds {held} that is read ({kinds}): convert them, "
+            "or leave the class out through data.classes."
         )
     return (
         f"The class folder '{folder.path}' holds no image: add some, remove the folder, or leave "

@@ -73,8 +73,9 @@ class DiPrompTConfig(MomentSettings):
         if self.query == "labels" or self.prompts == "global":
             return ""
         return (
-            "policy diprompt sends the prompts of those domains alone in which it sees images, which "
-            "no noise hides: set policy.query to labels, remove privacy.clip, or take another policy"
+            "policy diprompt sends the prompts of those domains alone in which it sees images, "
+            "which no noise hides: set policy.query to labels, remove privacy.clip, or take "
+            "another policy"
         )
 
     @property
