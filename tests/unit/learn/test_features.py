@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,3 +211,50 @@ def test_views_are_kept_beside_the_image_itself(
     for view, wanted in enumerate(found):
         assert torch.equal(again.of([path], lambda: False, view).features, wanted)
     assert counting.images == 3 * BATCH
+
+
+def test_what_is_known_of_files_that_are_gone_is_given_back(
+    counting: Counting, paths: list[Path]
+) -> None:
+    features = make(counting)
+    features.keep_pixels(1 << 30)
+
+    def look() -> None:
+        of(features, paths)
+        features.pixels([(path, 0) for path in paths], lambda: False)
+
+    def held() -> tuple[int, int, int]:
+        pixels = features._in_memory["pixels"]
+        assert features._filled == sum(4 * value.numel() for value in pixels.values())
+        return len(features._known), len(features._sources), len(pixels)
+
+    look()
+    count = len({path.read_bytes() for path in paths})
+    assert held() == (count, len(paths), len(paths))
+    features.keep_only(paths)
+    assert held() == (count, len(paths), len(paths))
+    Image.new("RGB", (21, 9), "orange").save(paths[0])
+    features.keep_only(paths)
+    look()
+    assert held() == (len({path.read_bytes() for path in paths}), len(paths), len(paths))
+    features.keep_only(paths[:1])
+    assert held() == (1, 1, 1)
+    features.keep_only([])
+    assert held() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000), (20_000, 2), (8_000, 30)])
+def test_a_long_and_narrow_image_takes_little_memory_and_looks_as_its_centre(
+    mini: Backbone, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    sizes = []
+    resize = Image.Image.resize
+
+    def noted(self: Image.Image, wanted: tuple[int, int], *rest: Any, **more: Any) -> Image.Image:
+        sizes.append(wanted)
+        return resize(self, wanted, *rest, **more)
+
+    monkeypatch.setattr(Image.Image, "resize", noted)
+    pixels = mini.preprocess(Image.linear_gradient("L").resize(size).convert("RGB"))
+    assert sizes[0] == size
+    assert max(wide * high for wide, high in sizes[1:]) < 40 * pixels.shape[-1] ** 2

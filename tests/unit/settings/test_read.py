@@ -318,3 +318,15 @@ def test_a_policy_that_trains_needs_an_end_of_its_rounds_or_a_pause_between_them
     assert made(max=5).rounds.min_interval_s == 0
     assert made("gda", max=0, min_interval_s=0).rounds.min_interval_s == 0
     assert made(kind="closed-form", max=0).rounds.max == 0
+
+
+def test_words_that_yaml_takes_for_switches_and_numbers(tmp_path: Path) -> None:
+    """A key is text as it is written; a name in a list needs quotes, and the sentence says so."""
+    file = tmp_path / "c.yaml"
+    file.write_text("data: {rename: {no: healthy, 0: zero, 010: ten, 1.50: x}}")
+    rename = load_settings(file, {}).data.rename
+    assert rename == {"no": "healthy", "0": "zero", "010": "ten", "1.50": "x"}
+    said = fault(tmp_path, "data: {classes: [yes, no]}")
+    assert 'it must be text: write it in quotes, such as "yes" or "no".' in said
+    said = fault(tmp_path, "data: {rename: {a: 10}}")
+    assert 'it must be text: write it in quotes, such as "10".' in said
