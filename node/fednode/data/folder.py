@@ -210,9 +210,14 @@ def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     names = ", ".join(folder.name for folder in nested[:_NAMED_MAX])
     more = ", ..." if len(nested) > _NAMED_MAX else ""
     kind = "the parts of one data set" if parts == nested else "a folder per domain"
+    best = _best(nested)
     raise DataError(
-        f"'{root}' looks like {kind} ({names}{more}): point data.path at one of them, such as "
-        f"'{_best(nested).path}'."
+        f"'{root}' looks like {kind} ({names}{more}): "
+        + (
+            "the images to train on are missing."
+            if for_layout(best.name) and not best.name.lower().startswith("train")
+            else f"point data.path at one of them, such as '{best.path}'."
+        )
     )
 
 

@@ -172,7 +172,7 @@ def test_clipping_is_refused_where_the_names_that_are_sent_depend_on_images(
     config = tmp_path / "node.yaml"
     config.write_text("name: b\nrounds: {max: 3}\ndata: {domain: x}\n")
     flags = ("policy.name=diprompt", "policy.domains=[x, y]", "privacy.clip=1")
-    with pytest.raises(ConfigError, match="privacy.clip is 1, and policy diprompt sends"):
+    with pytest.raises(ConfigError, match=r"privacy.clip is 1, and policy diprompt sends"):
         make(peers, config, None, flags, None)
     assert make(peers, config, None, (*flags, "policy.query=labels"), None)
     assert make(peers, config, None, (*flags, "policy.prompts=global"), None)
