@@ -151,6 +151,7 @@ def test_a_file_without_preamble_and_meta_header_is_read(
     path = tmp_path / name
     held = pydicom.dcmread(whole)
     del held.file_meta
+    held.preamble = None
     with path.open("wb") as file:
         pydicom.dcmwrite(
             *(file, held), implicit_vr=syntax.is_implicit_VR, little_endian=True,
