@@ -105,6 +105,8 @@ def inner(hint: Any, part: str) -> Any:
     """Return the type of a key or item inside a type; None if there is no such thing."""
     if is_dataclass(hint):
         return get_type_hints(hint).get(part)
+    if get_origin(hint) is dict:
+        return get_args(hint)[1]
     if get_origin(hint) is tuple and part.isdigit():
         inside = get_args(hint)
         return inside[0] if Ellipsis in inside else dict(enumerate(inside)).get(int(part))
