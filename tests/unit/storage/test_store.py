@@ -281,8 +281,12 @@ def test_a_store_that_cannot_be_swept_opens(
 ) -> None:
     Store(tmp_path).close()
 
-    def fail(_: Path) -> list[str]:
-        raise PermissionError(13, "Permission denied")
+    listed = os.listdir
+
+    def fail(folder: Path) -> list[str]:
+        if Path(folder).name == "tensors":
+            raise PermissionError(13, "Permission denied")
+        return listed(folder)
 
     with monkeypatch.context() as broken:
         broken.setattr("fednode.storage.store.os.listdir", fail)
