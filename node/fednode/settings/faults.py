@@ -11,12 +11,12 @@ import contextlib
 import difflib
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-get_type_hints = cache(typing.get_type_hints)
+get_type_hints: Final[Callable[[Any], dict[str, Any]]] = cache(typing.get_type_hints)
 REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must tolerate",
     ("rounds.mode", "quorum"): "use sync with a short rounds.deadline_s",
