@@ -41,6 +41,7 @@ def test_a_file_of_a_newer_version_is_not_taken_because_its_new_parts_would_be_l
     assert Files(tmp_path).tokens()[0].taken == "x", "an older version may know fewer parts"
 
 
+STRANGE: tuple[object, ...] = (None, 1, [], {}, True)
 NODE = {"name": "b", "id": "i", "address": "h:1", "lease": "AAAA"}
 
 
@@ -49,7 +50,7 @@ NODE = {"name": "b", "id": "i", "address": "h:1", "lease": "AAAA"}
     [
         *("", "{", "7", "null", '"x"', '{"a": 1}', "[1]", "[null]", "[[1]]", '["x"]', "[{}]"),
         *("[" * 100_000, "[NaN]", "\udcff", json.dumps([NODE | {"lease": "?"}])),
-        *(json.dumps([NODE | {key: value}]) for key in NODE for value in (None, 1, [], {}, True)),
+        *(json.dumps([NODE | {key: value}]) for key in NODE for value in STRANGE),
     ],
     ids=lambda text: repr(text[:60]),
 )
