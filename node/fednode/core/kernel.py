@@ -345,9 +345,9 @@ class Kernel(Peering):
             if not self._run.restore():
                 raise
             text = f"the policy failed and goes on from round {self.policy.round}"
-            told = self._defect(ev.Record("policy.failed", text, "error", cause=fault))
+            failed = self._defect(ev.Record("policy.failed", text, "error", cause=fault))
             timer = self._again("policy.failed", text, ROUND)[1:]
-            return [told, *timer, *self._met_again(now)]
+            return [failed, *timer, *self._met_again(now)]
         told = list[ev.Effect]()
         for effect in effects:
             if isinstance(effect, ev.Record) and effect.cause is not None:

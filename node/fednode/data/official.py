@@ -332,9 +332,9 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
     if texts is None:
         refuse_twins(f"'{base}'", [(of_class.name, of_class.display) for of_class in classes])
     watched = [folder for place in places for folder in entries(place, "folder")[0]]
-    listed = [entries(base, "folder"), *((place, entries(place, "folder")[1]) for place in places)]
-    beside = [path for _, files in listed for path in files]
-    beside += [path for path in listed[0][0] if path not in places]
+    folders, beside = entries(base, "folder")
+    beside += [path for place in places for path in entries(place, "folder")[1]]
+    beside += [path for path in folders if path not in places]
     shown = ", ".join(place.name for place in places)
     strays = tuple(
         (spelled(path), f"lies beside the images of {shown}: not used") for path in beside

@@ -117,7 +117,7 @@ def test_what_is_one_is_read_and_its_names_can_be_sent(
     assert sentence in said(root)
     message = Message(
         mesh="m", fingerprint="", policy="gda", sender="a", round=1, phase="sums",
-        tensors=Tensors({"rows": [[1.0]] * len(classes)}, classes),  # type: ignore[dict-item]
+        tensors=Tensors({"rows": [[1.0]] * len(classes)}, classes),
     )  # fmt: skip
     assert codec._classes_fault(message, codec.Limits()) == ""
 

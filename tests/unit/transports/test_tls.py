@@ -7,7 +7,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from functools import partial
 
 import pytest
 import uvloop
@@ -170,11 +170,7 @@ async def test_a_caller_whose_clock_is_wrong_learns_it(
 ) -> None:
     caller = person(B, "b", made_at=time.time() + shift)
     caller.believes.clock = lambda: time.time() + shift
-    truth = refusing.sentence
-
-    def there(*given: Any) -> str:
-        return truth(*given, clock=caller.believes.clock)
-
+    there = partial(refusing.sentence, clock=caller.believes.clock)
     monkeypatch.setattr(exits, "sentence", there)
     a[0].believes.clock = time.time
     text = await until_refused(caller, a[1], said)

@@ -291,8 +291,8 @@ class Rounds:
             received = self.method.received(now, given)
             draft = self.method.merge(now, received)
             note = self.method.note(now.draft, draft)
-        except Exception as fault:
-            return self._unmerged(given, fault)
+        except Exception as cause:
+            return self._unmerged(given, cause)
         text = f"round {now.number}: {note}"
         said = [ev.Record("merge.left_out", text, "warning")] if note else []
         self.now = now = replace(now, draft=draft)

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent import futures
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -158,7 +159,7 @@ def test_a_cluster_gets_all_runs_or_as_many_as_the_user_says(
             closed.append(self.address)
 
     monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Client))
-    real = run.wait
+    real = futures.wait
 
     def counted(running: Any, return_when: str) -> Any:
         given.append(len(running))
