@@ -297,7 +297,12 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
     rest: Sequence[str] = [part for part in (names, counted) if part]
     least = plan.settings.privacy.least_images
     again = f"; a class again once {least} of its images changed" if each else ""
-    return f"{sent}, {' and '.join(rest)}{again}"
+    few = [name for name in learner.classes if name not in classes] if each else []
+    unsent = ""
+    if few:
+        named = ", ".join(few[:5]) + " and more" * (len(few) > 5)
+        unsent = f"; nothing of {named}, with fewer than {least} images to train on"
+    return f"{sent}, {' and '.join(rest)}{again}{unsent}"
 
 
 def images_line(data: NodeData) -> str:

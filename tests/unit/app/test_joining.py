@@ -6,8 +6,10 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from fednode.app import joining
@@ -27,6 +29,7 @@ from fednode.app.joining import (
     write,
 )
 from fednode.app.plan import NodePlan, learner_of, make
+from fednode.core.types import Tensors
 from fednode.data.base import Image, NodeData, Split
 from fednode.errors import ConfigError, IdentityError, Unreachable
 from fednode.identity import keys
@@ -34,6 +37,7 @@ from fednode.identity import lease as leases
 from fednode.identity.enrol import sponsor
 from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement
+from fednode.learn.learner import Learner
 from fednode.settings.agreed import taken
 from fednode.settings.peers import load_peers
 from fednode.transports.opening import open_directly
@@ -93,6 +97,14 @@ def test_class_sums_are_said_for_each_class(tmp_path: Path, plan: NodePlan) -> N
     made = make(tmp_path / "b/peers.yaml", tmp_path / "b/node.yaml", None, (), None)
     said = leaves(made, learner_of(made.settings, "b"))
     assert said.startswith("9 numbers for each of 2 classes, 2 class names")
+    few = SimpleNamespace(
+        classes=("cup", "dog"),
+        samples=20,
+        told=(("dog",), 17),
+        initial=lambda _: Tensors({"rows": np.zeros((0, 9))}),
+    )
+    said = leaves(made, cast("Learner", few))
+    assert said.endswith("; nothing of cup, with fewer than 5 images to train on")
 
 
 def test_the_model_is_shown_by_its_fingerprint_whoever_loads_it_first(plan: NodePlan) -> None:
