@@ -104,7 +104,7 @@ def test_a_lost_peer_changes_the_headline() -> None:
     assert "f is refused (never heard)" in both.text
     many = headline([Peer(name=f"p{at}", state="dead") for at in range(5)])
     assert many is not None
-    assert many.short == "5 peers are dead"
+    assert many.short == "5 peers are offline"
     assert many.text.endswith("; and 2 more.")
 
 
