@@ -32,7 +32,7 @@ from fednode.core.types import Again, Json, Message
 
 RELEASE = "kernel.release."
 UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
-"""The verdict on a message on which a policy raises, although no message may make it raise."""
+"""The verdict on a message that meets a defect of this node, although no message may."""
 
 
 class Peering(ABC):
@@ -84,6 +84,12 @@ class Peering(ABC):
     # Messages -------------------------------------------------------------------------------------
 
     def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
+        try:
+            return self._take(now, message, token)
+        except Exception as fault:  # a defect that a message meets ends no node
+            return self._refuse(now, message, token, UNCHECKED, fault)
+
+    def _take(self, now: float, message: Message, token: int) -> list[ev.Effect]:
         sender = message.sender
         effects: list[ev.Effect] = []
         if self._life == Life.LEAVING:
@@ -94,10 +100,7 @@ class Peering(ABC):
             effects += self._swim.meet(introduction)
         heard = known and message.mesh == self.context.mesh and message.phase in PHASES
         news = heard and self.documents.heard(sender, message.terms)
-        try:
-            code, reason, text = self._run.gate.check(message, self.policy)
-        except Exception as fault:  # a defect of a policy's check ends no node
-            return [*effects, *self._refuse(now, message, token, UNCHECKED, fault)]
+        code, reason, text = self._run.gate.check(message, self.policy)
         if heard:  # whatever the gate says of its settings, as for revocations below
             effects += self.documents.pass_on(now, sender, self._message)
         if code != "ok" and heard:

@@ -453,3 +453,17 @@ def test_a_policy_that_fails_by_itself_ends_the_node() -> None:
     kernel, began = failing(ev.Tuned)
     with pytest.raises(ValueError, match="shapes"):
         kernel.step(2.0, tuned(began))
+
+
+def test_a_defect_that_a_membership_message_meets_ends_no_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = make(zerodfl())
+
+    def broken(*_: Any) -> list[ev.Effect]:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(kernel._swim, "learn", broken)
+    effects = kernel.step(1.0, ev.Received(message("ping", "b"), 7))
+    assert [(one.token, one.code) for one in only(effects, ev.Answer)] == [(7, "invalid")]
+    assert [type(one.cause) for one in only(effects, ev.Record)] == [KeyError]
