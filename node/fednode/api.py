@@ -88,11 +88,11 @@ class Prompts:
 
         Only policies that exchange class sums know other nodes' classes.
         """
-        lacking = [name not in classes for name in self.arrays.classes]
+        lacking = {at for at, name in enumerate(self.arrays.classes) if name not in classes}
         senders = [
             name.removeprefix(SENDER)
             for name, rows in sorted(self.arrays.items())
-            if name.startswith(SENDER) and (rows[lacking, 0] > 0).any()
+            if name.startswith(SENDER) and not lacking.isdisjoint(rows[:, 0].astype(int).tolist())
         ]
         names = [name for name in self.known if name not in classes]
         if not senders or not names:

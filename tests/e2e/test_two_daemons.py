@@ -204,8 +204,8 @@ async def test_what_tools_and_people_see_of_a_daemon(pair: Pair) -> None:
         async with aiohttp.ClientSession() as session:
             async with session.get(reply.page + "metrics") as answer:
                 text = await answer.text()
-            async with session.get(reply.page) as answer:
-                assert "<h1>a</h1>" in await answer.text()
+            async with session.get(reply.page + "live") as answer:
+                assert "<h1>a</h1>" in json.loads(await answer.content.readline())["head"]
         found = {one.name for one in text_string_to_metric_families(text)}
         assert {"fednode_round", "fednode_peers", "process_open_fds"} <= found
         async with grpc.aio.insecure_channel(admin) as channel:
@@ -367,6 +367,6 @@ def test_one_sentence_where_nothing_is(pair: Pair) -> None:
     said = sentence("status", pair.address["a"], folder=pair.folder)
     assert said.startswith(f"Nobody answers at {pair.address['a']}")
     said = sentence("predict", "nothing.jpg", folder=pair.folder)
-    assert said == "There is no image file nothing.jpg: give the path of an image or folder."
+    assert said.startswith("No node has run here")
     said = sentence("eval", folder=pair.folder)
     assert said.startswith("No node has run here")

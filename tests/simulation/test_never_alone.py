@@ -248,7 +248,11 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     service.attach(node, ClosedFormLearner(name))
     reply = service.now()
     page = Page(service, lambda _: False)
-    facts = {**await page._facts(known=True), "waiting": ()}  # no site asks to be admitted
+    facts = {
+        **await page._facts(known=True),
+        "waiting": (),
+        "strange": False,
+    }  # no site asks to be admitted
     head = page._templates.get_template("head.html").render(**facts)
     metrics = Metrics()
     metrics.watch(service.read)

@@ -22,7 +22,6 @@ EXPECTED = {
     *(
         "init",
         "check",
-        "models",
         "start",
         "status",
         "eval",

@@ -15,13 +15,15 @@ Found = tuple[Literal["fault", "warning", "note"], str]
 """How bad a finding is, and a sentence."""
 
 
-def findings(plan: NodePlan) -> Iterator[Found]:
-    """Check all addresses that the node would listen on."""
+def findings(plan: NodePlan, running: bool) -> Iterator[Found]:
+    """Check the node's own address, and all that it would listen on unless it runs already."""
+    yield from _of_name(plan)
+    if running:
+        return
     settings = plan.settings
     wanted: list[Callable[[], object]] = [
         *([] if plan.listen == RELAY else [lambda: check_free(parse(plan.listen))])
     ]
-    yield from _of_name(plan)
     admin, page = settings.admin.listen, settings.page.listen
     if admin is not None:
         wanted.append(lambda: check_free(parse(admin)))

@@ -153,10 +153,10 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     running, ran = False, plan.state != Path() and (plan.state / "journal.db").exists()
     if given.live or (given.peers is not None and ran):
         running = yield from _of_running(plan, given, stranger)
-    if given.peers is not None and not running:
+    if given.peers is not None:
         from fednode.app import listening
 
-        yield from (Finding(*found) for found in listening.findings(plan))
+        yield from (Finding(*found) for found in listening.findings(plan, running))
     if given.peers is not None and (plan.peers.relays or plan.peers.introducer):
         from fednode.app.ways import findings
 

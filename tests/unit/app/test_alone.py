@@ -76,7 +76,8 @@ class World:
         settings = replace(settings_of(Source("test", tree)), data=data)
         objective = registry.objective(settings.policy.name)
         made = objective(self.frozen, settings.tuning, settings.policy.config)
-        learner = TorchLearner(self.frozen, made, load(data), settings.tuning, self.features)
+        images = load(data, fixed=True)  # as an experiment draws them
+        learner = TorchLearner(self.frozen, made, images, settings.tuning, self.features)
         return settings, learner
 
 

@@ -19,7 +19,7 @@ from tests.unit.app.canary import ASKED, CLASS, found, keyed, running
 
 GUARD_S = 180.0
 SENT = ("frames", "what a peer keeps")
-CHANNELS = (*SENT, "answers to frames", *ASKED, "page", "live page", "metrics")
+CHANNELS = (*SENT, "answers to frames", *ASKED, "live page", "metrics")
 COMMON = (
     *("policy.name=gda", "rounds.max=2", "rounds.min_interval_s=0", "rounds.deadline_s=100"),
     *("data.shots=0", "membership.preset=local", "compare_alone=false"),
@@ -61,7 +61,7 @@ async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Pa
             assert found(content) == set(), channel
         told = site.b.driver.kernel.policy.state().tensors
         assert set(told.classes) == {"barrel", "beaver", "cyst", "lesion"}
-        assert told["node/a"][:, 0].sum() == COUNTS["cyst"] + COUNTS["lesion"]
+        assert told["node/a"][:, 1].sum() == COUNTS["cyst"] + COUNTS["lesion"]
         async with site.client("a") as client:  # its operator knows the class
             assert CLASS in await ASKED["status"](client, site.at)
 

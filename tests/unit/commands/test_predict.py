@@ -95,7 +95,9 @@ def test_what_predict_cannot_do_is_a_sentence(
     text = tmp_path / "text.png"
     text.write_text("not an image")
     assert str(text) in fednode.fault("predict", "--state", state, text)
-    assert "no image file gone.png" in fednode.fault("predict", "--state", state, "gone.png")
+    assert "'gone.png' is skipped: cannot be read: No such file" in fednode.fault(
+        "predict", "--state", state, "gone.png"
+    )
     assert "empty name" in fednode.fault("predict", "--state", state, "--classes", "a,,b", image)
     assert "No node has run here" in fednode.fault("predict", image)
     assert str(tmp_path) in fednode.fault("predict", "--state", tmp_path, image)

@@ -239,12 +239,13 @@ class Exchange:
     def give_up(self, number: int, stage: str, now: float) -> tuple[str, str, dict[str, Message]]:
         """End a stage at its deadline; return who said nothing, who took nothing, and the others.
 
-        Those who said nothing count as stragglers from now on.
+        All missing peers count as stragglers from now on.
         """
         missing, limit = self._missing(number, stage), self.context.rounds.deadline_s
         heard = self.heard(number, stage)
         self._waited = self._awaited(number, stage)
-        silent = self.stragglers.missed({*missing} - {*heard}, number, now, limit)
+        self.stragglers.missed(missing, number, now, limit)
+        silent = ", ".join(peer for peer in missing if peer not in heard)
         deaf = ", ".join(peer for peer in missing if peer in heard)
         return silent, deaf, self._merged(number, stage)
 

@@ -113,7 +113,7 @@ def test_the_deadline_names_who_is_missing() -> None:
         "round 1: c sent nothing and b did not acknowledge this node's contribution before the "
         "deadline of stage prompts; this node goes on without"
     )
-    assert [*policy.stragglers.records] == ["c"], "b has not answered, c has not spoken"
+    assert [*policy.stragglers.records] == ["b", "c"], "b has not answered, c has not spoken"
     assert ev.Tune in [type(one) for one in effects]
 
 
@@ -125,7 +125,6 @@ def test_a_peer_that_was_heard_sent_something() -> None:
     effects = policy.handle(0.0, ev.TimerFired(DEADLINE))
     (record,) = (one for one in effects if isinstance(one, ev.Record))
     assert record.text.startswith("round 1: b, c did not acknowledge this node's contribution")
-    assert policy.stragglers.records == {}
 
 
 def test_where_all_others_left_nobody_is_drawn_or_waited_for() -> None:
