@@ -300,8 +300,8 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
     few = [name for name in learner.classes if name not in classes] if each else []
     unsent = ""
     if few:
-        named = ", ".join(few[:5]) + " and more" * (len(few) > 5)
-        unsent = f"; nothing of {named}, with fewer than {least} images to train on"
+        shown = ", ".join(few[:5]) + " and more" * (len(few) > 5)
+        unsent = f"; nothing of {shown}, with fewer than {least} images to train on"
     return f"{sent}, {' and '.join(rest)}{again}{unsent}"
 
 

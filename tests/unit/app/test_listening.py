@@ -19,8 +19,8 @@ def plan_at(tmp_path: Path, address: str, *flags: str) -> NodePlan:
 def test_an_address_that_is_taken_is_a_fault(tmp_path: Path) -> None:
     own, page = free_ports(2)
     plan = plan_at(tmp_path, f"127.0.0.1:{own}", f"page.listen=127.0.0.1:{page}")
-    assert list(findings(plan)) == []
+    assert list(findings(plan, running=False)) == []
     with socket.create_server(("127.0.0.1", own)):
-        (found,) = findings(plan)
+        (found,) = findings(plan, running=False)
     assert found[0] == "fault"
     assert str(own) in found[1]
