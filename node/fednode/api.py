@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
+from fednode import units
 from fednode.app.saved import recall
 from fednode.core.types import Array, Tensors
 from fednode.data.folder import scan
@@ -97,10 +98,8 @@ class Prompts:
         names = [name for name in self.known if name not in classes]
         if not senders or not names:
             return ""
-        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-        nodes, verb = senders[0], "knows"
-        if senders[1:]:
-            nodes, verb = f"{nodes} and {len(senders) - 1} more", "know"
+        nodes, shown = units.listed(senders, 1), units.listed(names, 3)
+        verb = "know" if senders[1:] else "knows"
         return f"{nodes} also {verb} {shown}: use --all-classes to choose among these, too"
 
     def probabilities(self, images: Sequence[Any], classes: Sequence[str] | None = None) -> Array:

@@ -1,4 +1,4 @@
-"""Numbers in the form that people read."""
+"""Numbers and lists in the form that people read."""
 
 from __future__ import annotations
 
@@ -24,3 +24,9 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / step:.0f} {unit}"
     return f"{seconds / 86_400:.0f} days"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return at most so many names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -20,3 +20,10 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_sizes(count: float, text: str) -> None:
     assert units.size(int(count)) == text
+
+
+@pytest.mark.parametrize(
+    ("names", "text"), [((), ""), (("a", "b"), "a, b"), (("a", "b", "c", "d"), "a, b and 2 more")]
+)
+def test_lists_end_with_how_many_more_there_are(names: tuple[str, ...], text: str) -> None:
+    assert units.listed(names, 2) == text

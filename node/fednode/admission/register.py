@@ -62,19 +62,10 @@ class Register:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, partial(call, *given))
 
-    async def admit(
-        self,
-        id: str,
-        mesh: str,
-        name: str,
-        address: str,
-        token: str,
-        source: str = "",
-        dry: bool = False,
-    ) -> bytes:
+    async def admit(self, id: str, mesh: str, name: str, *call: Any) -> bytes:
         """Do what `enrol` does on the register's thread; the mesh is asked here, on the loop."""
-        known = self.id_of(name), self.is_revoked(id)
-        return await self.apart(self._enrol, id, mesh, name, address, token, source, dry, *known)
+        enrol = partial(self.enrol, known=(self.id_of(name), self.is_revoked(id)))
+        return await self.apart(enrol, id, mesh, name, *call)
 
     def enrol(
         self,
@@ -85,6 +76,7 @@ class Register:
         token: str,
         source: str = "",
         dry: bool = False,
+        known: tuple[str, bool] | None = None,
     ) -> bytes:
         """Return a lease on a name for a key; raise IdentityError with the reason of a refusal.
 
@@ -92,23 +84,10 @@ class Register:
         the operator frees the name or revokes the key. A key has one name. A caller without a good
         token or an enrolled key learns nothing of the mesh, its names and its keys. source: where
         the call comes from. A good token is accepted, however many bad calls came from its source.
-        dry: only judge the call; give no lease (return b""), and spend no token.
+        dry: only judge the call; give no lease (return b""), and spend no token. known: the id that
+        the mesh gives the name, and whether the mesh revoked this key; None: the mesh is asked.
         """
-        known = self.id_of(name), self.is_revoked(id)
-        return self._enrol(id, mesh, name, address, token, source, dry, *known)
-
-    def _enrol(
-        self,
-        id: str,
-        mesh: str,
-        name: str,
-        address: str,
-        token: str,
-        source: str,
-        dry: bool,
-        holder: str,
-        is_revoked: bool,
-    ) -> bytes:
+        holder, is_revoked = known or (self.id_of(name), self.is_revoked(id))
         if not NAME.fullmatch(name):
             raise IdentityError(f"the name {name[:64]!r} is not allowed; {NAME_RULE}")
         try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from fednode.admission.files import Files, Request, Token
 from fednode.errors import ConfigError, IdentityError
+from fednode.identity import lease as leases
 from fednode.identity.lease import DAY_S
 from fednode.settings.faults import meant
 
@@ -138,7 +138,7 @@ class Tokens:
                 "tell its sender, because somebody else may have a copy of this link"
             )
         if fitting.expires and self._clock() > fitting.expires:
-            day = time.strftime("%Y-%m-%d", time.gmtime(fitting.expires))
+            day = leases.day(fitting.expires)
             raise IdentityError(f"the link for {name!r} ended on {day}: ask for a new link")
         return fitting
 

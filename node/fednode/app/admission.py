@@ -152,7 +152,7 @@ class Admission:
         """Warn the operator if the right to admit ends soon, because leases end with it."""
         right = leases.peek(right_of(self.plan.state)) if self.right else None
         if right is not None and leases.nearly_over(right, self._identity.clock()):
-            day = time.strftime("%Y-%m-%d", time.gmtime(right.expires))
+            day = leases.day(right.expires)
             text = (
                 f"{right.name} may admit sites and renew leases until {day} only: on the founder's"
             )
@@ -188,7 +188,7 @@ class Admission:
         keep_right(self.plan.state, proof)
         self.right = proof
         self.given.set()
-        day = time.strftime("%Y-%m-%d", time.gmtime(given.expires))
+        day = leases.day(given.expires)
         return f"{own.name} admits newcomers until {day}"
 
     def invites(self) -> bool:

@@ -113,7 +113,7 @@ class Comparing:
 
     @property
     def promise(self) -> list[str]:
-        """What status says until the comparison is there: the one before, when or why not."""
+        """Return the sentences of status until the comparison is there."""
         if not _tunes_prompts(self.learner) or self.settings.policy.name == CONTROL:
             return []
         unknown = _unknown(self.settings, self.learner)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fednode import units
 from fednode.admission.link import Link
 from fednode.app.documents import nobody
 from fednode.app.network import IDENTITY
@@ -300,8 +301,7 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
     few = [name for name in learner.classes if name not in classes] if each else []
     unsent = ""
     if few:
-        shown = ", ".join(few[:5]) + " and more" * (len(few) > 5)
-        unsent = f"; nothing of {shown}, with fewer than {least} images to train on"
+        unsent = f"; nothing of {units.listed(few, 5)}, with fewer than {least} images to train on"
     return f"{sent}, {' and '.join(rest)}{again}{unsent}"
 
 

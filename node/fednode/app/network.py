@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -347,7 +346,7 @@ def lease_warning(mesh: NodeNetwork) -> str:
     if not (mesh.unrenewed or text):
         return ""
     if not text:
-        day = time.strftime("%Y-%m-%d", time.gmtime(lease.expires))
+        day = leases.day(lease.expires)
         text = f"The lease of this node ends on {day}, and it is not renewed."
     why = f" {mesh.unrenewed.rstrip('.')}." if mesh.unrenewed else ""
     if mesh.plan.peers.introducer is not None:

@@ -11,6 +11,7 @@ from typing import Final
 
 import yaml
 
+from fednode import units
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, lasting, read_yaml, settings_in, tree_of
@@ -138,8 +139,7 @@ def find(state: Path | None) -> Path:
             f"There is no folder {state}, and no node of this name has run here (nothing in "
             f"{root}/*/{state}): give --state."
         )
-    more = f" and {len(states) - NAMED} more" if len(states) > NAMED else ""
-    shown = ", ".join(map(str, states[:NAMED])) + more
+    shown = units.listed([*map(str, states)], NAMED)
     called = "" if state is None else f" called {state}"
     raise StateError(
         f"{len(states)} nodes{called} have run here: choose one with --state ({shown})."

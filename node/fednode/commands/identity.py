@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import click
@@ -15,7 +14,7 @@ from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.identity import Identity, valid_until
-from fednode.identity.lease import disarm
+from fednode.identity.lease import day, disarm
 from fednode.settings.read import named
 from fednode.storage.disk import lock
 from fednode.terminal.groups import Whole
@@ -51,8 +50,7 @@ def show(mesh: str, name: str, state: Path | None) -> None:
         click.echo(f"certificate until {until}; `fednode start` renews it")
     lease = own.lease
     if lease is not None:
-        day = time.strftime("%Y-%m-%d", time.gmtime(lease.expires))
-        click.echo(f"lease of {lease.name!r} in mesh {lease.mesh!r} until {day}")
+        click.echo(f"lease of {lease.name!r} in mesh {lease.mesh!r} until {day(lease.expires)}")
     elif own.proof:
         click.echo("it succeeds an older key: put this id into every peers.yaml")
 

@@ -23,7 +23,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "fedotp": ("text", "patches"),
     "trip": ("text", "visual"),
 }
-"""What a policy with its default settings needs of a model."""
+"""Parts of a model that a policy with its default settings needs."""
 
 
 def policies(row: Surveyed) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from fednode import units
 from fednode.data.base import DataSettings, NodeData
 
 NAMED: Final = 20
@@ -88,5 +89,4 @@ def _counted(number: int, word: str) -> str:
 
 
 def _named(names: Sequence[str], most: int = NAMED) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more + "."
+    return units.listed(names, most) + "."

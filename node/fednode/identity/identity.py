@@ -91,9 +91,9 @@ class Identity:
         if now >= began - leases.SKEW_S:
             return ""
         return (
-            f"The clock of this machine says {_day(now)}, and the certificate of this node was "
-            f"made on {_day(began)}: set the clock, and start the node again. Until then other "
-            "members and this node may refuse each other. No lease is deleted."
+            f"The clock of this machine says {leases.day(now)}, and the certificate of this node "
+            f"was made on {leases.day(began)}: set the clock, and start the node again. Until then "
+            "other members and this node may refuse each other. No lease is deleted."
         )
 
     def take_lease(self, proof: bytes) -> None:
@@ -122,8 +122,8 @@ class Identity:
         if held is None or not held.expires or now <= held.expires:
             return ""
         return (
-            f"The lease of this node ended on {_day(held.expires)}, so the other members take "
-            "nothing from it any more."
+            f"The lease of this node ended on {leases.day(held.expires)}, so the other members "
+            "take nothing from it any more."
         )
 
     def rotate(self) -> tuple[str, str]:
@@ -169,7 +169,7 @@ def valid_until(folder: Path) -> str:
     Raise StateError if the certificate's file is damaged.
     """
     path = folder / CERTIFICATE_FILE
-    return _day(_stored(path).expires) if path.exists() else ""
+    return leases.day(_stored(path).expires) if path.exists() else ""
 
 
 def _stored(path: Path) -> CertificateFacts:
@@ -181,7 +181,3 @@ def _stored(path: Path) -> CertificateFacts:
         raise StateError(
             f"{path} is damaged ({fault}): delete it; `fednode start` makes a new certificate."
         ) from fault
-
-
-def _day(moment: float) -> str:
-    return time.strftime("%Y-%m-%d", time.gmtime(moment))

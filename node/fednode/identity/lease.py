@@ -16,6 +16,7 @@ import base64
 import binascii
 import hashlib
 import json
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, get_args
@@ -99,6 +100,11 @@ class Statement:
 def nearly_over(lease: Statement, now: float) -> bool:
     """Tell whether a lease is to be renewed: its last third has begun."""
     return lease.expires - now < (lease.expires - lease.issued) / 3
+
+
+def day(moment: float) -> str:
+    """Return the date of a time in seconds since the epoch, in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))
 
 
 def long_over(lease: Statement, moment: float) -> bool:

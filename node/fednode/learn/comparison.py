@@ -42,7 +42,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a node gains, in sentences, and the accuracies (0..1) of what it predicts with.
+    """The gain of a node in sentences, and the accuracies (0..1) of the prompts that it uses.
 
     round: the round of the prompts that were measured; 0 if nothing was measured. hints: what to do
     if no accuracy is better than chance.

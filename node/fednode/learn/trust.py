@@ -60,16 +60,18 @@ def misnamed(
     prompt for class names. accuracy: (0..1) of the own classifier on own images, each left out.
     """
     logits, doubts, here = fit(own), dict[str, Names](), set(own.classes)
+    scores = logits(own.means)
     for name, peer in peers.items():
         names = _named(peer, [at for at in peer.classes if at in here], own, logits)
-        doubts[name] = _doubts(names, _sure(peer, names, own, logits), accuracy)
+        doubts[name] = _doubts(names, _sure(peer, names, own, logits, scores), accuracy)
     references, givers = _references(own, peers, doubts, prompt)
     if references.classes:
         whole = total([own, references])
         logits = fit(whole)
+        scores = logits(whole.means)
         for name, peer in peers.items():
             names = _named(peer, [at for at in peer.classes if at in here], whole, logits)
-            doubts[name] |= _doubts(names, _sure(peer, names, whole, logits), accuracy)
+            doubts[name] |= _doubts(names, _sure(peer, names, whole, logits, scores), accuracy)
             judged = [at for at in peer.classes if at not in here and givers.get(at) != name]
             doubts[name] |= _misses(_named(peer, judged, whole, logits))
     return {name: wrong for name in sorted(peers) if (wrong := doubts[name])}
@@ -121,9 +123,14 @@ def _misses(names: Names) -> Names:
     return {name: other for name, other in names.items() if name != other}
 
 
-def _sure(peer: Sums, names: Names, known: Sums, logits: Callable[[Floats], Floats]) -> Names:
-    """Return the classes whose mean lies three quarters of the way to another's, or further."""
-    scores, found = logits(known.means), dict[str, str]()
+def _sure(
+    peer: Sums, names: Names, known: Sums, logits: Callable[[Floats], Floats], scores: Floats
+) -> Names:
+    """Return the classes whose mean lies three quarters of the way to another's, or further.
+
+    scores: the logits of the known classes' own means.
+    """
+    found = dict[str, str]()
     for name, other in _misses(names).items():
         here, there = known.classes.index(name), known.classes.index(other)
         (score,) = logits(peer.means[[peer.classes.index(name)]])

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
 
+from fednode.units import listed
 from fednode.wire.replies import ITEMS_MAX
 
 NAMED: Final = 5
@@ -52,10 +53,10 @@ def _compared(
     sentences = []
     if here and told:
         count = f"{len(here)} of its {len(own)} classes" if len(here) < len(own) else "its classes"
-        sentences.append(f"Only this node has {count}: {_listed(here, most)}.")
+        sentences.append(f"Only this node has {count}: {listed(here, most)}.")
     if there:
         held = [f"{name} ({', '.join(peers)})" for name, peers in there.items()]
-        sentences.append(f"Classes of peers that this node does not have: {_listed(held, most)}.")
+        sentences.append(f"Classes of peers that this node does not have: {listed(held, most)}.")
     # A peer that has both names tells two classes apart, so its names are no pair.
     pairs = []
     for name in [name for name in own if len(holders.get(name, ())) < len(told)][:COMPARED_MAX]:
@@ -65,7 +66,7 @@ def _compared(
                 pairs.append(f"'{name}' here and '{other}' at {', '.join(apart)}")
     if pairs:
         sentences.append(
-            f"Class names that may mean the same: {_listed(pairs, most)}. If they do, give both "
+            f"Class names that may mean the same: {listed(pairs, most)}. If they do, give both "
             "one name with data.rename ({FOLDER: NAME}) at one of the nodes."
         )
     return tuple(sentences)
@@ -92,8 +93,3 @@ def may_mean_the_same(first: str, second: str) -> bool:
 def _parts(name: str) -> tuple[list[str], list[str]]:
     """Return the words and the numbers of a name."""
     return re.findall(r"[^\W\d_]+", name.casefold()), re.findall(r"\d+", name)
-
-
-def _listed(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

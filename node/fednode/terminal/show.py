@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fednode import units
 from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.members.table import GONE
@@ -214,9 +215,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
         facts.append(("best", best))
     if reply.classes:
-        names = list(reply.classes)
-        more = f" and {len(names) - CLASSES_SHOWN} more" if len(names) > CLASSES_SHOWN else ""
-        shown = ", ".join(names[:CLASSES_SHOWN]) + more
+        shown = units.listed(list(reply.classes), CLASSES_SHOWN)
         facts.append(("data", f"{reply.samples} training images of {shown}"))
     model = reply.model + (f" ({reply.backbone[:12]})" if reply.backbone else "")
     facts.append(("model", model))

@@ -18,7 +18,7 @@ from fednode.errors import AddressError
 PATH_BYTES_MAX: Final = 107
 """The longest path of a socket; the system's limit."""
 _NAME_BYTES: Final = 36
-"""What this file adds to the path of the folder for temporary files, at most."""
+"""Most bytes that a socket adds to the path of the folder for temporary files."""
 PLAIN: Final = "/tmp"
 """Where the folder is made if the path of TMPDIR is too long, or nothing can be made there."""
 

@@ -163,3 +163,7 @@ def test_a_sponsor_signs_nothing_else(proof: bytes, said: str) -> None:
 
 def test_a_lease_of_the_mesh_key_is_written_as_before_there_were_sponsors() -> None:
     assert b"under" not in sign(MESH_KEY, LEASE)
+
+
+def test_dates_are_those_of_utc() -> None:
+    assert [leases.day(moment) for moment in (86_399.0, 86_400.0)] == ["1970-01-01", "1970-01-02"]

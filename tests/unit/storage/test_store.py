@@ -290,4 +290,6 @@ def test_a_store_that_cannot_be_swept_opens(
 
     with monkeypatch.context() as broken:
         broken.setattr("fednode.storage.store.os.listdir", fail)
-        Store(tmp_path).close()
+        store = Store(tmp_path)
+        assert store.latest() is None
+        store.close()

@@ -79,7 +79,7 @@ def aligned(rows: Array, classes: Sequence[str], known: Sequence[str]) -> Array:
 
 
 class Kept(NamedTuple):
-    """What a state keeps of one sender: rows [C, 1 + D] of its classes, sorted by name.
+    """The rows [C, 1 + D] that a state keeps of one sender's classes, sorted by name.
 
     left: how many classes of the sender have no room.
     """

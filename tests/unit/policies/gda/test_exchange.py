@@ -184,7 +184,8 @@ def test_an_array_of_any_shape_is_a_sentence_and_no_exception() -> None:
                 if not one.state_fault(held, packed):
                     one.merge(Round(1, SUMS, held, held.taking(packed)), [])
                 for stage, prefix in itertools.product((SUMS, LOSSES), ("", "shared/")):
-                    one.fault(stage, held, Tensors({prefix + name: array}, classes))
+                    said = one.fault(stage, held, Tensors({prefix + name: array}, classes))
+                    assert isinstance(said, str)
 
 
 def test_a_late_joiner_takes_over_all_contributions_with_their_classes() -> None:
