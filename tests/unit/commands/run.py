@@ -39,5 +39,5 @@ class Fednode:
         """Return the one sentence of a call that ends with the code of a fault."""
         assert self(*words) in FAULT_CODES
         assert "Traceback" not in self.err
-        assert self.err.startswith("fednode: ")
+        assert self.err.startswith("fednode: "), self.err
         return self.err.removeprefix("fednode: ").strip()
