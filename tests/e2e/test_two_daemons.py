@@ -134,7 +134,6 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
         await b.start()
         again = await pair.until(client, "b", lambda reply: reply.life not in {"loading", ""})
         assert again.round >= before.round - 1
-        assert again.traffic.messages_out > 0
         await pair.until(client, "a", lambda reply: not reply.alone)
         for name in "ab":
             await pair.until(client, name, lambda reply: reply.life == "finished")

@@ -271,7 +271,7 @@ def driver_of(
         trust=mesh.trust,
         refusals=mesh.refusals,
         limits=settings.limits,
-        telemetry=Telemetry.restored(store.meters(), faces.events, faces.metrics),
+        telemetry=Telemetry(faces.events, faces.metrics),
         marks=marks,
         settling=settling,
     )

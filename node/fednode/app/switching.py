@@ -120,5 +120,5 @@ def complete(
     held = store.latest()
     if folder.anew and held is not None:
         parts = parts_under(plan, mesh, learner, process)(held.policy, begins=True)
-        store.commit(beginning_of(held, parts), store.meters())
+        store.commit(beginning_of(held, parts))
     bind(store, folder, plan, learner)

@@ -275,7 +275,7 @@ def charts(history: History) -> list[Chart]:
     return [
         chart("Accuracy", accuracies, _percent, levels=zero_shot, span=span),
         chart("Training loss", {"loss": losses}, lambda value: f"{value:.3g}", span=span),
-        chart("Bytes sent", sizes, _size, least=(0.0, 1000.0), span=span),
+        chart("Bytes sent since the start", sizes, _size, least=(0.0, 1000.0), span=span),
     ]
 
 

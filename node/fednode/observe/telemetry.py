@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 from fednode.core.agreement import AGREES, DIFFERS
 from fednode.core.events import Record
@@ -18,7 +18,6 @@ from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Sn
 from fednode.learn.comparison import Verdict
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
-from fednode.storage.rows import TOTAL
 from fednode.transports.framing import Traffic
 
 LOG = logging.getLogger("fednode")
@@ -47,14 +46,6 @@ class Exchanged:
         """Return all counters by the names that the status service uses: messages_in and so on."""
         return {name: getattr(getattr(self, way), key) for name, way, key in _COUNTERS}
 
-    @classmethod
-    def of(cls, counters: Mapping[str, int]) -> Self:
-        """Return the working form of `as_dict`'s result; counters of other names are left out."""
-        traffic = cls()
-        for name, way, key in _COUNTERS:
-            setattr(getattr(traffic, way), key, counters.get(name, 0))
-        return traffic
-
 
 # The name that the status service uses, the direction, and the name of each counter in Traffic.
 _COUNTERS: Final = tuple(
@@ -77,19 +68,15 @@ class Refusals(Tally):
 
 
 class Telemetry:
-    """Everything countable of one node.
-
-    peers: of its whole life, kept with each round.
-    """
+    """Everything countable of one node. All counters begin at 0 at each start."""
 
     def __init__(
         self,
-        peers: dict[str, Exchanged] | None = None,
         events: Events | None = None,
         metrics: Metrics | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.peers = peers or {}
+        self.peers = dict[str, Exchanged]()
         self.events, self.metrics = events or Events(), metrics or Metrics()
         self.measured: dict[str, float] = {}
         self.measured_at = 0
@@ -100,17 +87,6 @@ class Telemetry:
         self._clock = clock
         self._ends: deque[float] = deque(maxlen=PACE_OF + 1)
 
-    @classmethod
-    def restored(
-        cls,
-        meters: Mapping[str, Mapping[str, int]],
-        events: Events | None = None,
-        metrics: Metrics | None = None,
-    ) -> Self:
-        """Go on counting from what the store kept of each peer."""
-        counted = {peer: Exchanged.of(held) for peer, held in meters.items() if peer != TOTAL}
-        return cls(counted, events, metrics)
-
     @property
     def total(self) -> Exchanged:
         """The traffic with all peers together."""
@@ -119,11 +95,6 @@ class Telemetry:
             total.received.add(exchanged.received)
             total.sent.add(exchanged.sent)
         return total
-
-    def meters(self) -> dict[str, dict[str, int]]:
-        """Return all counters, to be stored with a round; under TOTAL those of all peers."""
-        each = {peer: exchanged.as_dict() for peer, exchanged in sorted(self.peers.items())}
-        return {TOTAL: self.total.as_dict(), **each}
 
     def record(self, record: Record) -> None:
         """Log a record, keep it, and tell who follows; what a join brings is no warning at first.

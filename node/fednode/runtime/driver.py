@@ -32,7 +32,6 @@ from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.settling import Settling
 from fednode.runtime.worker import Learning, Worker
-from fednode.storage.rows import Meters
 from fednode.storage.store import Store
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
@@ -75,7 +74,7 @@ class Driver:
         settling: Settling | None = None,
     ) -> None:
         self.kernel = kernel
-        self.telemetry = telemetry or Telemetry.restored(store.meters())
+        self.telemetry = telemetry or Telemetry()
         self.telemetry.gains = list(learning.gains)
         self.transport = transport
         self._expect()
@@ -261,9 +260,9 @@ class Driver:
 
     async def _adopt(self, snapshot: Snapshot, givers: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
-        meters, began = self.telemetry.meters(), time.perf_counter()
+        traffic, began = self.telemetry.total.as_dict(), time.perf_counter()
         try:
-            await loop.run_in_executor(self._writer, self._commit, snapshot, meters)
+            await loop.run_in_executor(self._writer, self._commit, snapshot, traffic)
         except FednodeError as fault:
             self._post(ev.AdoptFailed(snapshot, str(fault)))
         else:
@@ -271,8 +270,8 @@ class Driver:
             self.telemetry.committed(snapshot, givers, seconds)
             self._post(ev.Adopted(snapshot))
 
-    def _commit(self, snapshot: Snapshot, meters: Meters) -> None:
-        self._store.commit(snapshot, meters)
+    def _commit(self, snapshot: Snapshot, traffic: Mapping[str, int]) -> None:
+        self._store.commit(snapshot, traffic)
         if self._settling is not None:
             self._settling.committed()
 

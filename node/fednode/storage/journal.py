@@ -35,7 +35,7 @@ _TABLES: Final = (
 
 
 class RoundRow(NamedTuple):
-    """The figures of one adopted round. traffic: of the node from its beginning to this round."""
+    """The figures of one adopted round. traffic: since the node was started last."""
 
     round: int
     metrics: dict[str, float]

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, cast
 
 from fednode.core.types import Array, Json, Mark, PolicyState, Snapshot, Tensors
 from fednode.storage.journal import SnapshotRow
 
-TOTAL: Final = ""
-"""The key of a node's own traffic, among the keys of its peers."""
-Meters = Mapping[str, Mapping[str, int]]
-"""Traffic counters by peer, and of the whole node under TOTAL."""
 CLASSES: Final = "classes"
 """The row's entry for class names of rows of tensors, by group of tensors."""
 _GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
 
 
-def body_of(snapshot: Snapshot, meters: Meters) -> dict[str, Json]:
+def body_of(snapshot: Snapshot) -> dict[str, Json]:
     """Return what a row holds of a snapshot beside its round and its tensors."""
     return {
         "data": dict(snapshot.policy.data),
         "metrics": dict(snapshot.metrics),
         "best_round": snapshot.best_round,
         "best_validation": snapshot.best_validation if snapshot.best else None,
-        "meters": {name: dict(meter) for name, meter in meters.items()},
         "company": {str(peers): rounds for peers, rounds in snapshot.company.items()},
         "redone": snapshot.redone,
         "released": snapshot.released,
@@ -112,14 +106,3 @@ def _company(row: SnapshotRow) -> dict[int, int]:
     held = row.body.get("company", {})  # rows of before this count have none
     assert isinstance(held, dict), "the row's checksum held"
     return {int(peers): int(str(rounds)) for peers, rounds in held.items()}
-
-
-def meters_in(row: SnapshotRow) -> dict[str, dict[str, int]]:
-    """Return the traffic counters in a row, by peer."""
-    held = row.body["meters"]
-    assert isinstance(held, dict), "the row's checksum held"
-    return {
-        name: {key: int(str(count)) for key, count in meter.items()}
-        for name, meter in held.items()
-        if isinstance(meter, dict)
-    }

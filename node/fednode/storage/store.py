@@ -30,7 +30,7 @@ from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.storage.disk import DAMAGED, FILE_MODE, Disk, because, lock
 from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow
-from fednode.storage.rows import TOTAL, Meters, body_of, joined, meters_in, split
+from fednode.storage.rows import body_of, joined, split
 from fednode.storage.runs import SUFFIX, keep
 
 BACKBONE: Final = "backbone"
@@ -55,7 +55,6 @@ class Store:
         self.warnings: list[str] = []
         self._disk = disk or Disk()
         self._guard = threading.Lock()
-        self._meters: dict[str, dict[str, int]] = {}
         with self._explained("cannot be used"):
             self._disk.make_folder(folder)
             self._disk.make_folder(folder / "tensors")
@@ -100,18 +99,17 @@ class Store:
         with self._guard, self._explained("cannot be tied to other settings"):
             self._journal.set_settings(facts, again=True)
 
-    def commit(self, snapshot: Snapshot, meters: Meters | None = None) -> None:
-        """Make a snapshot durable, with the traffic up to it.
+    def commit(self, snapshot: Snapshot, traffic: Mapping[str, int] | None = None) -> None:
+        """Make a snapshot durable. traffic: the node's counters, for the history of rounds.
 
         A snapshot of round 0 begins the rounds again: the run so far is kept in runs/N first. If a
         commit fails, the round before stays, and the same commit may be repeated.
         """
         policy = snapshot.policy
         together = joined(snapshot)
-        kept = meters or {}
-        body = body_of(snapshot, kept)
+        body = body_of(snapshot)
         row = RoundRow(
-            policy.round, dict(snapshot.metrics), dict(kept.get(TOTAL, {})), policy.tensors.digest
+            policy.round, dict(snapshot.metrics), dict(traffic or {}), policy.tensors.digest
         )
         data = safetensors.numpy.save(dict(together.items()))
         with self._guard, self._explained(f"cannot take round {policy.round}"):
@@ -139,7 +137,6 @@ class Store:
                     "it from a backup, or use another directory to begin at round 1."
                 )
             return None
-        self._meters = meters_in(row)
         self.warnings += [f"{text}; going on from round {row.round}" for text in damaged]
         return snapshot
 
@@ -157,10 +154,6 @@ class Store:
             return split(row, tensors).policy
         self.warnings.append(f"round 0 of {self.folder}, from which its node began, is damaged")
         return None
-
-    def meters(self) -> dict[str, dict[str, int]]:
-        """Return the traffic counters of the snapshot that `latest` returned."""
-        return self._meters
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""

@@ -1,4 +1,4 @@
-"""What is counted, kept over a restart, logged and shown."""
+"""What is counted, logged and shown."""
 
 from __future__ import annotations
 
@@ -26,17 +26,6 @@ def test_messages_and_bytes_are_counted_by_peer_and_together() -> None:
     assert telemetry.total == Exchanged(received, sent)
 
 
-def test_counters_survive_a_restart_and_unknown_ones_are_passed_over() -> None:
-    telemetry = Telemetry()
-    telemetry.count("b", "out", 10, 20)
-    telemetry.count("b", "in", 30, 50)
-    again = Telemetry.restored(telemetry.meters())
-    assert (again.total, again.peers) == (telemetry.total, telemetry.peers)
-    later = {"b": {"messages_in": 2, "of_a_later_version": 9}}
-    assert Telemetry.restored(later).total == Exchanged(Traffic(2))
-    assert Telemetry.restored({}).total == Exchanged()
-
-
 def test_counters_have_the_names_of_the_status_service() -> None:
     exchanged = Exchanged(received=Traffic(1, 2, 3, 4), sent=Traffic(5, 6, 7, 8))
     assert exchanged.as_dict() == {
@@ -49,7 +38,6 @@ def test_counters_have_the_names_of_the_status_service() -> None:
         "serialized_out": 7,
         "wire_out": 8,
     }
-    assert Exchanged.of(exchanged.as_dict()) == exchanged
     assert {one.name for one in status_pb2.Traffic.DESCRIPTOR.fields} == set(exchanged.as_dict())
 
 
@@ -91,7 +79,7 @@ def test_figures_of_a_run_end_where_the_rounds_begin_again() -> None:
     telemetry.committed(Snapshot(PolicyState(0, Tensors(), Tensors()), {}), (), 0.0)
     assert telemetry.measured == {"zero_shot_own": 0.4}
     assert (telemetry.gains, telemetry.round_s) == ([], 0.0)
-    assert telemetry.total.sent.messages == 1, "the traffic of the node counts on"
+    assert telemetry.total.sent.messages == 1, "the traffic of the process counts on"
 
 
 def test_records_are_logged_and_only_warnings_and_errors_are_kept(

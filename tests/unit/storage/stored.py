@@ -9,7 +9,6 @@ import numpy as np
 
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.storage.disk import Disk
-from fednode.storage.rows import TOTAL
 from fednode.storage.store import Store
 
 FACTS = {"mesh": "m", "policy.name": "zerodfl"}
@@ -35,8 +34,8 @@ def snapshot(number: int, best: bool = True) -> Snapshot:
     return Snapshot(policy, metrics, tensors(number + 400), number, 0.75)
 
 
-def meters(number: int) -> dict[str, dict[str, int]]:
-    return {TOTAL: {"messages_out": 2 * number}, "b": {"messages_out": number}}
+def traffic(number: int) -> dict[str, int]:
+    return {"messages_out": 2 * number}
 
 
 def filled(folder: Path, rounds: int, disk: Disk | None = None) -> Store:
@@ -44,7 +43,7 @@ def filled(folder: Path, rounds: int, disk: Disk | None = None) -> Store:
     store = Store(folder, disk)
     store.bind(FACTS)
     for number in range(1, rounds + 1):
-        store.commit(snapshot(number), meters(number))
+        store.commit(snapshot(number), traffic(number))
     return store
 
 

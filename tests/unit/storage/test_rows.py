@@ -7,22 +7,21 @@ from dataclasses import replace
 
 from fednode.core.types import Tensors
 from fednode.storage.journal import SnapshotRow
-from fednode.storage.rows import body_of, joined, meters_in, split
-from tests.unit.storage.stored import meters, snapshot
+from fednode.storage.rows import body_of, joined, split
+from tests.unit.storage.stored import snapshot
 
 
 def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
     named = Tensors({"head": [[1.0], [2.0]]}, ("cat", "dog"))
     held = snapshot(3)
     held = replace(held, policy=replace(held.policy, tuned=named), company={0: 2, 1: 1}, redone=2)
-    body = json.loads(json.dumps(body_of(held, meters(3))))
+    body = json.loads(json.dumps(body_of(held)))
     row = SnapshotRow(3, joined(held).digest, body)
     assert split(row, joined(held)) == held
-    assert meters_in(row) == meters(3)
 
 
 def test_a_row_of_before_the_counts_has_none() -> None:
-    body = body_of(snapshot(3), {})
+    body = body_of(snapshot(3))
     del body["company"], body["redone"]
     found = split(SnapshotRow(3, "", body), joined(snapshot(3)))
     assert (found.company, found.redone) == ({}, 0)

@@ -15,7 +15,7 @@ from fednode.storage.disk import Disk
 from fednode.storage.runs import CLASSES, SETTINGS, kept
 from fednode.storage.store import Store, newest
 from tests.unit.storage.failing import Crash, FailingDisk, Way
-from tests.unit.storage.stored import filled, meters, snapshot
+from tests.unit.storage.stored import filled, snapshot, traffic
 
 FIRST = snapshot(3).policy
 BEGINNING = Snapshot(replace(FIRST, round=0), {}, redone=1)
@@ -34,9 +34,8 @@ def test_a_run_that_begins_again_is_kept_as_a_directory_of_its_own(tmp_path: Pat
     account = tmp_path / "privacy.json"
     account.write_text('{"releases": [{"clip": 1.0, "noise": 2.0, "count": 4}]}', encoding="utf-8")
     spent, before = account.read_bytes(), store.history(0, 9)
-    store.commit(BEGINNING, meters(2))
+    store.commit(BEGINNING, traffic(2))
     assert store.latest() == BEGINNING
-    assert store.meters() == meters(2), "the traffic of the node counts on"
     assert [row.round for row in store.history(0, 9)] == [0]
     (run,) = kept(tmp_path)
     assert run == tmp_path / "runs" / "1"
@@ -49,8 +48,8 @@ def test_a_run_that_begins_again_is_kept_as_a_directory_of_its_own(tmp_path: Pat
     assert old.history(0, 9) == before
     old.close()
 
-    store.commit(replace(snapshot(1), redone=1), meters(5))
-    store.commit(replace(BEGINNING, redone=2), meters(5))
+    store.commit(replace(snapshot(1), redone=1), traffic(5))
+    store.commit(replace(BEGINNING, redone=2), traffic(5))
     assert [one.name for one in kept(tmp_path)] == ["1", "2"]
     assert newest(kept(tmp_path)[1])[0].redone == 1
     store.close()
@@ -69,7 +68,7 @@ def test_the_beginning_stays_however_many_rounds_follow(tmp_path: Path) -> None:
     assert store.beginning() is None
     store.commit(BEGINNING, {})
     for number in range(1, 9):
-        store.commit(snapshot(number), meters(number))
+        store.commit(snapshot(number), traffic(number))
     assert store.beginning() == BEGINNING.policy
     assert store.latest() == snapshot(8)
     assert len(list((tmp_path / "tensors").iterdir())) == journal.SNAPSHOTS_KEPT + 1
@@ -90,14 +89,14 @@ def test_a_crash_at_any_call_loses_neither_the_old_run_nor_the_new_one(
     whole = FailingDisk()
     trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
     begun = len(whole.calls)
-    trial.commit(BEGINNING, meters(2))
+    trial.commit(BEGINNING, traffic(2))
     trial.close()
     outcomes = set()
     for step in range(begun, len(whole.calls)):
         folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
         store = Store(folder, FailingDisk(step, way))
         with pytest.raises(Crash):
-            store.commit(BEGINNING, meters(2))
+            store.commit(BEGINNING, traffic(2))
         # A copy of the files is what the next process would find.
         found = Store(shutil.copytree(folder, tmp_path / f"found-{step}"))
         store.close()
@@ -106,7 +105,7 @@ def test_a_crash_at_any_call_loses_neither_the_old_run_nor_the_new_one(
         outcomes.add(held == BEGINNING)
         if held == BEGINNING:
             assert newest(found.folder / "runs" / "1")[0] == snapshot(2)
-        found.commit(BEGINNING, meters(2))
+        found.commit(BEGINNING, traffic(2))
         assert found.latest() == BEGINNING
         found.close()
         assert [newest(one)[0] for one in kept(found.folder)] == [snapshot(2)]
@@ -120,17 +119,17 @@ def test_a_full_disk_at_any_call_leaves_the_old_run_and_the_next_attempt_works(
     whole = FailingDisk()
     trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
     begun = len(whole.calls)
-    trial.commit(BEGINNING, meters(2))
+    trial.commit(BEGINNING, traffic(2))
     trial.close()
     for step in range(begun, whole.calls.index("insert"), 3):
         folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
         store = Store(folder, FailingDisk(step, "full"))
         with pytest.raises(StateError, match="the disk is full"):
-            store.commit(BEGINNING, meters(2))
+            store.commit(BEGINNING, traffic(2))
         assert store.latest() == snapshot(2)
         store.close()
         again = Store(folder)
-        again.commit(BEGINNING, meters(2))
+        again.commit(BEGINNING, traffic(2))
         assert again.latest() == BEGINNING
         again.close()
         assert [newest(one)[0] for one in kept(folder)] == [snapshot(2)]

@@ -22,7 +22,7 @@ from fednode.storage import journal
 from fednode.storage.disk import Disk, because
 from fednode.storage.store import Store, read_snapshot
 from tests.unit.storage.failing import Crash, FailingDisk, Way
-from tests.unit.storage.stored import FACTS, files, filled, meters, snapshot
+from tests.unit.storage.stored import FACTS, files, filled, snapshot, traffic
 
 
 def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.bind(FACTS)
     assert store.latest() == snapshot(5)
-    assert store.meters() == meters(5)
+    assert store.history(5, 1)[0].traffic == traffic(5)
     assert store.warnings == []
     store.close()
 
@@ -76,7 +76,7 @@ def test_a_crash_at_any_call_leaves_the_round_before_or_the_new_one(
     whole = FailingDisk()
     trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
     begun = len(whole.calls)
-    trial.commit(snapshot(5), meters(5))
+    trial.commit(snapshot(5), traffic(5))
     trial.close()
     calls = whole.calls
     assert {"write", "sync", "rename", "insert", "commit", "remove"} <= set(calls[begun:])
@@ -85,16 +85,16 @@ def test_a_crash_at_any_call_leaves_the_round_before_or_the_new_one(
         folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
         store = Store(folder, FailingDisk(step, way))
         with pytest.raises(Crash):
-            store.commit(snapshot(5), meters(5))
+            store.commit(snapshot(5), traffic(5))
         # A copy of the files is what the next process would find.
         found = Store(shutil.copytree(folder, tmp_path / f"found-{step}"))
         store.close()
         durable = step > calls.index("commit")
         assert found.latest() == snapshot(5 if durable else 4), (step, calls[step])
-        assert found.meters() == meters(5 if durable else 4)
+        assert found.history(0, 9)[-1].traffic == traffic(5 if durable else 4)
         assert found.warnings == []
         assert len(files(found.folder)) <= journal.SNAPSHOTS_KEPT, "leftovers are swept at open"
-        found.commit(snapshot(6), meters(6))
+        found.commit(snapshot(6), traffic(6))
         assert found.latest() == snapshot(6)
         found.close()
 

@@ -122,8 +122,8 @@ def run_of(status: status_pb2.StatusReply, name: str | None, folder: Path | None
 def figures(metrics: Mapping[str, float], traffic: Mapping[str, int]) -> dict[str, float]:
     """Return the figures of a node's round by their names in a tracker, where "/" makes sections.
 
-    metrics: as a round adopts them. traffic: counted from the node's beginning; bytes, but for
-    numbers of messages.
+    metrics: as a round adopts them. traffic: counted since the node was started; bytes, but
+    for numbers of messages.
 
         loss/training, loss/validation
         accuracy/own, accuracy/base, accuracy/new, accuracy/validation     0 to 1
