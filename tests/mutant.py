@@ -82,7 +82,7 @@ INSIDERS: Final = {
 }
 _LATENESS: Final = "node/fednode/core/rounds/lateness.py"
 _ACCOUNTS: Final = ("tests/unit/core/rounds/test_lateness.py",)
-_MESHES: Final = ("tests/unit/sim/test_late.py",)
+_MESHES: Final = ("tests/unit/lab/sim/test_late.py",)
 LATE: Final = {
     "late-never-full": Mutant(
         _LATENESS, "account > full and", "account > 100 * full and", (*_ACCOUNTS, *_MESHES)

@@ -30,13 +30,13 @@ from fednode.core.types import ZERO_SHOT
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
 from fednode.lab.experiment.figures import harmonic, markdown_table, mean
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.features import Features
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import chosen_of
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from tools.builtin_images import IMAGES_PER_CLASS, by_category, encode, others
 
 NODES: Final = 5

@@ -34,13 +34,13 @@ from fednode.errors import FednodeError
 from fednode.identity import keys
 from fednode.identity.certificate import mint
 from fednode.identity.trust import Trust
+from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.telemetry import Refusals
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
-from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from fednode.transports import lines as lines_module
 from fednode.transports.grpc import GrpcTransport

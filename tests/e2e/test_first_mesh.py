@@ -21,10 +21,10 @@ from fednode.app.network import client_of, places_of
 from fednode.app.plan import learner_of
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.errors import FednodeError
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, settings_of, start_of
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon, Process

@@ -17,12 +17,12 @@ from fednode.clip import backbone
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.data.load import load
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.client import Client
 from fednode.settings.read import Source, settings_of, start_of
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.storage.store import read_snapshot
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings

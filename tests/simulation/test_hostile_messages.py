@@ -25,13 +25,13 @@ from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.method import ARRAYS, SHARED
 from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import STANDINGS, Mark, Message, Tensors, Terms, Update
+from fednode.lab.sim.host import Liar
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
 from fednode.policies.gda import rows
 from fednode.policies.gda.exchange import GDA
-from fednode.sim.host import Liar
-from fednode.sim.world import World
 from fednode.testing.seeds import seeds
-from tests.unit.sim.meshes import KINDS, NAMES, Kind, mesh
+from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, mesh
 
 LIAR: Final = NAMES[-1]
 MESH_S: Final = 60.0

@@ -15,13 +15,13 @@ from fednode.lab.experiment.cell import LIMIT_S
 from fednode.lab.experiment.files import load_experiment, settings_of
 from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 
 pytestmark = pytest.mark.slow
 FILE = """\

@@ -22,6 +22,9 @@ from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import Message
 from fednode.core.view import KernelView
 from fednode.errors import NeverMerged
+from fednode.lab.sim.host import Liar
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
@@ -29,15 +32,12 @@ from fednode.observe.status import NodeService
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import Settings
-from fednode.sim.host import Liar
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.storage.store import Store, read_snapshot
 from fednode.terminal import live, show
 from fednode.wire.gen.status_pb2 import StatusReply
+from tests.unit.lab.sim.meshes import Kind, promptfl
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT
-from tests.unit.sim.meshes import Kind, promptfl
 
 NAMES = ("a", "b", "c")
 ROUNDS = 6

@@ -23,13 +23,13 @@ from fednode.core.rounds import engine as rounds
 from fednode.core.rounds.progress import Idle
 from fednode.core.types import Tensors
 from fednode.lab.commands.simulate import load
+from fednode.lab.sim import setup
 from fednode.lab.simulate import checkers
 from fednode.lab.simulate import scenario as scenarios
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.scenario import Scenario, draw, play
 from fednode.policies.zerodfl import exchange as zerodfl
 from fednode.policies.zerodfl import state as memory
-from fednode.sim import setup
 from fednode.testing.seeds import seeds
 from fednode.wire import codec
 from tests.simulation import kernel_bugs

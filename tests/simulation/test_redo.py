@@ -15,14 +15,14 @@ from fednode.core.members.phases import PHASES
 from fednode.core.redo import REDOS_MAX
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.view import KernelView
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import ALL
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
-from tests.unit.sim.meshes import Kind, promptfl
+from tests.unit.lab.sim.meshes import Kind, promptfl
 
 NAMES = ("a", "b", "c")
 ROUNDS = 6

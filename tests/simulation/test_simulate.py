@@ -18,6 +18,9 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Message, Tensors
 from fednode.errors import ConfigError
 from fednode.lab.commands.simulate import load
+from fednode.lab.sim.network import Network
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
     EXCUSES,
@@ -32,9 +35,6 @@ from fednode.lab.simulate.faults import FAULTS
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.scenario import draw, play
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.sim.network import Network
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
 from tests.unit.core.scenes import PROMPTS, message
 

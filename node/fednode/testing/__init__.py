@@ -5,7 +5,8 @@
 - `LearnerContract`: inherit and give a fixture `learner`. `small_learner` makes a learner of an
   objective.
 - `ClosedFormLearner`: a learner that passes its contract and needs no images.
-- `World` and `Setup`: a mesh of policies in virtual time, repeatable by its seed.
+
+A mesh of policies in virtual time is the laboratory's `fednode.lab.sim.world.World`.
 
 It needs pytest: pip install "fednode[testing]".
 """
@@ -22,8 +23,6 @@ pytest.register_assert_rewrite(
 )
 
 from fednode.learn.closed_form import ClosedFormLearner  # noqa: E402
-from fednode.sim.setup import Setup  # noqa: E402
-from fednode.sim.world import World  # noqa: E402
 from fednode.testing.learners import LearnerContract, small_learner  # noqa: E402
 from fednode.testing.player import frame  # noqa: E402
 from fednode.testing.policies import (  # noqa: E402
@@ -41,9 +40,7 @@ __all__ = [
     "ClosedFormLearner",
     "LearnerContract",
     "PolicyContract",
-    "Setup",
     "Shapes",
-    "World",
     "frame",
     "small_learner",
 ]

@@ -24,14 +24,14 @@ from fednode.core.types import Message
 from fednode.identity import keys
 from fednode.identity.certificate import mint
 from fednode.identity.trust import Trust
+from fednode.lab.sim.host import Liar
+from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.observe.admin import HealthService
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
-from fednode.sim.host import Liar
-from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport

@@ -30,8 +30,8 @@ from typing import Final
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import Message
 from fednode.errors import FednodeError
+from fednode.lab.sim.host import Liar
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.sim.host import Liar
 from fednode.wire import codec
 from tests.contract.faults import pause
 from tests.e2e.attacks.live import LIMIT_S, Mesh, Node, Scene, live

@@ -15,7 +15,7 @@ from fednode.core.members.lists import ANSWER
 from fednode.core.rounds.transfer import STATE
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
-from fednode.sim.host import Liar
+from fednode.lab.sim.host import Liar
 from fednode.transports.places import MOVES_MAX, PER_PEER
 from fednode.wire import codec
 from tests.e2e.attacks.floods import KINDS, flood

@@ -24,6 +24,7 @@ from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.identity.enrol import enrol, introducer
 from fednode.identity.identity import Identity
+from fednode.lab.sim.host import Liar
 from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
 from fednode.learn.cache import cache_of
 from fednode.learn.context import ContextObjective
@@ -32,7 +33,6 @@ from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
-from fednode.sim.host import Liar
 from fednode.transports.tls import VISITORS_MAX
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.serving import serve

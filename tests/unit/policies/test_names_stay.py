@@ -17,8 +17,8 @@ from fednode.core import events as ev
 from fednode.core.types import Dtype
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
+from fednode.lab.sim.world import World
 from fednode.learn.features import Features
-from fednode.sim.world import World
 from fednode.wire import codec
 from tests.unit.app.canary import CLASS, found, plant
 from tests.unit.policies.tiny import frozen
@@ -27,7 +27,7 @@ from tests.unit.runtime.test_one_truth import CASES, NODES, learners, plan
 
 @dataclass
 class Listener:
-    """Keeps what all nodes say. See fednode.sim.world.Checker."""
+    """Keeps what all nodes say. See fednode.lab.sim.world.Checker."""
 
     dtype: Dtype
     said: list[bytes] = field(default_factory=list)

@@ -16,6 +16,7 @@ from fednode.core.settings import (
     StartSettings,
 )
 from fednode.identity.trust import Believes
+from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.observe.reply import About
@@ -23,7 +24,6 @@ from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Compare, Learning
-from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from tests.contract.memory_transport import Hub, MemoryTransport
 

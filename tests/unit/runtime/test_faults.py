@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from fednode.core.settings import PRESETS, RoundSettings, StartSettings
+from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.averaging import PROMPTFL
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
-from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from fednode.transports.grpc import GrpcTransport
 from tests.contract.faults import WHATS, WHENS, Faulty, What, When

@@ -26,13 +26,13 @@ from fednode.core.settings import RoundSettings, StartSettings, Timing
 from fednode.core.types import Dtype, PolicyState
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.settings.read import Settings, Source, settings_of, start_of
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.storage.store import Store
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport

@@ -22,11 +22,11 @@ from fednode import registry
 from fednode.core.members.phases import PHASES
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.errors import FednodeError
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.lab.simulate.faults import switch_on
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.transports.framing import Traffic
 
 ALL_TO_ALL_MAX: Final = 64

@@ -32,6 +32,8 @@ from fednode.lab.experiment.files import learns, settings_of
 from fednode.lab.experiment.judge import Judge, Parts, Scores
 from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.learn.learner import Learner
@@ -40,8 +42,6 @@ from fednode.learn.private import PrivateLearner
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
 

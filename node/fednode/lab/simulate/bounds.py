@@ -9,8 +9,8 @@ from typing import Final
 
 from fednode.core.events import Effect, Event, Received, Send
 from fednode.core.rounds.exchange import AGAIN
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
-from fednode.sim.world import World
 
 
 @dataclass(slots=True)

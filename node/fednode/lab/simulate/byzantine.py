@@ -42,7 +42,7 @@ from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from fednode.core.types import Mark, Message, Tensors, Update
-from fednode.sim.host import Liar
+from fednode.lab.sim.host import Liar
 
 Said = list[tuple[str, Message]]
 FLIPPED: Final = "label-flip"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fednode.core.events import Effect, Event
-from fednode.sim.world import World
+from fednode.lab.sim.world import World
 
 
 class Violation(AssertionError):

@@ -18,12 +18,12 @@ from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import Tensors
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.bounds import RepeatsItselfOnce
 from fednode.lab.simulate.check import Check
 from fednode.lab.simulate.lives import LivesAreTrue
 from fednode.lab.simulate.moves import MovesByProof, begins_again
 from fednode.lab.simulate.speech import SaysOnlyText
-from fednode.sim.world import World
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from fednode.core.types import Tensors
-from fednode.sim.world import World
+from fednode.lab.sim.world import World
 
 LENGTH: Final = 16
 

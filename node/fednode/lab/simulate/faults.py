@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fednode.sim.world import World
+from fednode.lab.sim.world import World
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Violation
-from fednode.sim.world import World
 
 
 def well(world: World, honest: Sequence[str]) -> bool:

@@ -10,8 +10,8 @@ from fednode.core.events import Commanded, Effect, Event, Record, Send, Tune
 from fednode.core.lives import OLDER, TWICE
 from fednode.core.members.phases import PHASES
 from fednode.core.types import MEASURE
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
-from fednode.sim.world import World
 
 
 @dataclass(slots=True)

@@ -10,8 +10,8 @@ from fednode.core.members.table import GONE
 from fednode.core.rounds.draw import span, wanted
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, number_in
 from fednode.core.types import Message
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
-from fednode.sim.world import World
 
 
 def begins_again(world: World, name: str, adopt: ev.Adopt) -> bool:

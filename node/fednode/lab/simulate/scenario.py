@@ -23,6 +23,8 @@ from fednode.core.settings import (
     bounded,
     positive,
 )
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate import ends, judge
 from fednode.lab.simulate.allowed import HOUR_S, FaultSettings, MeshKind
 from fednode.lab.simulate.byzantine import (
@@ -42,8 +44,6 @@ from fednode.lab.simulate.lives import decide, unfound
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5

@@ -12,8 +12,8 @@ from fednode.core.events import Effect, Event, Received, Record, Undelivered
 from fednode.core.members.phases import PHASES
 from fednode.core.types import Json
 from fednode.core.view import KernelView
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
-from fednode.sim.world import World
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from fednode.core.types import Message
 from fednode.lab.bench.scale import START_S, measure
-from fednode.sim.world import World
+from fednode.lab.sim.world import World
 from fednode.wire import codec
 
 

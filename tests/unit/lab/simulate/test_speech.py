@@ -10,9 +10,9 @@ import pytest
 from fednode.core.agreement import DIFFERS, PEERS
 from fednode.core.events import Record
 from fednode.core.types import Tensors
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.speech import SaysOnlyText, shown, unsaid
-from fednode.sim.world import World
 
 
 def world(mode: str = "sync", **nodes: dict[str, Any]) -> World:

@@ -20,8 +20,8 @@ from fednode.core.settings import (
     TopologySettings,
 )
 from fednode.core.types import Past, Snapshot, Tensors
+from fednode.lab.sim.host import Build, signature
 from fednode.learn.learner import Learner, told
-from fednode.sim.host import Build, signature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,10 +27,10 @@ from fednode.core.kernel import Kernel
 from fednode.core.life import Life
 from fednode.core.types import MEASURE, Job, Mark, Message, Past, Snapshot, Update
 from fednode.errors import FednodeError, FrameError
+from fednode.lab.sim.host import Build, Host, InFlight, checked, travelled
+from fednode.lab.sim.network import Network
+from fednode.lab.sim.setup import Setup
 from fednode.learn.learner import Learner
-from fednode.sim.host import Build, Host, InFlight, checked, travelled
-from fednode.sim.network import Network
-from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
 from fednode.wire.codec import Dtype

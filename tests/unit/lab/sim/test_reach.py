@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.members.reach import REACHED, UNREACHED
-from fednode.sim.world import World
-from tests.unit.sim.meshes import KINDS, mesh, texts
+from fednode.lab.sim.world import World
+from tests.unit.lab.sim.meshes import KINDS, mesh, texts
 
 OTHERS = "ab"
 

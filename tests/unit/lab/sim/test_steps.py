@@ -19,12 +19,12 @@ from fednode.core.reputation import Tolerance
 from fednode.core.settings import LAN, Barrier, RoundSettings
 from fednode.core.settings import StartSettings as Start
 from fednode.core.types import Job, Progress, Report, Tensors
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import Checker, World
 from fednode.lab.simulate.faults import switch_on
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.setup import Setup
-from fednode.sim.world import Checker, World
 
 ROUNDS = 100
 PLAIN = ZeroDFLConfig(wire_dtype="float32")

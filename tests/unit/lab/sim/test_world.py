@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from fednode.core.settings import Barrier, RoundSettings, StartSettings
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.testing.seeds import seeds
 
 NAMES = tuple("abcde")

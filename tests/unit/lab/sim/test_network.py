@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fednode.sim.network import Network
+from fednode.lab.sim.network import Network
 
 
 def network(**set_: float) -> Network:

@@ -12,10 +12,10 @@ import pytest
 from fednode.core.events import Effect, Event, Tune
 from fednode.core.rounds.lateness import LAST_ROUNDS
 from fednode.core.types import MEASURE
+from fednode.lab.sim.world import Checker, World
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.world import Checker, World
-from tests.unit.sim.meshes import KINDS, NAMES, Kind, digests, mesh, promptfl, texts
+from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, digests, mesh, promptfl, texts
 
 ROUNDS = 44
 DEADLINE_S = 5.0

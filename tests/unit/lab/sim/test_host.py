@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.events import AckCode
-from fednode.sim.host import Liar, travelled
+from fednode.lab.sim.host import Liar, travelled
 from tests.unit.core.scenes import message
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from fednode.core.settings import LAN, RoundSettings, StartSettings
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.accounting import exchanged
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 from fednode.transports.framing import Traffic
 
 GIB = 2**30

@@ -14,12 +14,12 @@ from fednode import registry
 from fednode.core.members.topology import neighbours
 from fednode.core.settings import RoundSettings, TopologySettings
 from fednode.core.types import EMPTY
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import liar
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
-from tests.unit.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
+from tests.unit.lab.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
 
 FIVE = tuple("abcde")
 ALL = sorted(KINDS)

@@ -9,6 +9,8 @@ from typing import Any
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.policies.averaging import PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
@@ -22,8 +24,6 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 
 NAMES = ("a", "b", "c", "d")
 DOMAINS = ("art", "photo")

@@ -8,11 +8,11 @@ import pytest
 from fednode.core.policy import start_seed
 from fednode.core.settings import Initial, RoundSettings, StartSettings
 from fednode.core.types import Tensors
+from fednode.lab.sim.setup import Setup
+from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.setup import Setup
-from fednode.sim.world import World
 
 NAMES = tuple("abcde")
 LIMIT_S = 3600.0
