@@ -4,8 +4,8 @@
 
 The body holds the public mesh key (32 bytes), the first half of the id of the node that made the
 link (16), the token (12), the names of mesh and site, up to four addresses of that node, and up to
-two relays; there is an address or a relay. The letters are those of a QR code's dense form. All
-other characters are ignored, because mail and chat programs add some.
+two relays; there is an address or a relay. All characters that base32 does not have are ignored,
+because mail and chat programs add some.
 """
 
 from __future__ import annotations

@@ -75,13 +75,6 @@ def link_for(
     return links.written(replace(link, token=token))
 
 
-def drawn(link: str) -> str:
-    """Return a link as a QR code: an SVG element for a page."""
-    import segno
-
-    return segno.make(link, error="l").svg_inline(dark="#000", light="#fff", omitsize=True)
-
-
 class Inviting:
     """What the page of a node that admits shows of newcomers, and does for its operator.
 
@@ -126,8 +119,7 @@ class Inviting:
         make = partial(link_for, approve=approve)
         link = await register.apart(make, site, self._admission.plan, self._identity, register)
         LOG.info("the operator invited %s on the page", site)
-        picture = await asyncio.to_thread(drawn, link)
-        return Invitation(site, link, words, picture, DAYS, approve)
+        return Invitation(site, link, words, DAYS, approve)
 
     async def settle(self, name: str, id: str, good: bool) -> str:
         """Admit or refuse a key that knocked for a name; return what happens next.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from fednode.errors import ConfigError
@@ -47,10 +45,6 @@ def invite(
     text = link_for(
         site, plan, identity, register, days=days, more=more, again=again, approve=approve
     )
-    if sys.stdout.isatty():
-        import segno
-
-        segno.make(text, error="l").terminal(compact=True)
     click.echo(text)
     words = words_of(keys.read_group(str(plan.peers.mesh_key)))
     then = (

@@ -22,12 +22,11 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """A link for a site. words: of the mesh key. picture: the link as a QR code, in SVG."""
+    """A link for a site. words: of the mesh key."""
 
     site: str
     link: str
     words: str
-    picture: str
     days: int
     approve: bool
 

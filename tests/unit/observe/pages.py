@@ -10,7 +10,6 @@ from typing import Any
 
 import aiohttp
 
-from fednode.app.inviting import drawn
 from fednode.errors import ConfigError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.admitting import Admitting, Invitation, Site
@@ -95,7 +94,7 @@ class Desk:
         self.asked.append((site, approve))
         if site != site.lower():
             raise ConfigError(f"SITE is {site!r}; {HOSTILE}")
-        return Invitation(site, LINK, "f g h i j", drawn(LINK), 7, approve)
+        return Invitation(site, LINK, "f g h i j", 7, approve)
 
     async def settle(self, name: str, id: str, good: bool) -> str:
         self.asked.append((name, id, good))
