@@ -1,4 +1,4 @@
-"""All interfaces of a node for people and tools: status, health, admin port, page, metrics."""
+"""All interfaces of a node for people and tools: status, health, page, metrics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fednode.app.plan import NodePlan
 from fednode.app.settling import Settling
 from fednode.data.reasons import told
 from fednode.learn.learner import Learner
-from fednode.observe.admin import Admin, HealthService
 from fednode.observe.events import Events
+from fednode.observe.health import HealthService
 from fednode.observe.metrics import Metrics
 from fednode.observe.paths import Paths
 from fednode.observe.reply import About
@@ -46,7 +46,6 @@ class Interfaces:
         )
         self.metrics.watch(self.service.read)
         self._health = HealthService()
-        self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
         mesh.refusals.show = self.events.record
 
@@ -56,17 +55,15 @@ class Interfaces:
         self._health.register(server)
 
     async def open(self) -> None:
-        """Listen on the other ports; raise AddressError or ConfigError."""
-        log = logging.getLogger("fednode")
+        """Listen on the page's port, if it is set; raise AddressError or ConfigError."""
         await self._health.loading()
-        if self._settings.admin.listen is not None:
-            log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
             from fednode.observe.web import Web  # saves 36 MB in a node without a page
 
             drawn = draw(self._state)
             self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
             self.service.page = await self._web.listen(self._settings.page.listen)
+            log = logging.getLogger("fednode")
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 
     async def attach(self, node: NodeView, learner: Learner) -> None:
@@ -94,10 +91,9 @@ class Interfaces:
         await self._health.draining()
 
     async def close(self) -> None:
-        """Close the other ports. Idempotent."""
+        """Close the page's port. Idempotent."""
         if self._web is not None:
             await self._web.close()
-        await self._admin.close()
 
 
 def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:

@@ -24,9 +24,7 @@ def findings(plan: NodePlan, running: bool) -> Iterator[Found]:
     wanted: list[Callable[[], object]] = [
         *([] if plan.listen == RELAY else [lambda: check_free(parse(plan.listen))])
     ]
-    admin, page = settings.admin.listen, settings.page.listen
-    if admin is not None:
-        wanted.append(lambda: check_free(parse(admin)))
+    page = settings.page.listen
     if page is not None:
         from fednode.observe.web import admissible
 

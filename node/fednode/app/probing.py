@@ -21,9 +21,9 @@ from fednode.identity.enrol import judge_token
 from fednode.identity.identity import Identity
 from fednode.identity.keys import KEY_FILE
 from fednode.learn.learner import Learner
-from fednode.observe.admin import HealthService
 from fednode.observe.classes import compared
 from fednode.observe.client import Client
+from fednode.observe.health import HealthService
 from fednode.observe.status import STRANGE
 from fednode.runtime.door import Door
 from fednode.transports.address import RELAY

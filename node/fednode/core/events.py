@@ -46,7 +46,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """An operator asked for something through the admin RPC."""
+    """An operator asked for something through the Control RPC."""
 
     command: Command
 

@@ -156,8 +156,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def _admit(self, context: Any) -> str:
         """Return the id of the member that asks, "" for the operator; end too frequent calls.
 
-        The operator shows the node's own key, or uses the admin port. Without keys anybody on this
-        machine may be the operator.
+        The operator shows the node's own key. Without keys anybody on this machine may be the
+        operator.
         """
         caller = await self._known(context)
         if caller in {"", None, self.about.node_id}:
@@ -344,17 +344,3 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if self._node is None:
             raise Refused(LOADING.format(name=self.name))
         return f"{self.name} tells everyone that {self._node.revoke(proof)} is revoked"
-
-
-class ReadOnly(status_pb2_grpc.NodeServicer):
-    """The same service for everybody who reaches it: it answers, and takes no commands."""
-
-    def __init__(self, inner: NodeService) -> None:
-        self._name = inner.name
-        self.Status, self.History = inner.Status, inner.History  # type: ignore[method-assign]
-        self.Peers, self.Watch = inner.Peers, inner.Watch  # type: ignore[method-assign]
-
-    async def Control(self, request: status_pb2.ControlRequest, context: Any) -> Any:
-        """Refuse every command."""
-        text = f"{self._name!r} takes commands on its own address only, not on its admin port"
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)

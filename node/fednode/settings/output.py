@@ -1,4 +1,4 @@
-"""Settings of a node's output for people and tools: log, admin port, page, traces."""
+"""Settings of a node's output for people and tools: log and page."""
 
 from __future__ import annotations
 
@@ -25,17 +25,6 @@ class LogSettings:
 
     def __post_init__(self) -> None:
         bounded("log.file_mb", self.file_mb, 0, 10_000)
-
-
-@dataclass(frozen=True, slots=True)
-class AdminSettings:
-    """A plain gRPC port for tools."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    listen: str | None = None
-    """host:port on this machine for status, grpc.health.v1 and reflection, without commands and
-    without TLS. null: no such port; the node's own address answers status and health, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from fednode.settings import faults, trees
 from fednode.settings.allow import AllowSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.network import Reach, RelaySettings
-from fednode.settings.output import AdminSettings, LogSettings, PageSettings
+from fednode.settings.output import LogSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -103,7 +103,6 @@ class Settings:
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
     allow: AllowSettings = field(default_factory=AllowSettings)
-    admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
 
 

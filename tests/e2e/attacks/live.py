@@ -28,7 +28,7 @@ from fednode.lab.sim.host import Liar
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
-from fednode.observe.admin import HealthService
+from fednode.observe.health import HealthService
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning

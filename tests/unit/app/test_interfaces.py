@@ -1,4 +1,4 @@
-"""A node's interfaces: which ports they listen on."""
+"""A node's interfaces: whether the page is served."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def planned(folder: Path, *flags: str) -> NodePlan:
 
 
 @pytest.mark.parametrize("shown", [True, False])
-async def test_only_the_ports_that_are_set_are_listened_on(tmp_path: Path, shown: bool) -> None:
+async def test_the_page_is_served_only_if_it_is_set(tmp_path: Path, shown: bool) -> None:
     listen = "127.0.0.1:0" if shown else "null"
-    plan = planned(tmp_path, f"page.listen={listen}", f"admin.listen={listen}")
+    plan = planned(tmp_path, f"page.listen={listen}")
     store, mesh = Store(plan.state), join(plan)
     made = Interfaces(plan, mesh, store)
     try:

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fednode.observe.admin import HealthService
+from fednode.observe.health import HealthService
 from fednode.transports import calls, exchange
 from fednode.transports import grpc as transport_module
 from fednode.transports.base import Address
