@@ -27,7 +27,7 @@ async def test_a_run_without_its_peer_is_never_shown_as_a_federation(pair: Pair)
     where = pair.address["a"]
     async with Client() as client, pair.running("a", "--alone", *RUN):
         reply = await pair.until(client, "a", finished)
-        assert dict(reply.merged_with) == {0: 3}
+        assert (reply.rounds_merged, reply.rounds_run) == (0, 3)
         one = await asyncio.to_thread(fednode, "status", where, folder=pair.folder)
         mesh = await asyncio.to_thread(
             fednode, "status", "--peers", str(pair.peers), folder=pair.folder
@@ -41,7 +41,7 @@ async def test_a_run_with_its_peer_ends_with_code_0(pair: Pair) -> None:
     async with Client() as client, pair.running("a", *RUN), pair.running("b", *RUN):
         for name in "ab":
             reply = await pair.until(client, name, finished)
-            assert dict(reply.merged_with) == {1: 3}
+            assert (reply.rounds_merged, reply.rounds_run) == (3, 3)
         where = pair.address["a"]
         said = await asyncio.to_thread(fednode, "status", where, folder=pair.folder)
     assert said.returncode == 0, said
@@ -63,20 +63,20 @@ async def test_a_run_without_its_peer_begins_again_with_it_when_the_operator_ask
             reply = await pair.until(
                 client, "a", lambda reply: any(met in one for one in reply.warnings)
             )
-            assert dict(reply.merged_with) == {0: 3}
+            assert (reply.rounds_merged, reply.rounds_run) == (0, 3)
             said = await asyncio.to_thread(fednode, "redo", where, folder=pair.folder)
             assert (said.returncode, said.stdout) == (0, "a was asked to redo\n")
             for name in "ab":
                 reply = await pair.until(
-                    client, name, lambda reply: finished(reply) and reply.merged_with[1] == 3
+                    client, name, lambda reply: finished(reply) and reply.rounds_merged == 3
                 )
-                assert dict(reply.merged_with) == {1: 3}
+                assert (reply.rounds_merged, reply.rounds_run) == (3, 3)
             after = await asyncio.to_thread(fednode, "status", where, folder=pair.folder)
             assert after.returncode == 0, after
     old, _ = newest(pair.folder / "a" / "runs" / "1")
-    assert (old.policy.round, old.company, old.redone) == (3, {0: 3}, 0)
+    assert (old.policy.round, old.merge_counts, old.redone) == (3, (3, 0), 0)
     new, _ = newest(pair.folder / "a")
-    assert (new.policy.round, new.company, new.redone) == (3, {1: 3}, 1)
+    assert (new.policy.round, new.merge_counts, new.redone) == (3, (3, 3), 1)
 
 
 async def test_a_run_without_its_peer_begins_again_by_itself_even_after_a_kill(
@@ -90,6 +90,6 @@ async def test_a_run_without_its_peer_begins_again_by_itself_even_after_a_kill(
         async with pair.running("a", *again), pair.running("b", *again):
             for name in "ab":
                 reply = await pair.until(
-                    client, name, lambda reply: finished(reply) and reply.merged_with[1] == 3
+                    client, name, lambda reply: finished(reply) and reply.rounds_merged == 3
                 )
-                assert dict(reply.merged_with) == {1: 3}
+                assert (reply.rounds_merged, reply.rounds_run) == (3, 3)

@@ -110,13 +110,13 @@ async def in_force(sites: Sequence[Site], number: int) -> list[Any]:
     return [await site.until(lambda reply: reply.settings.number == number) for site in sites]
 
 
-async def merging(site: Site, peers: int, rounds: int) -> Any:
-    """Wait until a site has merged so many peers' prompts in so many rounds of its run.
+async def merging(site: Site, rounds: int) -> Any:
+    """Wait until a site has merged peers' prompts in so many rounds of its run.
 
-    At most LOST_MAX rounds merged fewer.
+    At most LOST_MAX rounds merged none.
     """
-    reply = await site.until(lambda reply: dict(reply.merged_with).get(peers, 0) >= rounds)
-    assert reply.round - dict(reply.merged_with)[peers] <= LOST_MAX, dict(reply.merged_with)
+    reply = await site.until(lambda reply: reply.rounds_merged >= rounds)
+    assert reply.round - reply.rounds_merged <= LOST_MAX
     return reply
 
 
@@ -135,7 +135,7 @@ async def changes(
     for reply in await in_force(every, 2):
         assert (reply.rounds_max, reply.policy) == (800, "promptfl")
     for site in every:
-        reply = await merging(site, len(every) - 1, start + 3)
+        reply = await merging(site, start + 3)
         assert all(peer.state == "alive" for peer in reply.peers)
 
     await proposed(fednode, first, after, "--policy", "fedpgp")
@@ -144,7 +144,7 @@ async def changes(
     for reply in await in_force(sites, 3):
         assert reply.policy == "fedpgp"
     for site in sites:
-        await merging(site, len(sites) - 1, 5)
+        await merging(site, 5)
         apart = {one.name for one in others}
         await site.until(lambda reply: set(reply.settings.others) == apart)  # noqa: B023
     for site in others:
@@ -176,7 +176,7 @@ async def test_more_rounds_at_two_sites_that_never_restart(
         for reply in await in_force((a, b), 2):
             assert reply.rounds_max == 800
         for site in (a, b):
-            await site.until(lambda reply: dict(reply.merged_with).get(1, 0) > start)
+            await site.until(lambda reply: reply.rounds_merged > start)
         assert [site.daemon and site.daemon.pid for site in (a, b)] == before
 
 
@@ -215,8 +215,8 @@ async def test_a_site_that_is_killed_before_the_change_comes_back_and_follows(
         async with b.runs("start"):
             await in_force([b], 2)
             reply = await b.until(lambda reply: reply.policy == "fedpgp" and reply.round > 0)
-            met = dict(reply.merged_with).get(1, 0)
-            await b.until(lambda reply: dict(reply.merged_with).get(1, 0) >= met + 2)
+            met = reply.rounds_merged
+            await b.until(lambda reply: reply.rounds_merged >= met + 2)
             assert list(b.state.glob("runs/1/tensors/*"))
 
 
@@ -266,5 +266,5 @@ async def test_nodes_move_to_the_relay_of_a_document_and_the_old_one_is_switched
         for site in (a, b):
             await site.until(lambda now: now.round >= reply.round + 20)
             now = await site.until(lambda now: all(p.path.endswith(new.address) for p in now.peers))
-            assert now.round - dict(now.merged_with)[1] <= LOST_MAX
+            assert now.round - now.rounds_merged <= LOST_MAX
         assert [site.daemon and site.daemon.pid for site in (a, b)] == before

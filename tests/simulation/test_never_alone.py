@@ -14,7 +14,6 @@ from rich.text import Text
 
 from fednode.app.saved import Tuned
 from fednode.commands import eval as eval_
-from fednode.core import company
 from fednode.core.events import AckCode
 from fednode.core.kernel import Kernel
 from fednode.core.reputation import Tolerance
@@ -286,7 +285,7 @@ def evaluated(world: World, name: str, folder: Path) -> str:
         prompts=found.policy.tuned,
         round=found.policy.round,
         backbone="",
-        company=found.company,
+        merge_counts=found.merge_counts,
     )
     return "\n".join(eval_._lines(tuned, None, {"tuned": {}}, {"tuned": {}}, []))
 
@@ -321,7 +320,7 @@ def judge_counts(name: str, outcome: Outcome, reply: StatusReply, shown: Mapping
     """Check what the views count: rounds, merged rounds, the node's life, the metric."""
     wish, merged, ran = reply.alone_by_wish, outcome.merged, outcome.ran
     assert (reply.life, reply.round) == (outcome.life, ran), name
-    assert (company.merged(reply.merged_with), company.ran(reply.merged_with)) == (merged, ran)
+    assert (reply.rounds_merged, reply.rounds_run) == (merged, ran)
     assert all(outcome.life in shown[view] for view in ("status", "overview", "top", "page")), name
     row = next(line for line in shown["overview"].splitlines() if line.startswith(f"{name} "))
     cell = "alone" if wish else f"{merged}/{ran}" if ran else ""
@@ -359,6 +358,6 @@ def judge_sentences(
 
 def test_the_cases_differ_in_what_happened() -> None:
     assert len(CASES) == 12
-    merged = company.merged(dead_after_round_one().kernel("a").view().company)
+    merged = dead_after_round_one().kernel("a").view().merge_counts.merged
     assert 0 < merged < ROUNDS / 2
-    assert company.merged(finished_before().kernel("a").view().company) == ROUNDS
+    assert finished_before().kernel("a").view().merge_counts.merged == ROUNDS

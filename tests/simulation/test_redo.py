@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.members.phases import PHASES
 from fednode.core.redo import REDOS_MAX
@@ -71,7 +70,7 @@ def view(world: World, name: str) -> KernelView:
 
 
 def merged(world: World, name: str) -> int:
-    return company.merged(view(world, name).company)
+    return view(world, name).merge_counts.merged
 
 
 def redone(world: World) -> list[int]:
@@ -85,7 +84,7 @@ def test_nodes_that_ran_alone_begin_again_together(kind: Kind) -> None:
     for name in NAMES:
         seen = view(world, name)
         assert (seen.life, seen.round, seen.redo) == (Life.FINISHED, ROUNDS, "")
-        assert merged(world, name) >= ROUNDS // 2, seen.company
+        assert merged(world, name) >= ROUNDS // 2, seen.merge_counts
     assert redone(world) == [1, 1, 1]
 
 
@@ -98,7 +97,7 @@ def test_the_rounds_again_give_what_a_mesh_gives_that_began_together() -> None:
         assert again is not None
         assert first is not None
         assert again.policy == first.policy
-        assert view(world, name).company == {2: ROUNDS}
+        assert view(world, name).merge_counts == (ROUNDS, ROUNDS)
 
 
 @BOTH
@@ -173,7 +172,7 @@ def test_peers_wait_for_a_node_that_ran_alone_and_say_what_ends_the_wait() -> No
     assert view(world, "b").awaited == why
     world.command("a", "redo")
     passed(world)
-    assert all(view(world, name).company == {2: ROUNDS} for name in NAMES)
+    assert all(view(world, name).merge_counts == (ROUNDS, ROUNDS) for name in NAMES)
 
 
 def test_a_node_that_ran_alone_joins_a_mesh_in_mid_run_by_catch_up() -> None:
@@ -189,8 +188,8 @@ def test_a_node_that_ran_alone_joins_a_mesh_in_mid_run_by_catch_up() -> None:
     passed(world)
     seen = view(world, "a")
     assert seen.round == 30
-    assert 0 < company.ran(seen.company) < 20, "it did not run the rounds that it missed"
-    assert merged(world, "a") == company.ran(seen.company)
+    assert 0 < seen.merge_counts.rounds < 20, "it did not run the rounds that it missed"
+    assert merged(world, "a") == seen.merge_counts.rounds
     assert any(one.kind == "round.taken" for one in world.hosts["a"].records)
     assert redone(world) == [1, 0, 0]
 
@@ -324,7 +323,7 @@ def test_whatever_happens_a_federated_run_is_kept_and_a_whole_mesh_federates(
         for one in NAMES:
             held = world.hosts[one].durable
             if held is not None and one not in asked:
-                count = company.merged(held.company)
+                count = held.merge_counts.merged
                 assert count >= kept.get(one, 0), f"{one} gave a federated run up unasked"
                 kept[one] = count
     # Now nothing is in the way, and every operator who is shown a wait ends it.
@@ -338,6 +337,6 @@ def test_whatever_happens_a_federated_run_is_kept_and_a_whole_mesh_federates(
         world.command(name, "redo")
     durable = [world.hosts[name] for name in NAMES]
     federated = world.run(
-        lambda: all(one.durable and company.merged(one.durable.company) for one in durable), 200.0
+        lambda: all(one.durable and one.durable.merge_counts.merged for one in durable), 200.0
     )
     assert federated, [view(world, name) for name in NAMES]

@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import safetensors
@@ -32,7 +31,7 @@ from fednode.core.assemble import kernel_of
 from fednode.core.facts import fingerprint
 from fednode.core.policy import NodeContext
 from fednode.core.settings import StartSettings
-from fednode.core.types import EMPTY, Tensors
+from fednode.core.types import EMPTY, NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import FednodeError
 from fednode.learn.comparison import (
     ALONE,
@@ -90,7 +89,7 @@ class Comparing:
             cancelled,
             lambda control: self._kept(control, cancelled),
             number,
-            snapshot.company,
+            snapshot.merge_counts,
         )
         if verdict.round:
             self._compared = prompts.digest
@@ -150,21 +149,21 @@ def compare(
     cancelled: Callable[[], bool],
     control: Callable[[TorchLearner], Tensors],
     number: int = 0,
-    merged: company.Counts = MappingProxyType({}),
+    merged: MergeCounts = NO_ROUNDS,
 ) -> Verdict:
     """Return what a node's prompts of round `number` gain over the control's.
 
     control: returns the control's prompts; empty ones mean that it is not trained yet. merged: how
-    many rounds merged the prompts of how many peers. Before the first such round there is nothing
-    to compare.
+    many rounds merged a peer's prompts. Before the first such round there is nothing to compare.
     """
     if not _tunes_prompts(learner):
         text = "whether the mesh helps is unknown: tuning.kind 'closed-form' knows no images"
         return Verdict([text])
     alone = settings.policy.name == CONTROL
     if company.never(merged, alone):
-        ran = company.ran(merged)
-        return Verdict([f"not known yet: in {ran} rounds this node merged nothing of a peer"])
+        return Verdict(
+            [f"not known yet: in {merged.rounds} rounds this node merged nothing of a peer"]
+        )
     rows = {ALONE if alone else MESH: (learner, prompts)}
     unknown = "" if alone else _unknown(settings, learner)
     if not alone and not unknown:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from fednode import units
-from fednode.core.types import Tensors
+from fednode.core.types import NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, lasting, read_yaml, settings_in, tree_of
 from fednode.storage.files import put
@@ -35,8 +35,8 @@ class Tuned:
     """The content of a state directory: prompts, their round, and the node's settings.
 
     backbone: fingerprint of the model that the prompts were tuned with; "" if it is not known.
-    notes: sentences on newer rounds that are damaged. company: how many rounds merged the prompts
-    of how many peers.
+    notes: sentences on newer rounds that are damaged. merge_counts: rounds, and rounds
+    that merged a peer's prompts.
     """
 
     folder: Path
@@ -46,7 +46,7 @@ class Tuned:
     round: int
     backbone: str
     notes: tuple[str, ...] = ()
-    company: Mapping[int, int] = field(default_factory=dict)
+    merge_counts: MergeCounts = NO_ROUNDS
 
     def require_model(self, backbone: str) -> None:
         """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
@@ -95,7 +95,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
         round=number,
         backbone=read_model(folder),
         notes=notes,
-        company=snapshot.company,
+        merge_counts=snapshot.merge_counts,
     )
 
 

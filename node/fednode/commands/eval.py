@@ -62,7 +62,7 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             lambda: False,
             lambda _: Tensors() if beside is None else beside[1],
             tuned.round,
-            tuned.company,
+            tuned.merge_counts,
         )
         metrics_of = {
             row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
@@ -116,8 +116,12 @@ def _tree(
     results: Mapping[str, Mapping[str, Evaluation]],
 ) -> dict[str, Any]:
     """Return everything as JSON types."""
-    tree: dict[str, Any] = {"round": tuned.round}
-    tree["rounds_merged_with"] = {str(peers): count for peers, count in tuned.company.items()}
+    rounds_run, rounds_merged = tuned.merge_counts
+    tree: dict[str, Any] = {
+        "round": tuned.round,
+        "rounds_run": rounds_run,
+        "rounds_merged": rounds_merged,
+    }
     if data is not None:
         sizes = {name: evaluation.images for name, evaluation in results["tuned"].items()}
         tree |= {"data": _place(tuned), "classes": list(data.train.classes), "test_images": sizes}
@@ -134,7 +138,7 @@ def _lines(
 ) -> list[str]:
     """Return everything for people."""
     lines = [f"Round {tuned.round} in {tuned.folder}"]
-    together = company.sentence(tuned.company, tuned.settings.policy.name == company.BY_WISH)
+    together = company.sentence(tuned.merge_counts, tuned.settings.policy.name == company.BY_WISH)
     lines += [f"{together}."] if together else []
     if data is not None:
         classes = data.train.classes

@@ -142,7 +142,7 @@ class Kernel(Peering):
             warnings=(*self.lives.warnings(), *unreached.warnings(peers), *reach),
             awaited=self._run.wait.awaited if self._life == Life.WAITING else "",
             start_by=math.inf if self._run.wait.held else self._run.wait.by,
-            company=self._run.company,
+            merge_counts=self._run.merge_counts,
             by_wish=self._run.by_wish,
             redo=self._word,
             redo_waits=self._run.redo.awaited if self._word else "",

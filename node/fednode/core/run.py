@@ -60,7 +60,7 @@ class Run:
     """One run of a node's rounds, and its policy.
 
     round: the last that is durable. begun: the wait before the first round has ended. metrics,
-    company: those of the last durable snapshot. extra: rounds asked for beyond rounds.max.
+    merge_counts: those of the last durable snapshot. extra: rounds asked for beyond rounds.max.
     exchanges: the policy has sent anything. ordered: a settings document begins the next run, which
     waits for nobody.
     """
@@ -90,11 +90,11 @@ class Run:
             0,
             done=held.redone,
             catches_up=policy.shared_state,
-            never=company.never(held.company, by_wish=False),
+            never=company.never(held.merge_counts, by_wish=False),
         )
         self.begun = False
         self.metrics: Mapping[str, float] = held.metrics
-        self.company = held.company
+        self.merge_counts = held.merge_counts
         self.best = Best(held)
         lead = context.rounds.lead if context.rounds.mode == "async" else None
         self.pace = Pace(lead, context.rounds.min_interval_s)
@@ -143,7 +143,7 @@ class Run:
     def under(self, parts: Parts) -> Run:
         """Return this run under other settings, or the end of it, if it is to begin anew."""
         held = self.best.of(self.policy.state(), self.metrics)
-        held = replace(held, company=self.company, redone=self.redo.done)
+        held = replace(held, merge_counts=self.merge_counts, redone=self.redo.done)
         run = Run(
             parts.context,
             self._members,
@@ -172,9 +172,9 @@ class Run:
 
     def adopted(self, snapshot: Snapshot) -> None:
         """Note that a snapshot of this run is durable."""
-        self.metrics, self.company = snapshot.metrics, snapshot.company
+        self.metrics, self.merge_counts = snapshot.metrics, snapshot.merge_counts
         self.round = snapshot.policy.round
-        self.redo.never = company.never(self.company, by_wish=False)
+        self.redo.never = company.never(self.merge_counts, by_wish=False)
 
     def note_state(self, state: PolicyState) -> None:
         """Store the digest of a round's state, if all nodes are to hold the same state."""
@@ -197,7 +197,7 @@ class Run:
         if ev.Adopt not in kinds:
             return effects
         self._kept = self.policy.state()
-        return company.counted(self.company, self.redo.done, self.best.in_snapshots(effects))
+        return company.counted(self.merge_counts, self.redo.done, self.best.in_snapshots(effects))
 
     def restore(self) -> bool:
         """Put a policy that failed back to what it adopted last, without what peers said since.

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, Self, get_args
+from typing import Final, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -331,13 +331,23 @@ class PolicyState:
     arrays: Tensors = EMPTY
 
 
+class MergeCounts(NamedTuple):
+    """How many rounds a node ran, and how many of them merged a peer's prompts."""
+
+    rounds: int = 0
+    merged: int = 0
+
+
+NO_ROUNDS: Final = MergeCounts()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The state that an Adopt makes durable, in one atomic step.
 
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
-    their round and accuracy. metrics: of the round that was just adopted. company: how many rounds
-    merged the prompts of how many peers (node/fednode/core/company.py). redone: how often the node
+    their round and accuracy. metrics: of the round that was just adopted. merge_counts: of
+    the rounds so far (node/fednode/core/company.py). redone: how often the node
     began its rounds again (node/fednode/core/redo.py). released: how many results of training it
     released so far. marks: the newest marks of its peers (node/fednode/core/lives.py).
     """
@@ -347,7 +357,7 @@ class Snapshot:
     best: Tensors = EMPTY
     best_round: int = 0
     best_validation: float = float("-inf")
-    company: Mapping[int, int] = field(default_factory=dict)
+    merge_counts: MergeCounts = NO_ROUNDS
     redone: int = 0
     released: int = 0
     marks: Mapping[str, Mark] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from fednode.core.documents import Settled
 from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
-from fednode.core.types import Again
+from fednode.core.types import NO_ROUNDS, Again, MergeCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +18,9 @@ class KernelView:
     """One node as status shows it. apart: the peers that hold other prompts (see agreement.py).
 
     awaited: the peers that the first round waits for, "" if it waits for nobody. start_by: when
-    that wait ends, on the host's clock. warnings: which nodes cannot reach each other now. company:
-    how many rounds merged the prompts of how many peers. by_wish: the node is meant to be alone.
+    that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
+    merge_counts: rounds, and rounds that merged a peer's prompts. by_wish: the node is meant to be
+    alone.
     redo: this node's word about its run (redo.py). redo_waits: the peers that it waits for before
     it begins its rounds again, and why they cannot take part, as words; "" if all can.
     undecided: its key has spoken elsewhere, and it is silent until its operator decides (lives.py).
@@ -40,7 +41,7 @@ class KernelView:
     awaited: str = ""
     start_by: float = math.inf
     warnings: tuple[str, ...] = ()
-    company: Mapping[int, int] = field(default_factory=dict)
+    merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
     redo: Again = ""
     redo_waits: str = ""

@@ -25,9 +25,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from fednode import __version__
-from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.members.phases import PHASES
+from fednode.core.types import NO_ROUNDS, MergeCounts
 
 TYPES_MAX: Final = 24
 OTHER: Final = "other"
@@ -39,9 +39,9 @@ RTT: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 class Reading:
     """A node at the moment of a scrape.
 
-    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest. merged_with:
-    rounds, by the number of peers whose prompts they merged. paths: peers, by "direct" and "relay".
-    relays: by state.
+    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest.
+    merge_counts: rounds, and rounds that merged a peer's prompts. paths: peers, by "direct" and
+    "relay". relays: by state.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Reading:
     accuracies: Mapping[str, float] = field(default_factory=dict)
     peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    merged_with: Mapping[int, int] = field(default_factory=dict)
+    merge_counts: MergeCounts = NO_ROUNDS
     paths: Mapping[str, int] = field(default_factory=dict)
     relays: Mapping[str, int] = field(default_factory=dict)
 
@@ -161,7 +161,8 @@ class _Now(Collector):
             "fednode_staleness_rounds", "Rounds behind the live peer that is furthest.",
             now.staleness,
         )  # fmt: skip
-        each = {"peers": company.merged(now.merged_with), "nobody": now.merged_with.get(0, 0)}
+        ran, merged = now.merge_counts
+        each = {"peers": merged, "nobody": ran - merged}
         yield _each(
             "fednode_rounds_by_company", "Rounds that merged prompts of peers, or nobody's.",
             "merged", each,

@@ -37,7 +37,7 @@ from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
 from fednode.observe.newcomers import INVITE, PART, Newcomers
 from fednode.observe.paths import sentences
-from fednode.observe.present import offers_redo
+from fednode.observe.present import merge_counts, offers_redo
 from fednode.observe.status import NodeService
 from fednode.wire.gen import status_pb2
 
@@ -198,9 +198,8 @@ class Page:
             "members": sum(peer.state not in GONE for peer in now.peers),
             "headline": rows.headline(now.peers),
             "left_s": rows.left_s(now),
-            "together": company.sentence(now.merged_with, now.alone_by_wish),
-            "lonely": company.ran(now.merged_with) > 1
-            and company.never(now.merged_with, now.alone_by_wish),
+            "together": company.sentence(merge_counts(now), now.alone_by_wish),
+            "lonely": now.rounds_run > 1 and company.never(merge_counts(now), now.alone_by_wish),
             "offers_redo": offers_redo(now),
             "nodes": rows.rows(now, self._told, clock()),
             "columns": rows.columns(now.peers),

@@ -13,7 +13,7 @@ from fednode.core.documents import FAILED, REFUSED
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.redo import OFFERED
-from fednode.core.types import ZERO_SHOT
+from fednode.core.types import ZERO_SHOT, MergeCounts
 from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
@@ -50,11 +50,11 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str, privacy: bool) -
 
     name: of the node. privacy: its rounds spend privacy.
     """
-    lonely = company.warning(view.company, view.by_wish)
+    lonely = company.warning(view.merge_counts, view.by_wish)
     met = ", ".join(peer.name for peer in view.peers if peer.live)
     if view.redo == "ended" and met:
         lonely = (
-            f"{company.sentence(view.company, view.by_wish)}, and {met} can be reached now: "
+            f"{company.sentence(view.merge_counts, view.by_wish)}, and {met} can be reached now: "
             f"fednode redo {name} begins the rounds again {_when(view, privacy)}"
         )
     sentences = [lonely] if lonely else []
@@ -96,11 +96,16 @@ def _settings(view: KernelView) -> tuple[set[str], list[str]]:
     return {*late, *ahead}, sentences
 
 
+def merge_counts(now: status_pb2.StatusReply) -> MergeCounts:
+    """Return how many rounds a node ran, and how many of them merged a peer's prompts."""
+    return MergeCounts(now.rounds_run, now.rounds_merged)
+
+
 def offers_redo(now: status_pb2.StatusReply) -> bool:
     """Tell whether a node ran its rounds alone and could begin them again with a peer now."""
     met = any(peer.state == "alive" for peer in now.peers)
     asked = any(note.startswith(AGAIN) for note in now.notes)
-    over = now.life == "finished" and company.never(now.merged_with, now.alone_by_wish)
+    over = now.life == "finished" and company.never(merge_counts(now), now.alone_by_wish)
     return over and met and not asked
 
 

@@ -16,12 +16,14 @@ from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
+from fednode.core.types import NO_ROUNDS
 from fednode.errors import ConfigError, IdentityError, Refused, StateError
 from fednode.learn.learner import Learner, told
 from fednode.observe import audience, others, reply
 from fednode.observe.admitting import Admitting
 from fednode.observe.events import LEVELS, Events
 from fednode.observe.metrics import Reading
+from fednode.observe.present import merge_counts
 from fednode.observe.reply import About
 from fednode.observe.settings import DECISIONS, Deciding, reply_of
 from fednode.observe.view import NodeView
@@ -134,7 +136,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             accuracies=dict(now.measured),
             peers=peers,
             refused=dict(now.refused),
-            merged_with={} if now.alone_by_wish else dict(now.merged_with),
+            merge_counts=NO_ROUNDS if now.alone_by_wish else merge_counts(now),
             paths=Counter(peer.path.partition(" ")[0] for peer in now.peers if peer.path),
             relays=Counter(relay.state for relay in now.relays),
         )

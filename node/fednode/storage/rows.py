@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from fednode.core.types import Array, Json, Mark, PolicyState, Snapshot, Tensors
+from fednode.core.types import Array, Json, Mark, MergeCounts, PolicyState, Snapshot, Tensors
 from fednode.storage.journal import SnapshotRow
 
 CLASSES: Final = "classes"
@@ -19,7 +19,7 @@ def body_of(snapshot: Snapshot) -> dict[str, Json]:
         "metrics": dict(snapshot.metrics),
         "best_round": snapshot.best_round,
         "best_validation": snapshot.best_validation if snapshot.best else None,
-        "company": {str(peers): rounds for peers, rounds in snapshot.company.items()},
+        "merge_counts": list(snapshot.merge_counts),
         "redone": snapshot.redone,
         "released": snapshot.released,
         "marks": {name: _written(mark) for name, mark in sorted(snapshot.marks.items())},
@@ -79,7 +79,7 @@ def split(row: SnapshotRow, together: Tensors) -> Snapshot:
         parts["best"],
         int(str(body["best_round"])),
         float("-inf") if best is None else float(str(best)),
-        _company(row),
+        _merge_counts(row),
         int(str(row.body.get("redone", 0))),  # rows of before this count have none
         int(str(row.body.get("released", 0))),
         _marks(row),
@@ -102,7 +102,6 @@ def _mark(process: str, run: int, number: int, released: int, proof: str) -> Mar
     )
 
 
-def _company(row: SnapshotRow) -> dict[int, int]:
-    held = row.body.get("company", {})  # rows of before this count have none
-    assert isinstance(held, dict), "the row's checksum held"
-    return {int(peers): int(str(rounds)) for peers, rounds in held.items()}
+def _merge_counts(row: SnapshotRow) -> MergeCounts:
+    held = row.body.get("merge_counts", [])  # rows of before these counts have none
+    return MergeCounts(*cast("list[int]", held))

@@ -19,7 +19,7 @@ from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
-from fednode.observe.present import AGAIN, FIRST_ROUND
+from fednode.observe.present import AGAIN, FIRST_ROUND, merge_counts
 from fednode.observe.rows import columns
 from fednode.terminal.settings import in_force, proposal_lines
 from fednode.units import duration, size
@@ -136,25 +136,22 @@ def loss(reply: Reply) -> str:
 
 def merged(reply: Reply) -> str:
     """Return how many rounds merged a peer's prompts, of how many; "alone" if that is its wish."""
-    every = company.ran(reply.merged_with)
-    if reply.alone_by_wish or not every:
+    if reply.alone_by_wish or not reply.rounds_run:
         return "alone" if reply.alone_by_wish else ""
-    return f"{company.merged(reply.merged_with)}/{every}"
+    return f"{reply.rounds_merged}/{reply.rounds_run}"
 
 
 def never_merged(reply: Reply) -> bool:
     """Tell whether a node has ended its rounds, merged none, and was meant to merge them."""
     ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}
-    return ended and company.never(reply.merged_with, reply.alone_by_wish)
+    return ended and company.never(merge_counts(reply), reply.alone_by_wish)
 
 
 def require_merged(replies: Sequence[Reply]) -> None:
     """Raise NeverMerged if a node ended its rounds, merged none, and was meant to merge them."""
     alone = [reply for reply in replies if never_merged(reply)]
     if alone:
-        names = ", ".join(
-            f"{reply.name} (0 of {company.ran(reply.merged_with)})" for reply in alone
-        )
+        names = ", ".join(f"{reply.name} (0 of {reply.rounds_run})" for reply in alone)
         raise NeverMerged(
             f"These nodes ended their rounds and merged no peer's prompts: {names}. `fednode "
             "status NAME` says why."
@@ -204,7 +201,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
         facts.append(("last round", figures(reply.metrics)))
     if reply.measured and not reply.measured.keys() <= reply.metrics.keys():
         facts.append((f"measured in round {reply.measured_round}", figures(reply.measured)))
-    together = company.sentence(reply.merged_with, reply.alone_by_wish)
+    together = company.sentence(merge_counts(reply), reply.alone_by_wish)
     if together:
         facts.append(("together", together))
     gains = [COMPARING] if reply.comparing else reply.compared

@@ -13,7 +13,7 @@ import pytest
 from fednode import registry
 from fednode.app import alone
 from fednode.core.events import Record
-from fednode.core.types import EMPTY, PolicyState, Snapshot, Tensors
+from fednode.core.types import EMPTY, MergeCounts, PolicyState, Snapshot, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.lab.experiment.cell import Prepared, judge, play, prepare
@@ -196,7 +196,7 @@ def test_a_node_that_merged_nothing_yet_is_told_so_and_nothing_else(
     settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
     prompts = alone.train(settings, "a", alone.control_of(settings, learner), never)
     store = Store(tmp_path)
-    store.commit(Snapshot(PolicyState(3, prompts, prompts), {}, company={0: 3}))
+    store.commit(Snapshot(PolicyState(3, prompts, prompts), {}, merge_counts=MergeCounts(3, 0)))
     store.close()
     comparing = alone.Comparing(settings, "a", tmp_path, learner)
     for _ in range(2):
@@ -266,7 +266,7 @@ def test_gda_is_compared_with_the_same_head_alone_when_its_classifier_changed(
         *verdict.hints,
     ], "a node that starts again shows the verdict before"
     store = Store(folder)
-    store.commit(Snapshot(PolicyState(ROUNDS + 1, used, used), {}, company={0: 3, 2: 1}))
+    store.commit(Snapshot(PolicyState(ROUNDS + 1, used, used), {}, merge_counts=MergeCounts(4, 1)))
     store.close()
     newer = comparing(never)
     assert newer is not None

@@ -88,7 +88,7 @@ class Lonely(LogObserver):
         found = await super().status(address)
         alone = found.name == "node-2"
         found.alone_by_wish = self.wish
-        found.merged_with.update({0 if alone else 1: found.round})
+        found.rounds_run, found.rounds_merged = found.round, 0 if alone else found.round
         return found
 
 

@@ -13,7 +13,7 @@ from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
 from fednode.core.redo import OFFERED, REDOS_MAX, Redo
 from fednode.core.settings import StartSettings
-from fednode.core.types import Again, Snapshot
+from fednode.core.types import Again, MergeCounts, Snapshot
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, only, recorded, zerodfl
 from tests.unit.core.test_kernel import tuned
 
@@ -126,7 +126,7 @@ def test_answers_and_messages_tell_the_word_until_the_run_begins_again() -> None
     assert only(effects, ev.Answer) == [ev.Answer(7, "again")]
     (adopt,) = only(effects, ev.Adopt)
     snapshot = adopt.snapshot
-    assert (snapshot.policy.round, snapshot.redone, dict(snapshot.company)) == (0, 1, {})
+    assert (snapshot.policy.round, snapshot.redone, snapshot.merge_counts) == (0, 1, (0, 0))
     assert snapshot.policy.tensors == PROMPTS
     assert kernel.view().round == 2, "nothing follows before it is durable"
     assert kernel.step(3.5, ev.Commanded("retune"))[1:] == []
@@ -134,7 +134,7 @@ def test_answers_and_messages_tell_the_word_until_the_run_begins_again() -> None
     hellos = [one.message for one in only(effects, ev.Send) if one.message.phase == "hello"]
     assert {(one.redo, one.round) for one in hellos} == {("", 0)}
     view = kernel.view()
-    assert (view.life, view.round, view.redo, dict(view.company)) == ("waiting", 0, "", {})
+    assert (view.life, view.round, view.redo, view.merge_counts) == ("waiting", 0, "", (0, 0))
     assert view.awaited == "c (it begins its rounds again as soon as its peers are there)"
     effects = kernel.step(5.0, hello("c"))
     assert only(effects, ev.Tune)[0].job.round == 1
@@ -212,7 +212,7 @@ def test_what_a_peer_says_is_kept_for_members_only() -> None:
 def test_the_first_hellos_of_a_node_that_starts_again_tell_its_word() -> None:
     policy = zerodfl(max=2, start=ALL)
     state = replace(policy.state(), round=2)
-    held = Snapshot(state, {}, company={0: 2}, redone=1)
+    held = Snapshot(state, {}, merge_counts=MergeCounts(2, 0), redone=1)
     policy = policy.restore(policy._config, policy._context, state)
     kernel = Kernel(policy._context, policy, FACTS, restored=held, anew=zerodfl)
     sent = [one.message for one in only(kernel.step(0.0, ev.Started()), ev.Send)]

@@ -8,7 +8,7 @@ import pytest
 
 from fednode.core.life import Life
 from fednode.core.members.table import Member
-from fednode.core.types import Again
+from fednode.core.types import Again, MergeCounts
 from fednode.core.view import KernelView
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.reply import loading, running
@@ -24,7 +24,7 @@ class Over(FakeNode):
 
     def view(self) -> KernelView:
         return replace(
-            super().view(), life=Life.FINISHED, company={0: 9}, redo=self.word,
+            super().view(), life=Life.FINISHED, merge_counts=MergeCounts(9, 0), redo=self.word,
             redo_waits=self.waits,
         )  # fmt: skip
 

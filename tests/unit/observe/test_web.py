@@ -153,7 +153,7 @@ async def test_a_node_that_ran_alone_and_meets_a_peer_is_offered_its_rounds_agai
         return "asked"
 
     met = status_pb2.Peer(name="b", state="alive")
-    ran = status_pb2.StatusReply(name="a", life="finished", merged_with={0: 3}, peers=[met])
+    ran = status_pb2.StatusReply(name="a", life="finished", rounds_run=3, peers=[met])
     async with page(tmp_path) as (service, url):
         monkeypatch.setattr(service, "now", lambda **_: ran)
         monkeypatch.setattr(service, "command", command)
@@ -163,7 +163,7 @@ async def test_a_node_that_ran_alone_and_meets_a_peer_is_offered_its_rounds_agai
         assert (said, took) == ((200, "asked\n"), ["redo"])
         for notes, peers in ((["the rounds begin again at once"], [met]), ([], [])):
             again = status_pb2.StatusReply(
-                name="a", life="finished", merged_with={0: 3}, peers=peers, notes=notes
+                name="a", life="finished", rounds_run=3, peers=peers, notes=notes
             )
             monkeypatch.setattr(service, "now", lambda again=again, **_: again)
             assert "data-command" not in await seen(url, OPERATOR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from fednode.core.types import Tensors
+from fednode.core.types import MergeCounts, Tensors
 from fednode.storage.journal import SnapshotRow
 from fednode.storage.rows import body_of, joined, split
 from tests.unit.storage.stored import snapshot
@@ -14,7 +14,8 @@ from tests.unit.storage.stored import snapshot
 def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
     named = Tensors({"head": [[1.0], [2.0]]}, ("cat", "dog"))
     held = snapshot(3)
-    held = replace(held, policy=replace(held.policy, tuned=named), company={0: 2, 1: 1}, redone=2)
+    policy = replace(held.policy, tuned=named)
+    held = replace(held, policy=policy, merge_counts=MergeCounts(3, 1), redone=2)
     body = json.loads(json.dumps(body_of(held)))
     row = SnapshotRow(3, joined(held).digest, body)
     assert split(row, joined(held)) == held
@@ -22,6 +23,6 @@ def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
 
 def test_a_row_of_before_the_counts_has_none() -> None:
     body = body_of(snapshot(3))
-    del body["company"], body["redone"]
+    del body["merge_counts"], body["redone"]
     found = split(SnapshotRow(3, "", body), joined(snapshot(3)))
-    assert (found.company, found.redone) == ({}, 0)
+    assert (found.merge_counts, found.redone) == (MergeCounts(), 0)

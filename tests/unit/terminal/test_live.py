@@ -12,7 +12,7 @@ from tests.unit.commands.canned import drawn
 def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() -> None:
     one = status_pb2.StatusReply(
         name="a", life="running", round=3, rounds_max=9, phase="tuning", step=2, steps=5,
-        merged_with={0: 1, 2: 2},
+        rounds_run=3, rounds_merged=2,
         metrics={"loss": 1.25}, measured={"own": 0.9, "base": 0.5, "new": 0.25}, alone=True,
     )  # fmt: skip
     coming = status_pb2.StatusReply(name="b", life="loading")

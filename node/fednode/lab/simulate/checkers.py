@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fednode.core import events as ev
-from fednode.core.company import merged
 from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import QUESTIONS
@@ -67,7 +66,7 @@ class RoundsGoForward(Check):
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
             if number == 0 and begins_again(world, name, effect):
                 held, asked = world.hosts[name].durable, self._asked | {*self.liars}
-                if held and merged(held.company) and name not in asked:
+                if held and held.merge_counts.merged and name not in asked:
                     raise self.broken(world, name, "gives up prompts into which it merged others'")
                 self._newest[name] = 0
                 continue

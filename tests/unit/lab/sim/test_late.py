@@ -74,7 +74,7 @@ def test_a_late_member_still_contributes() -> None:
     world, _ = played(KINDS["promptfl"], 1.0)
     held = world.hosts["a"].durable
     assert held is not None
-    assert held.company[3] > LAST_ROUNDS
+    assert held.merge_counts.merged > LAST_ROUNDS
 
 
 @pytest.mark.parametrize("late_s", [1.0, 0.3 * DEADLINE_S, 0.5 * DEADLINE_S, 0.8 * DEADLINE_S])
