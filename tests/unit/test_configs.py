@@ -126,7 +126,7 @@ def test_every_domain_of_pacs_is_a_peer_and_all_agree() -> None:
 
 
 def test_the_guide_names_every_file_and_port() -> None:
-    guide = (CONFIGS.parent / "docs" / "by-hand.md").read_text(encoding="utf-8")
+    guide = (CONFIGS.parent / "docs" / "demo.md").read_text(encoding="utf-8")
     assert all(f"configs/pacs/{domain}.yaml" in guide for domain in DOMAINS)
     ports = {peer["address"] for peer in read("pacs/peers.yaml")["peers"]}
     assert set(re.findall(r"127\.0\.0\.1:\d+", guide)) <= ports
