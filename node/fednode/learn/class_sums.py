@@ -41,8 +41,6 @@ MOMENT: Final = "moment"
 """Name of the array [D, D]: the sum of x x^T over all images."""
 CHOICE: Final = "choice"
 """Name of the array [2]: the ratio and the temperature."""
-TEXTS: Final = 64
-"""So many class names of peers go through the text tower at once: each takes memory there."""
 WEIGHTS: Final = "weights"
 """Array [C, 1 + D] of an exported file: weights and bias of each known class, in place of sums."""
 PERSONAL: Final = "personal_weights"
@@ -100,9 +98,7 @@ class SumsObjective(Written):
 
     def template(self, classes: Sequence[str]) -> Floats:
         """Return the unit text features [C, D] of the hand-written prompt."""
-        blocks = [tuple(classes[at : at + TEXTS]) for at in range(0, len(classes), TEXTS)]
-        features = [self.written(block).double().cpu().numpy() for block in blocks or [()]]
-        return np.concatenate(features)
+        return wide(self.written(tuple(classes)))
 
     def prompt(self, x: Floats, classes: Sequence[str]) -> Floats:
         """Return the logits [n, C] of the hand-written prompt."""

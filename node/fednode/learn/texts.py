@@ -1,9 +1,10 @@
-"""Class names as tokens and as hand-written texts, computed once for each list of names."""
+"""Class names as tokens, computed once for each list of names, and as hand-written texts, computed
+once for each name: lists of peers' names differ a little at each merge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any, Final
+from collections.abc import Hashable
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -12,8 +13,11 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.tokens import ClassTokens
 
 LISTS_MOST: Final = 64
-"""Lists of names whose results are kept; Fed-DPT has a list for the classes of each batch."""
-
+"""Lists of names whose tokens are kept; Fed-DPT has a list for the classes of each batch."""
+NAMES_MOST: Final = 8192
+"""Hand-written texts whose features are kept: a state has at most 4,096 class names."""
+NAMES_AT_ONCE: Final = 16
+"""So many names go through the text tower at once: each takes memory there."""
 
 SAME: Final = 0.9999
 """Cosine from which two texts are one and the same for a model."""
@@ -38,7 +42,8 @@ class ClassTexts:
 
     def __init__(self, backbone: Backbone) -> None:
         self._text = backbone.text
-        self._known: dict[Hashable, Any] = {}
+        self._lists: dict[Hashable, ClassTokens] = {}
+        self._features: dict[tuple[str, str], Tensor] = {}
 
     def tokens(
         self, classes: tuple[str, ...], length: int, words: tuple[str, ...] = ("",)
@@ -48,23 +53,29 @@ class ClassTexts:
         words: of each prompt, or of all prompts.
         """
         key = (classes, length, words)
-        tokens: ClassTokens = self._kept(key, lambda: self._text.tokens(classes, length, words))
+        tokens = self._lists.pop(key, None)
+        if tokens is None:
+            tokens = self._text.tokens(classes, length, words)
+        self._lists[key] = tokens
+        if len(self._lists) > LISTS_MOST:
+            del self._lists[next(iter(self._lists))]  # its last use is longest ago
         return tokens
 
     @torch.no_grad()
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
-        """Return the unit features [classes, D] of a template whose {} is each class's name."""
-        features: Tensor = self._kept(
-            (classes, template), lambda: self._text.encode(self._text.texts(classes, template))
-        )
-        return features
+        """Return the unit features [classes, D] of a template whose {} is each class's name.
 
-    def _kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the result for a key; drop the result whose last use is longest ago."""
-        value = self._known.pop(key, None)
-        if value is None:
-            value = make()
-        self._known[key] = value
-        if len(self._known) > LISTS_MOST:
-            del self._known[next(iter(self._known))]
-        return value
+        A feature's last bits depend on which names went through the text tower with it.
+        """
+        if not classes:
+            return self._text.encode(self._text.texts((), template))
+        keys = [(template, name) for name in classes]
+        missing = [name for name in dict.fromkeys(classes) if (template, name) not in self._features]
+        for at in range(0, len(missing), NAMES_AT_ONCE):
+            some = tuple(missing[at : at + NAMES_AT_ONCE])
+            features = self._text.encode(self._text.texts(some, template))
+            self._features.update(zip(((template, name) for name in some), features, strict=True))
+        found = torch.stack([self._features[key] for key in keys])
+        while len(self._features) > NAMES_MOST:
+            del self._features[next(iter(self._features))]
+        return found

@@ -1,14 +1,15 @@
-"""Texts of class names are computed once for each list, and the kept lists are bounded."""
+"""Texts of class names are computed once, and what is kept of them is bounded."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
-from fednode.learn.texts import LISTS_MOST, ClassTexts
+from fednode.learn.texts import LISTS_MOST, NAMES_AT_ONCE, ClassTexts
 
 
 class Counting:
@@ -56,3 +57,23 @@ def test_written_texts_are_the_tower_s_own_without_a_gradient(mini: Backbone) ->
     assert torch.equal(found, wanted)
     assert not found.requires_grad
     assert torch.allclose(found.norm(dim=1), torch.ones(2))
+
+
+def test_a_name_goes_through_the_tower_once_whatever_list_it_stands_in(
+    mini: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = tuple(f"class {number}" for number in range(2 * NAMES_AT_ONCE + 3))
+    whole = mini.text.encode(mini.text.texts(names, "a {}."))
+    texts, sizes, real = ClassTexts(mini), list[int](), mini.text.encode
+
+    def encode(tokens: Any, *more: Any) -> torch.Tensor:
+        sizes.append(len(tokens.names))
+        return real(tokens, *more)
+
+    monkeypatch.setattr(mini.text, "encode", encode)
+    assert torch.allclose(texts.written(names[:5], "a {}."), whole[:5], atol=1e-6)
+    assert torch.allclose(texts.written(names, "a {}."), whole, atol=1e-6)
+    assert torch.allclose(texts.written(names[::-1], "a {}."), whole.flip(0), atol=1e-6)
+    assert sum(sizes) == len(names)
+    assert max(sizes) == NAMES_AT_ONCE
+    assert texts.written((), "a {}.").shape == (0, whole.shape[1])
