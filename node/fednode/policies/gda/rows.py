@@ -148,7 +148,7 @@ def fitting(kept: Mapping[str, Kept], share: str, classes_max: int) -> dict[str,
     of a sender with too many classes covers the others, too, so all of its classes go.
     """
     names = sorted(kept)[: NODES_MAX[share]]
-    sizes = sorted(len(one.classes) for one in kept.values() if one.classes)
+    sizes = sorted(len(one.classes) for one in kept.values())  # 0 where all have too few images
     most = max(classes_max, sizes[(len(sizes) - 1) // 2] if sizes else 0)
     kept = {name: kept[name] for name in names}
     if share == "sums":

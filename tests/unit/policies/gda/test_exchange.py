@@ -130,6 +130,7 @@ def test_members_of_many_classes_have_room_where_half_of_them_have_many() -> Non
     given = [many(name, [f"c{one:04}" for one in range(count)]) for name, count in each.items()]
     assert counted(merged(*given)) == {"a": 900, "b": 900, "c": 3}
     assert counted(merged(*given[1:])) == {"b": 256, "c": 3}, "the median of two is the lower"
+    assert counted(merged(given[0], many("b", []), many("c", []))) == {"a": 256, "b": 0, "c": 0}
     state = method(classes_max=2).first(START)
     now = Round(1, SUMS, state, state)
     assert counted(method(classes_max=2).merge(now, given[1:])) == {"b": 3, "c": 3}
