@@ -70,7 +70,8 @@ class ClassTexts:
         if not classes:
             return self._text.encode(self._text.texts((), template))
         keys = [(template, name) for name in classes]
-        missing = [name for name in dict.fromkeys(classes) if (template, name) not in self._features]
+        names = dict.fromkeys(classes)
+        missing = [name for name in names if (template, name) not in self._features]
         for at in range(0, len(missing), NAMES_AT_ONCE):
             some = tuple(missing[at : at + NAMES_AT_ONCE])
             features = self._text.encode(self._text.texts(some, template))
