@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.mutant import INSIDERS, LATE, LIVES, Mutant
+from tests.mutant import INSIDERS, LIVES, Mutant
 from tests.mutant_doors import DOORS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -314,7 +314,6 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **_GATEWAY,
     **LIVES,
     **INSIDERS,
-    **LATE,
     **DOORS,
     **_COMPANY,
     **_AGAIN,

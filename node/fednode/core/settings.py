@@ -68,10 +68,6 @@ class RoundSettings:
     deadline_s: float = 60.0
     """Longest wait for others in each stage of a round. A longer wait includes stragglers; a
     shorter wait leaves them out."""
-    lateness: float | None = 1.0
-    """Only where all nodes run each round together: how much longer a round may last on average for
-    one slow peer, in median rounds. A peer that costs more rests in some rounds, the same ones at
-    all nodes. null: each round waits for it until the deadline."""
     min_interval_s: float = 0.0
     """Least time between the starts of two rounds."""
     lead: int | None = 5
@@ -89,7 +85,6 @@ class RoundSettings:
     def __post_init__(self) -> None:
         bounded("rounds.max", self.max, 0)
         positive("rounds.deadline_s", self.deadline_s, LONGEST_S)
-        bounded("rounds.lateness", self.lateness or 0, 0)
         bounded("rounds.min_interval_s", self.min_interval_s, 0, LONGEST_S)
         bounded("rounds.lead", self.lead or 0, 0)
 

@@ -69,7 +69,7 @@ class Rounds:
         self._notes = RoundNotes()
         self._personal = Personal(method, context.guard.merged_rise if method.personal else None)
         participants = wanted(method.config)
-        self._exchange = Exchange(context, self.stragglers, participants, method.stages[0])
+        self._exchange = Exchange(context, self.stragglers, participants)
         self._catch_up = CatchUp(
             context, self.stragglers, drifts=method.drifts, trusting=method.trusting
         )
@@ -113,7 +113,6 @@ class Rounds:
 
     def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
         """Take one event; return what to do, in order."""
-        self._exchange.now = now
         match event:
             case ev.RoundDue() if isinstance(self._waiting, Idle):
                 return self._due(event)
@@ -184,16 +183,9 @@ class Rounds:
         )
 
     def _start_stage(self) -> list[ev.Effect]:
-        lateness = self._exchange.lateness
         if not self._exchange.takes_part_now:
             return self._exchange_now(None)
-        job = self.method.job(self.now)
-        if not lateness.own:
-            return self._work(Training(job))
-        held = Report(
-            tensors=job.tensors, metrics={}, samples=self.context.samples, carry=job.carry
-        )
-        return [*lateness.said(), *self._contribute(held)]
+        return self._work(Training(self.method.job(self.now)))
 
     def _work(self, on: Working) -> list[ev.Effect]:
         self._waiting = on
@@ -223,7 +215,6 @@ class Rounds:
             contributors=self._notes.merged or now.held.shared.digest,
             samples=report.samples,
             dtype=dtype,
-            facts=self._exchange.lateness.ballot,
         )
         own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
         self._notes.told[now.stage] = own
@@ -257,11 +248,8 @@ class Rounds:
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         now, method = self.now, self.method
         base, own = self._notes.base, self._notes.told.get(now.stage)
-        if self.context.name in self._exchange.resting(now.number):
-            own = None
-        late = self._exchange.stage_ended(now.number, now.stage)
         if own is None and not heard:
-            return [*late, *self._abort(f"round {now.number}: no node that was drawn contributed")]
+            return self._abort(f"round {now.number}: no node that was drawn contributed")
         if self._notes.merged:
             judged = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
@@ -269,17 +257,16 @@ class Rounds:
             judged = first_stage(now, heard, told, trusting=method.trusting)
             self._notes.holders = judged.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=judged.base_agrees)
-        drifted = [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
-        notes: list[ev.Effect] = [*late, *drifted]
         if judged.refused:
-            return [*late, *self._abort(f"{judged.note}, and no majority merged the same")]
+            return self._abort(f"{judged.note}, and no majority merged the same")
         given = {
             name: Contribution(name, message.tensors, message.samples)
             for name, message in judged.heard.items()
         }
         if own is not None:
             given[self.context.name] = own
-        return [*notes, *self._merged(tuple(given[name] for name in sorted(given)))]
+        drifted = [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
+        return [*drifted, *self._merged(tuple(given[name] for name in sorted(given)))]
 
     def _merged(self, given: tuple[Contribution, ...]) -> list[ev.Effect]:
         """Merge a stage's contributions; go on to the next stage, or measure after the last."""

@@ -13,7 +13,6 @@ from typing import Final
 from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.draw import drawn, span
-from fednode.core.rounds.lateness import Lateness, noted
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
@@ -29,28 +28,17 @@ UPS_MAX: Final = 3
 class Exchange:
     """The peers of a node, and its messages of the present round and of the rounds beside it.
 
-    participants: how many nodes contribute to a round; 0: all. first: the first stage of a round.
-    live: the peers that are live. known: all other members, live or not. listed: the peers in
-    peers.yaml. now: the time of the event that is handled.
+    participants: how many nodes contribute to a round; 0: all. live: the peers that are live.
+    known: all other members, live or not. listed: the peers in peers.yaml.
     """
 
-    def __init__(
-        self,
-        context: NodeContext,
-        stragglers: Stragglers,
-        participants: int,
-        first: str = "prompts",
-    ) -> None:
+    def __init__(self, context: NodeContext, stragglers: Stragglers, participants: int) -> None:
         self.context = context
         self.stragglers = stragglers
-        self.lateness = Lateness(context.name, context.rounds)
-        self.first = first
-        self.now = 0.0
         self.participants = participants
         self.live = set[str]()
         self.known, self.listed = set(context.peers), set(context.peers)
         self.mail = Mailbox()
-        self._waited: set[str] | None = None  # for whom a stage waited that ended at its deadline
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded = set[str]()
         self._repeated = Counter[tuple[str, str]]()  # in this round, by peer
@@ -61,7 +49,6 @@ class Exchange:
         self._reminded = set()
         self._repeated.clear()
         self._draw = number, self._drawn(number)
-        self.lateness.begin(number, self.live, self.participants)
         self.mail.span = span(1 + len(self.known), self.participants)
         self.mail.begin(number)
 
@@ -109,8 +96,6 @@ class Exchange:
         sent = [Send(peer, own) for peer in live if own]
         if own:
             self.mail.say(own, live)
-        self.lateness.opened(self.now)
-        self._look(number, stage, self.live)
         asks = [SetTimer(RESEND, RESEND_S)] if self._newborn else []
         deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
         return [*sent, *asks, deadline, *self._remind_all(number, stage)]
@@ -131,7 +116,6 @@ class Exchange:
     def delivered(self, peer: str, message: Message) -> None:
         """Note that a peer has a contribution, or will never take it."""
         self.mail.settle(peer, message)
-        self._look(message.round, message.phase, {peer})
 
     def lost(self, peer: str, message: Message) -> list[Effect]:
         """Note that a contribution did not get through; it is sent again a moment later."""
@@ -169,17 +153,7 @@ class Exchange:
         if message.round == number and message.phase == last:
             self.stragglers.kept(message.sender)
         self.mail.take(message, number)
-        self.lateness.heard(message)
-        if message.round == number:
-            self._look(number, message.phase, {message.sender})
         return True
-
-    def _look(self, number: int, stage: str, peers: Collection[str]) -> None:
-        """Note which of the peers contributed to a stage and have this node's contribution."""
-        heard = self.mail.heard(number, stage)
-        for peer in peers:
-            if peer in heard and (peer, number, stage) not in self.mail.pending:
-                self.lateness.ready(stage, peer, self.now)
 
     def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
@@ -215,26 +189,7 @@ class Exchange:
         run through its rounds at once, and find its peers in much earlier rounds.
         """
         ends = (self.takes_part_now or self.live) and not self._missing(number, stage)
-        return self._merged(number, stage) if ends else None
-
-    def resting(self, number: int) -> frozenset[str]:
-        """Return who rests in a round (lateness.py), perhaps this node."""
-        heard = self.heard(number, self.first)
-        among = {*heard, *self._part(number)}
-        own = {self.context.name} if self.takes_part_now else set()
-        votes = {peer: message.facts for peer, message in heard.items()}
-        return self.lateness.resting(number, votes, among | own)
-
-    def _merged(self, number: int, stage: str) -> dict[str, Message]:
-        """Return the contributions to a stage that are merged, by sender."""
-        heard, resting = self.heard(number, stage), self.resting(number)
-        return {name: message for name, message in heard.items() if name not in resting}
-
-    def stage_ended(self, number: int, stage: str) -> list[Effect]:
-        """Note that a stage ended; return a record of each peer that costs too much time."""
-        peers = self._awaited(number, stage) if self._waited is None else self._waited
-        self._waited = None
-        return noted(self.lateness.ended(number, stage, peers, self.now))
+        return self.heard(number, stage) if ends else None
 
     def give_up(self, number: int, stage: str, now: float) -> tuple[str, str, dict[str, Message]]:
         """End a stage at its deadline; return who said nothing, who took nothing, and the others.
@@ -243,11 +198,10 @@ class Exchange:
         """
         missing, limit = self._missing(number, stage), self.context.rounds.deadline_s
         heard = self.heard(number, stage)
-        self._waited = self._awaited(number, stage)
         self.stragglers.missed(missing, number, now, limit)
         silent = ", ".join(peer for peer in missing if peer not in heard)
         deaf = ", ".join(peer for peer in missing if peer in heard)
-        return silent, deaf, self._merged(number, stage)
+        return silent, deaf, heard
 
     def _missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
@@ -257,24 +211,14 @@ class Exchange:
         and heard nobody waits for stragglers, too: without a contribution it has nothing to merge.
         """
         pending, heard = self.mail.pending, self.heard(number, stage)
-        return [
-            peer
-            for peer in sorted(self._awaited(number, stage))
-            if peer not in heard or (peer, number, stage) in pending
-        ]
-
-    def _part(self, number: int) -> set[str]:
-        """Return the live peers that contribute to a round and are not too far ahead for it."""
-        most = number + self.mail.span
-        near = {peer for peer in self.live if self.mail.round_of(peer) <= most}
-        return {peer for peer in near if self.takes_part(peer, number)}
-
-    def _awaited(self, number: int, stage: str) -> set[str]:
-        """Return the peers for whom a stage waits, heard or not."""
         most = number + self.mail.span
         near = {peer for peer in self.live if self.mail.round_of(peer) <= most}
         part = {peer for peer in near if self.takes_part(peer, number)}
         awaited = part & self.stragglers.awaited(near, number)
-        if not (awaited or self.heard(number, stage) or self.takes_part_now):
+        if not (awaited or heard or self.takes_part_now):
             awaited = part
-        return awaited - self.resting(number)
+        return [
+            peer
+            for peer in sorted(awaited)
+            if peer not in heard or (peer, number, stage) in pending
+        ]

@@ -20,7 +20,6 @@ from typing import ClassVar, Self
 
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
-from fednode.core.rounds.pace import Pace
 from fednode.core.rounds.progress import Idle, Training
 from fednode.core.rounds.proof import quorum, reached
 from fednode.core.settings import Barrier, RoundSettings
@@ -53,7 +52,6 @@ class ZeroDFL:
         self._config, self._context, self._memory = config, context, memory
         self._sync = (context.rounds.mode or self.default_mode) == "sync"
         self._waiting: Waiting = Idle()
-        self._pace = Pace(context)
         self._live: set[str] = set()
         self._known = {*context.peers}  # all other members, live or not
         self._listed = {*context.peers}
@@ -110,7 +108,7 @@ class ZeroDFL:
                     self._listed = {*event.listed}
                 return self._begin(event.round, event.start)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
-                return self._tell(report, now)
+                return self._tell(report)
             case ev.Tuned(job=job, report=report), Judging(wanted, trial, metrics) if job == wanted:
                 return self._try_next(trial.judged(report.metrics), metrics)
             case ev.TuneFailed(job=job), Training(wanted) | Judging(wanted) if job == wanted:
@@ -118,9 +116,7 @@ class ZeroDFL:
             case ev.Adopted(), Adopting():
                 self._waiting = Idle()
             case ev.TimerFired(name=name), Exchanging(metrics) if name == DEADLINE:
-                awaited = self._awaited()
-                missed = self._missed(now)
-                return [missed, *self._pace.ended(awaited, now), *self._finish(metrics)]
+                return [self._missed(now), *self._finish(metrics)]
             case ev.TimerFired(name=name), _ if name == RESEND:
                 owed, self._owed = self._owed, {}
                 return [ev.Send(peer, owed[peer]) for peer in sorted(owed)]
@@ -131,10 +127,10 @@ class ZeroDFL:
             case ev.PeerDown(peer=peer), _:
                 self._live.discard(peer)
                 self._owed.pop(peer, None)
-                return self._advance(now)
+                return self._advance()
             case ev.Received(message=message), _:
-                self._hear(message, now)
-                return self._advance(now)
+                self._hear(message)
+                return self._advance()
             case ev.Undelivered(to=peer, message=message, code=code), _:
                 return self._failed(peer, message, code)
         return []
@@ -152,14 +148,14 @@ class ZeroDFL:
             memory.tensors, memory.loss = start, None
         elif not self._sync:
             return self._admit({})
-        return [*(self._pace.begin(number, self._live) if self._sync else []), *self._train()]
+        return self._train()
 
     def _train(self) -> list[ev.Effect]:
         job = rows.training(self._context, self._current, self._memory)
         self._waiting = Training(job)
         return [ev.Tune(job)]
 
-    def _tell(self, report: Report, now: float) -> list[ev.Effect]:
+    def _tell(self, report: Report) -> list[ev.Effect]:
         """Send the tuned rows; end the round if nothing is missing."""
         self._waiting = Exchanging(report.metrics)
         memory, config = self._memory, self._config
@@ -168,14 +164,13 @@ class ZeroDFL:
             memory.loss = report.metrics.get("validation_loss", memory.loss)
         if rows.shared(config, memory) == 0:
             return self._finish(report.metrics)
-        self._pace.opened(now, {peer for peer in self._live if self._has_finished(peer)})
         drawn, said = self._draw(config.recipients, self._live, "recipients"), self._rows()
         effects: list[ev.Effect] = [ev.Send(peer, said) for peer in drawn]
         if self._sync:
             done = self._message("done")
             effects += [ev.Send(peer, done) for peer in sorted(self._live - self._tried)]
         timer = ev.SetTimer(DEADLINE, self._context.rounds.deadline_s)
-        return [*effects, timer, *self._advance(now)]
+        return [*effects, timer, *self._advance()]
 
     def _draw(self, how_many: int, peers: set[str], purpose: str) -> list[str]:
         """Draw recipients of this round's rows; count them, whatever becomes of the rows."""
@@ -185,27 +180,19 @@ class ZeroDFL:
         chosen.update((peer, chosen.get(peer, 0) + 1) for peer in drawn)
         return drawn
 
-    def _advance(self, now: float) -> list[ev.Effect]:
+    def _advance(self) -> list[ev.Effect]:
         """End the round if the node waits for its peers, and none is missing."""
         match self._waiting:
             case Exchanging(metrics) if not self._missing():
-                return [*self._pace.ended(self._awaited(), now), *self._finish(metrics)]
+                return self._finish(metrics)
         return []
-
-    def _awaited(self) -> set[str]:
-        """Return the peers for which this round waits, whether they have finished it or not."""
-        if not self._sync:
-            return set()
-        awaited = self._memory.stragglers.awaited(self._live, self._current)
-        return awaited - self._pace.resting(self._live)
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
-        return {peer for peer in self._awaited() if not self._has_finished(peer)}
-
-    def _has_finished(self, peer: str) -> bool:
-        """Tell whether a peer has finished the round under way, as it says."""
-        return self._memory.heard.get(peer, 0) >= self._current
+        if not self._sync:
+            return set()
+        awaited = self._memory.stragglers.awaited(self._live, self._current)
+        return {peer for peer in awaited if self._memory.heard.get(peer, 0) < self._current}
 
     def _missed(self, now: float) -> ev.Record:
         missing, limit = self._missing(), self._context.rounds.deadline_s
@@ -267,11 +254,8 @@ class ZeroDFL:
 
     # Messages and changes of peers ----------------------------------------------------------------
 
-    def _hear(self, message: Message, now: float) -> None:
+    def _hear(self, message: Message) -> None:
         self._memory.hear(message, self._current)
-        self._pace.hear(message)
-        if message.round >= self._current:
-            self._pace.ready(message.sender, now)
         early = message.round > self._current and self._waiting != Idle()
         if message.phase == "prompts" and self._sync and early:
             self._ahead[message.sender] = message
@@ -309,4 +293,4 @@ class ZeroDFL:
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         number = self._current or self._memory.round
-        return self._context.message(number, phase, tensors, self._pace.vote)
+        return self._context.message(number, phase, tensors)
