@@ -48,10 +48,8 @@ COMMANDS: Final = {
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
-    "retune": ("fednode.commands.control", "Let a node run one more round."),
     "accept": ("fednode.commands.control", "Let a node go on from an older state directory."),
     "redo": ("fednode.commands.control", "Let a node that ran its rounds alone run them again."),
-    "rollback": ("fednode.commands.control", "Start the next round from the best prompts so far."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "introducer": (

@@ -31,7 +31,7 @@ EXPECTED = {
         "demo",
         "bench",
     ),
-    *("pause", "resume", "accept", "leave", "retune", "redo", "rollback", "identity"),
+    *("pause", "resume", "accept", "leave", "redo", "identity"),
     *(
         "simulate",
         "relay",

@@ -1,4 +1,4 @@
-"""Commands that ask a node for one thing: pause, resume, accept, retune, redo, rollback."""
+"""Commands that ask a node for one thing: pause, resume, accept, redo."""
 
 from __future__ import annotations
 
@@ -44,14 +44,10 @@ accept = _command(
     "rounds elsewhere: the directory was restored from a backup, or copied. With privacy on such a "
     "node is silent until then. What was released elsewhere counts as spent.",
 )
-retune = _command("retune", "Let the node at ADDRESS run one more round.")
 redo = _command(
     "redo",
     "Let the node at ADDRESS, whose rounds are over, begin them again from the start prompts. It "
     "waits until its peers can take part: peers whose rounds run, or that begin theirs again, too. "
     "Its prompts so far are kept in its state directory, under runs; its privacy account goes on. "
     "`pause` takes the request back.",
-)
-rollback = _command(
-    "rollback", "Let the node at ADDRESS start its next round from its best prompts."
 )

@@ -1,4 +1,4 @@
-"""The best prompts of a node by its own validation images, and the return to them."""
+"""The best prompts of a node by its own validation images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ class Best:
 
     def __init__(self, held: Snapshot) -> None:
         self._held = held
-        self._next: Tensors | None = None
 
     @property
     def round(self) -> int:
@@ -33,17 +32,6 @@ class Best:
             self._held = replace(
                 self._held, best=tuned, best_round=number, best_validation=accuracy
             )
-
-    def roll_back(self) -> bool:
-        """Let the next round start from the best prompts; tell whether there are any."""
-        if self._held.best:
-            self._next = self._held.best
-        return bool(self._held.best)
-
-    def start(self) -> Tensors | None:
-        """Return where the next round starts if the node rolls back, else None; once."""
-        start, self._next = self._next, None
-        return start
 
     def in_snapshots(self, effects: Sequence[Effect]) -> list[Effect]:
         """Return a policy's effects with the best prompts in the snapshots that it adopts."""

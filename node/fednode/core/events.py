@@ -20,11 +20,10 @@ from fednode.core.types import (
     Message,
     Report,
     Snapshot,
-    Tensors,
     Update,
 )
 
-Command = Literal["pause", "resume", "leave", "retune", "rollback", "alone", "redo", "accept"]
+Command = Literal["pause", "resume", "leave", "alone", "redo", "accept"]
 Level = Literal["debug", "info", "warning", "error"]
 AckCode = Literal[
     "ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "ended", "again"
@@ -121,7 +120,6 @@ class Misbehaved:
 class RoundDue:
     """The kernel lets a round begin. Kernel to policy only.
 
-    start: the tensors to begin from, if the kernel rolls back.
     behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
     of two nodes, and in async mode, where no round waits.
     members: all other members that this node knows, live or not, except those that left or were
@@ -129,7 +127,6 @@ class RoundDue:
     """
 
     round: int
-    start: Tensors | None = None
     behind: frozenset[str] = frozenset()
     members: frozenset[str] | None = None
     listed: frozenset[str] | None = None

@@ -198,7 +198,7 @@ class Kernel(Peering):
             return []
         if switch := self._switch_if_due(now):
             return switch
-        if rounds.max and number > rounds.max and not self._run.extra:
+        if rounds.max and number > rounds.max:
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
@@ -210,8 +210,7 @@ class Kernel(Peering):
         self._run.pace.began(now)
         began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
         members, listed = self._members.remaining(), frozenset(self._members.listed)
-        start, behind = self._run.best.start(), self._run.behind(number)
-        due = ev.RoundDue(number, start, behind, members, listed)
+        due = ev.RoundDue(number, self._run.behind(number), members, listed)
         return [began, *self._tell(now, due)]
 
     def _moved(self, address: str) -> list[ev.Effect]:
@@ -226,7 +225,7 @@ class Kernel(Peering):
     def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
         done = ev.Record("command", f"the operator asked to {command}")
         match command:
-            case "resume" | "alone" | "retune" | "redo" if self.lives.undecided:
+            case "resume" | "alone" | "redo" if self.lives.undecided:
                 return [ev.Record("command", f"{command} waits for fednode accept", "warning")]
             case "accept" if self.lives.undecided:
                 self._life = Life.PAUSED
@@ -253,16 +252,7 @@ class Kernel(Peering):
             case "leave":
                 self._life = Life.LEAVING
                 return [done, *self._swim.leave()]
-            case "retune" if self._life in {Life.RUNNING, Life.FINISHED}:
-                self._run.extra += 1
-                over, began = self._word, self._next_round(now)
-                hellos = self._swim.hellos(self._members.live()) if over and not self._word else []
-                return [done, *hellos, *began]
-            case "rollback" if self._run.best.roll_back():
-                pass
-            case _:
-                return [ev.Record("command", f"{command} does nothing now", "warning")]
-        return [done]
+        return [ev.Record("command", f"{command} does nothing now", "warning")]
 
     def _begin_again(self) -> list[ev.Effect]:
         return self.lives.counted(self._run.begin_again(self._life))
@@ -308,9 +298,6 @@ class Kernel(Peering):
             return self._began_again(now, snapshot)
         self.lives.adopted(snapshot)
         self._run.adopted(snapshot)
-        number, most = snapshot.policy.round, self.context.rounds.max
-        if most and number > most:
-            self._run.extra = max(0, self._run.extra - 1)
         self._run.pace.ended(now)
         told = self._tell(now, event)
         told += self._reach.adopted(now, self._members.live(), self._swim.around_s)

@@ -60,9 +60,8 @@ class Run:
     """One run of a node's rounds, and its policy.
 
     round: the last that is durable. begun: the wait before the first round has ended. metrics,
-    merge_counts: those of the last durable snapshot. extra: rounds asked for beyond rounds.max.
-    exchanges: the policy has sent anything. ordered: a settings document begins the next run, which
-    waits for nobody.
+    merge_counts: those of the last durable snapshot. exchanges: the policy has sent anything. ordered:
+    a settings document begins the next run, which waits for nobody.
     """
 
     def __init__(
@@ -99,7 +98,6 @@ class Run:
         lead = context.rounds.lead if context.rounds.mode == "async" else None
         self.pace = Pace(lead, context.rounds.min_interval_s)
         self.exchanges = False
-        self.extra = 0
         self.ordered = False
         self._members = members
         self.note_state(policy.state())
@@ -153,7 +151,7 @@ class Run:
             parts.anew,
             self._documents,
         )
-        run.begun, run.extra, run.exchanges = self.begun, self.extra, self.exchanges
+        run.begun, run.exchanges = self.begun, self.exchanges
         run.wait = replace(self.wait, context=parts.context)
         return run
 

@@ -30,7 +30,7 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("topology.hub",): "list the pairs of a star in topology.edges, with topology.kind edges",
     ("topology.kind", "small-world"): "use k-regular, which is random and connected",
     ("topology.rewire",): "use topology.kind k-regular, which is random and connected",
-    ("guard.rollback_drop",): "use guard.keep_best, or the command `fednode rollback`",
+    ("guard.rollback_drop",): "use guard.keep_best",
     ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
     ("limits.budget",): "remove it: a peer is quarantined at 5 faults",
     ("limits.half_life_s",): "remove it: the count of a peer's faults halves in 300 seconds",

@@ -11,7 +11,6 @@ import json
 import random
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from fednode.core import events as ev
@@ -221,14 +220,6 @@ class PolicyContract:
         assert player.feed(ev.RoundDue(2)) == []
         player.feed(ev.Adopted(snapshot))
         assert player.policy.phase == "idle"
-
-    def test_a_rollback_starts_from_what_it_is_given(self, case: Case) -> None:
-        player = case.player()
-        other = Tensors({name: -np.ones(shape) for name, shape in case.shapes.items()})
-        player.feed(ev.RoundDue(1, other))
-        assert player.tune is not None
-        assert player.tune.job.tensors
-        assert all(bool((array == -1).all()) for array in player.tune.job.tensors.values())
 
     def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:
         player = up(case.player())

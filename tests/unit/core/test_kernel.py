@@ -244,25 +244,7 @@ def test_a_node_that_moves_tells_all_its_peers_unless_it_leaves() -> None:
     assert kernel.step(2.0, ev.Relisted((), own="a:3")) == []
 
 
-def test_retune_adds_one_round_after_the_last_each_time() -> None:
-    kernel = make(start=ALONE, max=1)
-    round_of(kernel, begin(kernel), 1.0)
-    for number in (2, 3):
-        effects = command(kernel, "retune")
-        assert only(effects, ev.Tune)[0].job.round == number
-        assert not only(round_of(kernel, effects, 2.0), ev.Tune)
-    assert kernel.view().life == "finished"
-
-
-def test_rollback_starts_the_next_round_from_the_best() -> None:
-    kernel = make(start=ALONE)
-    effects = round_of(kernel, begin(kernel), 1.0, validation=0.9)
-    command(kernel, "rollback")
-    effects = round_of(kernel, effects, 2.0, validation=0.8)
-    assert only(effects, ev.Tune)[0].job.tensors["context"][0, 0] == 1.0
-
-
-@pytest.mark.parametrize("name", ["resume", "rollback", "retune"])
+@pytest.mark.parametrize("name", ["resume", "redo"])
 def test_what_cannot_be_done_now_says_so(name: ev.Command) -> None:
     kernel = make()
     kernel.step(0.0, ev.Started())

@@ -197,7 +197,7 @@ async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None
             assert no.status == 405
             assert not [name for name in no.headers if name.startswith("Access-Control")]
         assert (await get(f"{url}command/pause", headers=OPERATOR))[0] == 405
-        for unknown in ("leave", "rollback", "revoke", "pause/"):
+        for unknown in ("leave", "retune", "revoke", "pause/"):
             assert (await post(url, unknown, **OPERATOR))[0] == 404
         assert service.now().life == "finished"
     async with page(tmp_path / "closed", PageSettings(token=TOKEN)) as (service, url):

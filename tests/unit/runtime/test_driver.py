@@ -19,7 +19,6 @@ from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.comparison import Verdict
-from fednode.learn.learner import Cancelled
 from fednode.runtime.driver import Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
@@ -274,28 +273,6 @@ async def test_a_finished_node_says_what_it_gained(tmp_path: Path) -> None:
         assert (telemetry.gains, telemetry.comparing) == (["mesh 51.5, alone 43.4"], False)
         assert list(telemetry.events.kept)[-1].record.kind == "life.finished", "members see events"
         assert a.round == 2
-
-
-async def test_a_round_that_is_due_ends_the_comparison(tmp_path: Path) -> None:
-    """The control must not make the mesh wait: it is left, and begun again after the round."""
-    begun, calls = threading.Event(), list[int]()
-
-    def compare(cancelled: Callable[[], bool]) -> Verdict:
-        calls.append(1)
-        if len(calls) > 1:
-            return Verdict(["compared"])
-        begun.set()
-        while not cancelled():
-            pass
-        raise Cancelled
-
-    async with running(Hub(), tmp_path, "a", most=2, compare=compare) as a:
-        await a.until(begun.is_set)
-        assert a.driver.telemetry.comparing
-        a.driver.command("retune")
-        await a.until(lambda: a.round == 3)
-        await a.until(lambda: a.driver.telemetry.gains == ["compared"])
-        assert not a.driver.telemetry.comparing
 
 
 async def test_a_defect_of_the_comparison_does_not_end_the_node(tmp_path: Path) -> None:

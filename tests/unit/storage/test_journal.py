@@ -49,7 +49,7 @@ def test_the_newest_snapshots_stay_and_the_figures_of_all_rounds(journal: Journa
 
 
 def test_a_round_that_is_stored_again_takes_the_later_ones_with_it(journal: Journal) -> None:
-    """A node that went back, as a rollback or an older backup does, has no later rounds."""
+    """A node that went back, as an older backup does, has no later rounds."""
     for number in (1, 2, 3):
         journal.add(*rows(number))
     again = rows(2, "f" * 64)

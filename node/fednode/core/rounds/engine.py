@@ -168,12 +168,7 @@ class Rounds:
             self._exchange.known = set(event.members) - {self.context.name}
         if event.listed is not None:
             self._exchange.listed = set(event.listed)
-        held = self.now.held
-        if event.start is not None:
-            held, self._used = self.method.using(held, event.start), event.start
-        return self._begin(event.round, held)
-
-    def _begin(self, number: int, held: MethodState) -> list[ev.Effect]:
+        number, held = event.round, self.now.held
         members = self._exchange.known | {self.context.name}
         self.now = Round(number, self.method.stages[0], held, held, members=frozenset(members))
         holders, self._notes = self._notes.holders, RoundNotes()

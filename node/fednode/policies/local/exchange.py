@@ -88,11 +88,11 @@ class Local:
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Tune when a round is due; adopt the tuned prompts."""
         match event:
-            case RoundDue(round=number, start=start) if self.phase is Activity.IDLE:
+            case RoundDue(round=number) if self.phase is Activity.IDLE:
                 self._job = Job(
                     round=number,
                     stage="prompts",
-                    tensors=self._state.tensors if start is None else start,
+                    tensors=self._state.tensors,
                     seed=self._context.draw_seed(number, "prompts"),
                     carry=self._state.carry,
                     rounds=self._context.rounds.max,

@@ -106,7 +106,7 @@ class ZeroDFL:
                     self._known = {*event.members} - {self._context.name}
                 if event.listed is not None:
                     self._listed = {*event.listed}
-                return self._begin(event.round, event.start)
+                return self._begin(event.round)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
                 return self._tell(report)
             case ev.Tuned(job=job, report=report), Judging(wanted, trial, metrics) if job == wanted:
@@ -137,18 +137,14 @@ class ZeroDFL:
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _begin(self, number: int, start: Tensors | None) -> list[ev.Effect]:
+    def _begin(self, number: int) -> list[ev.Effect]:
         memory = self._memory
         self._current, self._tried, memory.givers = number, set(), ()
         self._owed = {}  # this round's rows replace those of earlier rounds
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
                 memory.keep(self._ahead.pop(sender))
-        if start is not None:
-            memory.tensors, memory.loss = start, None
-        elif not self._sync:
-            return self._admit({})
-        return self._train()
+        return self._train() if self._sync else self._admit({})
 
     def _train(self) -> list[ev.Effect]:
         job = rows.training(self._context, self._current, self._memory)

@@ -251,7 +251,7 @@ def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
 
 
 def test_no_word_moves_a_node_beyond_its_last_round() -> None:
-    """Others had further rounds by `retune`: their state is taken, as that of the last round."""
+    """Others run more rounds: their state is taken, as that of the last round."""
     policy = waiting(peers="bcde")  # rounds.max is 9; e is near: this node waits for it
     begin(policy)
     giver = behind(policy, "bcd", 13)

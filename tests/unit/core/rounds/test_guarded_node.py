@@ -122,15 +122,6 @@ def test_the_own_line_outlives_a_restart() -> None:
     assert values([job(merged(again, 2)).job.tensors]) == [1.0]
 
 
-def test_a_rollback_ends_the_own_line() -> None:
-    policy = promptfl(guarded("promptfl"))
-    _, effects = tried(policy, merged(policy), [2.0, 1.0])
-    adopted(policy, effects)
-    effects = trained(policy, policy.handle(0.0, RoundDue(2, row(9.0))))
-    asked, _ = tried(policy, heard(policy, effects, {"b": row(3.0), "c": row(8.0)}), [2.0, 1.0])
-    assert values(asked) == [7.0, 10.0]
-
-
 def test_a_node_that_took_over_a_state_keeps_its_own_line() -> None:
     policy = promptfl(guarded("promptfl", peers=("b",)))
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))

@@ -105,17 +105,6 @@ def test_a_restarted_node_goes_on_with_its_own_prompt() -> None:
     assert again.state().tuned == both(4.0, 50.0)
 
 
-def test_a_rollback_brings_both_prompts_back() -> None:
-    policy = begun()
-    effects = trained(policy, policy.handle(0.0, RoundDue(1)), 1.0, 50.0)
-    adopted(policy, heard(policy, effects, peers(3.0, 8.0)))
-    (tune,) = policy.handle(0.0, RoundDue(2, both(-1.0, -2.0)))
-    assert isinstance(tune, Tune)
-    assert tune.job.tensors == Tensors({"global": array(-1.0)})
-    assert tune.job.carry[PRIVATE + "local"].tolist() == array(-2.0).tolist()
-    assert policy.state().tuned == both(-1.0, -2.0)
-
-
 def test_the_guard_compares_both_prompts_and_trains_its_own_line_apart() -> None:
     policy = begun(rise=0.1)
     effects = trained(policy, policy.handle(0.0, RoundDue(1)), 1.0, 50.0)

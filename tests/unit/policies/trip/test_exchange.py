@@ -67,7 +67,7 @@ def test_in_int8_changes_of_the_mean_are_sent(average: bool) -> None:
     assert sent.draft.shared == state.shared
 
 
-def test_a_rollback_sets_prompts_and_average() -> None:
+def test_given_prompts_set_the_average_too() -> None:
     one = method()
     back = one.using(one.first(START), Tensors({"experts": np.full((2, 1, 2), 9.0)}))
     assert back.shared["experts"].max() == 9.0
