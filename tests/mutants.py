@@ -49,7 +49,7 @@ _ENGINE: Final = "tests/unit/core/rounds/test_engine.py"
 _ALONE: Final = (
     "tests/simulation/test_never_alone.py::test_no_view_claims_a_federation_that_did_not_happen"
 )
-_REDO: Final = "tests/unit/core/test_redo.py"
+_RUN: Final = "tests/unit/core/test_run.py"
 _RUNS: Final = "tests/unit/storage/test_runs.py"
 
 _MERGE_RULES: Final = {
@@ -175,42 +175,46 @@ _COMPANY: Final = {
         (f"{_ALONE}[paused]",),
     ),
 }
-_AGAIN: Final = {
-    "redo-muted": Mutant(
-        "node/fednode/core/run.py", "if word:", "if False:", ("tests/unit/core/test_run.py",)
+_ACTIVE: Final = {
+    "active-paused": Mutant(
+        "node/fednode/core/run.py", "return not self.idle", "return True", (_RUN,)
     ),
-    "redo-agreed": Mutant(
-        "node/fednode/core/redo.py",
-        'if word:\n            return word == "again"',
-        "if word:\n            return True",
-        (_REDO,),
-    ),
-    "redo-merged": Mutant(
-        "node/fednode/core/redo.py",
-        "(self.catches_up and self.never)",
-        "self.catches_up",
-        (_REDO,),
-    ),
-    "redo-often": Mutant("node/fednode/core/redo.py", " and self.done < REDOS_MAX", "", (_REDO,)),
-    "redo-wait": Mutant(
-        "node/fednode/core/waiting.py",
-        "return name not in self.members.redo",
+    "active-alone": Mutant(
+        "node/fednode/core/run.py",
+        "return life != Life.FINISHED or not company.never(self.merge_counts, self.by_wish)",
         "return True",
-        (_REDO,),
+        (_RUN,),
     ),
-    "redo-timer": Mutant(
-        "node/fednode/core/kernel.py", "[ev.CancelTimer(START), *", "[*", (_REDO,)
+    "active-wait": Mutant(
+        "node/fednode/core/waiting.py",
+        "return len({*self.members.live()} - self.members.inactive)",
+        "return len(self.members.live())",
+        ("tests/unit/core/test_active.py",),
     ),
-    "redo-kept": Mutant(
+    "active-links": Mutant(
+        "node/fednode/core/members/links.py",
+        "if members[peer].live} - members.inactive",
+        "if members[peer].live}",
+        ("tests/unit/core/test_active.py",),
+    ),
+    "active-first": Mutant(
+        "node/fednode/core/kernel.py",
+        "return [done, *self._turned(now), *self._next_round(now)]",
+        "return [done, *self._next_round(now)]",
+        ("tests/unit/core/test_active.py",),
+    ),
+}
+_STORED_RUNS: Final = {
+    "runs-kept": Mutant(
         "node/fednode/storage/store.py",
         "keep(self.folder, self._journal, self._disk)",
         "pass",
         (_RUNS,),
     ),
-    "redo-sync": Mutant(
+    "runs-sync": Mutant(
         "node/fednode/storage/runs.py", "disk.sync_path(folder / RUNS)", "pass", (_RUNS,)
     ),
-    "redo-beginning": Mutant(
+    "runs-beginning": Mutant(
         "node/fednode/storage/journal.py",
         "where round > 0 and round not",
         "where round not",
@@ -316,7 +320,8 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **INSIDERS,
     **DOORS,
     **_COMPANY,
-    **_AGAIN,
+    **_ACTIVE,
+    **_STORED_RUNS,
     **_KEYS,
     **_CHECKERS,
 }

@@ -49,7 +49,6 @@ COMMANDS: Final = {
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
     "accept": ("fednode.commands.control", "Let a node go on from an older state directory."),
-    "redo": ("fednode.commands.control", "Let a node that ran its rounds alone run them again."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "introducer": (

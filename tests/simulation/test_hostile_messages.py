@@ -110,7 +110,7 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         members=news if draw.random() < 0.3 else message.members,
         mark=mark if draw.random() < 0.4 else message.mark,
         terms=terms if draw.random() < 0.3 else message.terms,
-        redo=draw.choice((message.redo, "", "ended", "again")),
+        active=draw.choice((message.active, True, False)),
         run=draw.choice((message.run, *WHOLE)),
         samples=draw.choice((message.samples, *WHOLE)),
         contributors=draw.choice((message.contributors, "", "00", "f" * 64)),

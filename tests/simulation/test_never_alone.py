@@ -185,7 +185,10 @@ class Outcome:
 
 
 LONELY = "0 of 6 rounds merged a peer's prompts"
-MET = f"{LONELY}, and b, c can be reached now: fednode redo a begins the rounds again at once"
+MET = (
+    f"{LONELY}, and b, c can be reached now: fednode reset and fednode start at a begin the rounds"
+    " again"
+)
 ALONE = Outcome("finished", 0, 6, LONELY)
 WHOLE = Outcome("finished", 6, 6)
 REFUSED = "(refused: policy.name is promptfl at 'a' and local at 'c')"

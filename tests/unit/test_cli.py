@@ -31,7 +31,7 @@ EXPECTED = {
         "demo",
         "bench",
     ),
-    *("pause", "resume", "accept", "leave", "redo", "identity"),
+    *("pause", "resume", "accept", "leave", "identity"),
     *(
         "simulate",
         "relay",

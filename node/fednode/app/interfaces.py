@@ -107,6 +107,5 @@ def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:
         model=plan.settings.model.title,
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
-        privacy=plan.settings.privacy.clip is not None,
         paths=Paths.of(mesh.tls),
     )

@@ -1,4 +1,4 @@
-"""Commands that ask a node for one thing: pause, resume, accept, redo."""
+"""Commands that ask a node for one thing: pause, resume, accept."""
 
 from __future__ import annotations
 
@@ -43,11 +43,4 @@ accept = _command(
     "Let the node at ADDRESS go on from its state directory, although its key has spoken in later "
     "rounds elsewhere: the directory was restored from a backup, or copied. With privacy on such a "
     "node is silent until then. What was released elsewhere counts as spent.",
-)
-redo = _command(
-    "redo",
-    "Let the node at ADDRESS, whose rounds are over, begin them again from the start prompts. It "
-    "waits until its peers can take part: peers whose rounds run, or that begin theirs again, too. "
-    "Its prompts so far are kept in its state directory, under runs; its privacy account goes on. "
-    "`pause` takes the request back.",
 )

@@ -22,7 +22,7 @@ SPARSE: Final = 0.5
 def counted(counts: MergeCounts, redone: int, effects: Sequence[Effect]) -> list[Effect]:
     """Return a policy's effects; each snapshot that it adopts counts its own round, too.
 
-    redone: how often the node began its rounds again, for the snapshots.
+    redone: how often the node's rounds began anew, for the snapshots.
     """
     found: list[Effect] = []
     for effect in effects:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fednode.core.types import (
-    Again,
     Document,
     Job,
     Json,
@@ -23,11 +22,9 @@ from fednode.core.types import (
     Update,
 )
 
-Command = Literal["pause", "resume", "leave", "alone", "redo", "accept"]
+Command = Literal["pause", "resume", "leave", "alone", "accept"]
 Level = Literal["debug", "info", "warning", "error"]
-AckCode = Literal[
-    "ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "ended", "again"
-]
+AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "inactive"]
 
 
 # Events ------------------------------------------------------------------------------------------
@@ -158,14 +155,14 @@ class Received:
 class Delivered:
     """The receiver acknowledged a message.
 
-    note: why it cannot reach this node; "" if it can. redo: see node/fednode/core/redo.py. known:
-    what the receiver knows of this node's life, if it is more than the node said (lives.py).
+    note: why it cannot reach this node; "" if it can. active: whether the receiver takes part in
+    rounds. known: what it knows of this node's life, if it is more than the node said (lives.py).
     """
 
     to: str
     message: Message
     note: str = ""
-    redo: Again = ""
+    active: bool = True
     known: Mark | None = None
 
 
@@ -191,8 +188,8 @@ def acknowledged(
     """Return the event for a send that was answered with this acknowledgement."""
     if code in {"ok", "duplicate"}:  # taken now, or taken before
         return Delivered(to, message, detail if code == "ok" else "", known=known)
-    if code == "ended" or code == "again":
-        return Delivered(to, message, detail, code, known)
+    if code == "inactive":
+        return Delivered(to, message, detail, active=False, known=known)
     return Undelivered(to, message, code, detail)
 
 

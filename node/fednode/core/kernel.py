@@ -22,7 +22,7 @@ from fednode.core.members.links import Links
 from fednode.core.members.listing import relisted
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.peering import RELEASE, Peering
-from fednode.core.policy import Activity, NodeContext, Policy
+from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import Tolerance
 from fednode.core.run import Anew, Run, Under, again, ended, no_parts
 from fednode.core.settings import LAN, Timing
@@ -72,6 +72,10 @@ class Kernel(Peering):
 
         It never raises for a peer's fault.
         """
+        effects = self._handle(now, event)
+        return [*effects, *self._turned(now)]
+
+    def _handle(self, now: float, event: ev.Event) -> list[ev.Effect]:
         match event:
             case ev.Started():
                 return self._start(now)
@@ -144,8 +148,6 @@ class Kernel(Peering):
             start_by=math.inf if self._run.wait.held else self._run.wait.by,
             merge_counts=self._run.merge_counts,
             by_wish=self._run.by_wish,
-            redo=self._word,
-            redo_waits=self._run.redo.awaited if self._word else "",
             undecided=bool(self.lives.undecided),
             settled=self.documents.settled(sorted(self._members.remaining())),
         )
@@ -184,15 +186,9 @@ class Kernel(Peering):
             return False
         return any(peer not in self.documents.told for peer in self._members.live())
 
-    @property
-    def _idle(self) -> bool:
-        """Whether neither a round, nor its commit, nor the beginning of a run is under way."""
-        idle = self.policy.phase == Activity.IDLE and self.policy.round <= self._run.round
-        return idle and not self._run.redo.under_way
-
     def _next_round(self, now: float) -> list[ev.Effect]:
         rounds, number = self.context.rounds, self._run.round + 1
-        if self._life not in {Life.RUNNING, Life.FINISHED} or not self._idle:
+        if self._life not in {Life.RUNNING, Life.FINISHED} or not self._run.idle:
             return []
         if self.documents.switching:
             return []
@@ -202,7 +198,7 @@ class Kernel(Peering):
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
-            return [ev.Record("life.finished", text), *self._begin_again()] if ended else []
+            return [ev.Record("life.finished", text)] if ended else []
         wait = self._run.pace.wait(now, number, self._awaited)
         if wait > 0:
             return [ev.SetTimer(ROUND, wait)]
@@ -220,45 +216,36 @@ class Kernel(Peering):
         return self._swim.move(address)
 
     def _awaited(self, peer: str) -> bool:
-        return self._run.exchanges and peer in self._members and self._members[peer].live
+        live = peer in self._members and self._members[peer].live
+        return self._run.exchanges and live and peer not in self._members.inactive
 
     def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
         done = ev.Record("command", f"the operator asked to {command}")
         match command:
-            case "resume" | "alone" | "redo" if self.lives.undecided:
+            case "resume" | "alone" if self.lives.undecided:
                 return [ev.Record("command", f"{command} waits for fednode accept", "warning")]
             case "accept" if self.lives.undecided:
                 self._life = Life.PAUSED
                 return [done, *self.lives.accept(), *self._command(now, "resume")[1:]]
             case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
-                agreed = self._word == "again"
-                self._life, self._run.redo.asked = Life.PAUSED, False
-                return [done, *(self._swim.hellos(self._members.live()) if agreed else [])]
-            case "redo" if self._life == Life.FINISHED and not self._run.by_wish:
-                self._run.redo.asked = True
-                return [done, *self._swim.hellos(self._members.live()), *self._begin_again()]
-            case "alone" if self._word == "again":
-                self._run.redo.alone = True
-                return [done, *self._begin_again()]
+                self._life = Life.PAUSED
+                return [done]
             case "resume" | "alone" if self._life == Life.PAUSED and self._run.begun:
                 self._life = Life.RUNNING
-                return [done, *self._next_round(now)]
+                return [done, *self._turned(now), *self._next_round(now)]
             case "resume" if self._life == Life.PAUSED:
-                self._life = Life.WAITING
-                return [done, *self._start_if_ready(now, now >= self._run.wait.by)]
+                self._life, over = Life.WAITING, now >= self._run.wait.by
+                return [done, *self._turned(now), *self._start_if_ready(now, over)]
             case "alone" if self._life in {Life.WAITING, Life.PAUSED}:
                 self._life, self._run.wait.alone = Life.WAITING, True
-                return [done, *self._start_if_ready(now)]
+                return [done, *self._turned(now), *self._start_if_ready(now)]
             case "leave":
                 self._life = Life.LEAVING
                 return [done, *self._swim.leave()]
         return [ev.Record("command", f"{command} does nothing now", "warning")]
 
-    def _begin_again(self) -> list[ev.Effect]:
-        return self.lives.counted(self._run.begin_again(self._life))
-
-    def _began_again(self, now: float, beginning: Snapshot) -> list[ev.Effect]:
-        """Begin the rounds again, now that their beginning is durable."""
+    def _began_anew(self, now: float, beginning: Snapshot) -> list[ev.Effect]:
+        """Begin the rounds anew, now that their beginning is durable."""
         self._run = self._run.following(beginning)
         if self._life in {Life.RUNNING, Life.FINISHED}:
             self._life = Life.WAITING
@@ -272,7 +259,7 @@ class Kernel(Peering):
 
     def _switch_if_due(self, now: float) -> list[ev.Effect]:
         """Make the settings document that the node accepted the one in force, if it is time."""
-        if not self._idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+        if not self._run.idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
             return []
         over = self._life == Life.FINISHED
         due = self.documents.due(self._run.round + 1, over, self._members.live())
@@ -285,7 +272,7 @@ class Kernel(Peering):
         self.context, self._facts = parts.context, dict(parts.facts)
         self._run = self._run.under(parts)
         self._links = Links(self.context.name, self.context.topology)
-        self._links.follow(self._members, set(self._members.remaining()))
+        self._links.follow(self._members, set(self._members.remaining()), self._active)
         effects = [*begun, *self._swim.hellos(sorted(self._members.remaining()))]
         if parts.begins:
             return [*effects, *self.lives.counted(self._run.begin_under())]
@@ -294,8 +281,8 @@ class Kernel(Peering):
 
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None
-        if snapshot.redone > self._run.redo.done:
-            return self._began_again(now, snapshot)
+        if snapshot.redone > self._run.redone:
+            return self._began_anew(now, snapshot)
         self.lives.adopted(snapshot)
         self._run.adopted(snapshot)
         self._run.pace.ended(now)
@@ -312,7 +299,7 @@ class Kernel(Peering):
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
             if self._life == Life.LEAVING:
                 return []
-            return [*self._swim.timer(name), *self._changes(now), *self._begin_again()]
+            return [*self._swim.timer(name), *self._changes(now)]
         if name.startswith(RELEASE):
             self._members.release(name.removeprefix(RELEASE))
             return self._changes(now)
@@ -327,7 +314,7 @@ class Kernel(Peering):
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Pass an event to the policy. It may fail by what peers said, and that ends no node."""
         try:
-            effects = self._run.tell(now, event, self._word)
+            effects = self._run.tell(now, event)
         except Exception as fault:
             if not self._run.restore():
                 raise

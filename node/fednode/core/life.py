@@ -3,7 +3,6 @@
     loading --(model and images are there)--> waiting
     waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
     running <--pause, resume--> paused    any --leave--> leaving
-    finished --redo--> waiting, at round 0
 
 A node that waits or has finished can be paused, too; after "resume" it runs.
 """

@@ -28,7 +28,7 @@ from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.run import Run
 from fednode.core.settings import Timing
-from fednode.core.types import Again, Json, Message
+from fednode.core.types import Json, Message
 
 RELEASE = "kernel.release."
 UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
@@ -59,6 +59,7 @@ class Peering(ABC):
         self._refused, self._defects = Tally(), Tally()
         self._changed = Changes()
         self._links = Links(context.name, context.topology)
+        self._linking = True  # whether this node was active when its links were last looked at
 
     @property
     def policy(self) -> Policy:
@@ -66,17 +67,15 @@ class Peering(ABC):
         return self._run.policy
 
     @property
-    def _word(self) -> Again:
-        return self._run.word(self._life)
+    def _active(self) -> bool:
+        """Whether this node takes part in the rounds of its peers (run.py)."""
+        return self._run.active(self._life)
 
     @abstractmethod
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]: ...
 
     @abstractmethod
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]: ...
-
-    @abstractmethod
-    def _begin_again(self) -> list[ev.Effect]: ...
 
     @abstractmethod
     def _switch_if_due(self, now: float) -> list[ev.Effect]: ...
@@ -117,7 +116,7 @@ class Peering(ABC):
         effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
         effects += self.lives.heard(now, sender, message.mark, self._swim.around_s)
         if message.phase not in PHASES:
-            self._members.said(sender, "")  # it sends prompts, so its rounds run
+            self._members.turn(sender, True)  # it sends prompts, so its rounds run
             effects += self._changes(now)
             if sender not in self._links:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
@@ -126,15 +125,17 @@ class Peering(ABC):
             if self.policy is not policy:  # it failed
                 return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *told]
-        anew = message.phase == Phase.HELLO and not (message.round or message.redo)
-        self._members.said(sender, message.redo, message.run, anew)
+        anew = message.phase == Phase.HELLO and not message.round
+        self._members.turn(sender, message.active, message.run, anew)
         if message.fingerprint == self.context.fingerprint:
             self._run.agreement.heard(sender, message.round, message.contributors)
         effects += self._run.agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
         note, more = self._members[sender].unreached, self.lives.answer(sender, message.mark)
-        plain: list[ev.Effect] = [ev.Answer(token, self._word or "ok", note, more)]
+        plain: list[ev.Effect] = [
+            ev.Answer(token, "ok" if self._active else "inactive", note, more)
+        ]
         answer = plain if special is None else special
         effects += [*self._swim.lists(message), *self._changes(now)]
         follows = (self._switch_if_due(now) or self._start_if_ready(now)) if news else ()
@@ -190,7 +191,7 @@ class Peering(ABC):
                 self._life = Life.PAUSED
         if event.to in self._members:
             if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
-                self._members.said(event.to, answer.redo)
+                self._members.turn(event.to, answer.active)
             effects += [*self._swim.sent(now, event), *self._changes(now)]
         if answer is not None:
             effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
@@ -203,10 +204,10 @@ class Peering(ABC):
 
     def _changes(self, now: float) -> list[ev.Effect]:
         """Return records of members' state changes; tell the policy which peers came and went."""
-        if not self._members.changes and not self._members.reworded:
+        if not self._members.changes and not self._members.turned:
             return []
         effects = list[ev.Effect]()
-        moved, self._members.reworded = self._members.reworded, set()
+        moved, self._members.turned = self._members.turned, set()
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
             effects += self._changed.record(now, peer, after, self._members[peer].reason, before)
@@ -216,13 +217,20 @@ class Peering(ABC):
 
     def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
         """Tell the policy which peers it exchanges prompts with, after some came or went."""
-        gone, fresh = self._links.follow(self._members, moved)
+        gone, fresh = self._links.follow(self._members, moved, self._active)
         effects: list[ev.Effect] = []
         for peer in gone:
             effects += self._tell(now, ev.PeerDown(peer))
         for peer in fresh:
             effects += self._tell(now, ev.PeerUp(peer))
-        return [*effects, *self._start_if_ready(now), *self._begin_again()]
+        return [*effects, *self._start_if_ready(now)]
+
+    def _turned(self, now: float) -> list[ev.Effect]:
+        """Tell the live peers, and change the links, if this node became active or inactive."""
+        if self._life == Life.LEAVING or self._active == self._linking:
+            return []
+        self._linking, live = self._active, self._members.live()
+        return [*self._swim.hellos(live), *self._relink(now, {*live})]
 
     def _message(self, phase: str) -> Message:
         facts = self._facts if phase == Phase.HELLO else None
@@ -231,8 +239,8 @@ class Peering(ABC):
         return replace(
             message,
             contributors=digest,
-            redo=self._word,
-            run=self._run.redo.done,
+            active=self._active,
+            run=self._run.redone,
             mark=self.lives.mark,
             terms=self.documents.terms,
         )

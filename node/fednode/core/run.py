@@ -1,4 +1,11 @@
-"""One run of a node's rounds: all that is new if the node begins its rounds again (redo.py)."""
+"""One run of a node's rounds: all that is new if the rounds begin anew under other settings.
+
+A node takes part in the rounds of its peers ("active") unless it is paused, or has run all its
+rounds and merged the prompts of no peer. Each message of the kernel and each answer says it. A node
+that is not active is to its peers like a node that is gone: no round waits for it, the first round
+neither. It sends nothing of its policy, because prompts of rounds that it ran alone are for nobody.
+A node that finished with merged prompts stays active: late nodes take over its state.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +22,11 @@ from fednode.core.gate import Gate
 from fednode.core.life import Life
 from fednode.core.members.table import Members
 from fednode.core.pace import Pace
-from fednode.core.policy import NodeContext, Policy
-from fednode.core.redo import Redo
-from fednode.core.types import Again, Json, PolicyState, Snapshot
+from fednode.core.policy import Activity, NodeContext, Policy
+from fednode.core.types import Json, PolicyState, Snapshot
 from fednode.core.waiting import FirstWait
 
 BACKOFF_MAX_S: Final = 60.0
-_ENDED: Final = frozenset({Life.FINISHED, Life.PAUSED})
 
 
 class Anew(Protocol):
@@ -60,7 +65,8 @@ class Run:
     """One run of a node's rounds, and its policy.
 
     round: the last that is durable. begun: the wait before the first round has ended. metrics,
-    merge_counts: those of the last durable snapshot. exchanges: the policy has sent anything. ordered:
+    merge_counts: those of the last durable snapshot. exchanges: the policy has sent anything.
+    redone: how often the rounds began anew. under_way: the next run is being made durable. ordered:
     a settings document begins the next run, which waits for nobody.
     """
 
@@ -83,14 +89,7 @@ class Run:
         self.gate = Gate(context, facts, members, documents)
         self.agreement = Agreement(context.rounds.deadline_s)
         self.wait = FirstWait(context, members, policy.round)
-        self.redo = Redo(
-            context,
-            members,
-            0,
-            done=held.redone,
-            catches_up=policy.shared_state,
-            never=company.never(held.merge_counts, by_wish=False),
-        )
+        self.redone, self.under_way = held.redone, False
         self.begun = False
         self.metrics: Mapping[str, float] = held.metrics
         self.merge_counts = held.merge_counts
@@ -107,21 +106,17 @@ class Run:
         """Whether the node is meant to be alone."""
         return self._context.policy == company.BY_WISH or not len(self._members)
 
-    def word(self, life: Life) -> Again:
-        """Return what the node tells its peers about this run (redo.py)."""
-        if life not in _ENDED or self.by_wish:
-            return ""
-        over = life == Life.FINISHED or 0 < self._context.rounds.max <= self.round
-        return self.redo.word(paused=life == Life.PAUSED) if over else ""
+    @property
+    def idle(self) -> bool:
+        """Whether neither a round, nor its commit, nor the beginning of a run is under way."""
+        idle = self.policy.phase == Activity.IDLE and self.policy.round <= self.round
+        return idle and not self.under_way
 
-    def begin_again(self, life: Life) -> list[ev.Effect]:
-        """Return the beginning of the next run, to be made durable, if it is time for it."""
-        word = self.word(life)
-        if not self.redo.begins(word):
-            return list(self.redo.offers(word))
-        self.redo.under_way = True
-        beginning = Snapshot(self._anew().state(), {}, redone=self.redo.done + 1)
-        return [self.redo.began(), ev.Adopt(beginning)]
+    def active(self, life: Life) -> bool:
+        """Tell whether the node takes part in the rounds of its peers; see the file's header."""
+        if life == Life.PAUSED:
+            return not self.idle
+        return life != Life.FINISHED or not company.never(self.merge_counts, self.by_wish)
 
     def following(self, beginning: Snapshot) -> Run:
         """Return the next run, whose beginning is durable."""
@@ -134,14 +129,13 @@ class Run:
             self._anew,
             self._documents,
         )
-        run.wait.meets = self.redo.others if self.redo.alone else None
         run.wait.alone = self.ordered
         return run
 
     def under(self, parts: Parts) -> Run:
         """Return this run under other settings, or the end of it, if it is to begin anew."""
         held = self.best.of(self.policy.state(), self.metrics)
-        held = replace(held, merge_counts=self.merge_counts, redone=self.redo.done)
+        held = replace(held, merge_counts=self.merge_counts, redone=self.redone)
         run = Run(
             parts.context,
             self._members,
@@ -157,14 +151,15 @@ class Run:
 
     def begin_under(self) -> list[ev.Effect]:
         """Return the beginning of a run under other settings, to be made durable."""
-        self.redo.under_way, self.ordered = True, self.begun
-        return [ev.Adopt(Snapshot(self._anew().state(), {}, redone=self.redo.done + 1))]
+        self.under_way, self.ordered = True, self.begun
+        return [ev.Adopt(Snapshot(self._anew().state(), {}, redone=self.redone + 1))]
 
     def behind(self, number: int) -> frozenset[str]:
         """Return the live peers that have not reached a round, if rounds wait for peers."""
         if self._context.rounds.mode == "async":  # no round waits for anybody
             return frozenset()
-        most, live = self._context.rounds.max or number, self._members.live()
+        most = self._context.rounds.max or number
+        live = {*self._members.live()} - self._members.inactive
         limit = min(number, most) if len(self._members) > 1 else 0
         return frozenset(peer for peer in live if self._members[peer].round < limit)
 
@@ -172,7 +167,6 @@ class Run:
         """Note that a snapshot of this run is durable."""
         self.metrics, self.merge_counts = snapshot.metrics, snapshot.merge_counts
         self.round = snapshot.policy.round
-        self.redo.never = company.never(self.merge_counts, by_wish=False)
 
     def note_state(self, state: PolicyState) -> None:
         """Store the digest of a round's state, if all nodes are to hold the same state."""
@@ -180,22 +174,17 @@ class Run:
         if self.policy.shared_state and sync and state.round:
             self.agreement.adopted(state.round, state.tensors.digest)
 
-    def tell(self, now: float, event: ev.Event, word: Again) -> list[ev.Effect]:
-        """Pass an event to the policy; complete the snapshots that the policy adopts.
-
-        With a word, the node sends nothing: prompts of rounds that it ran alone are for nobody.
-        """
+    def tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
+        """Pass an event to the policy; complete the snapshots that the policy adopts."""
         if isinstance(event, ev.Received | ev.Delivered | ev.Undelivered):
             self._foreign = max(self._foreign, event.message.round, self.round + 1)
         effects = list(self.policy.handle(now, event))
-        if word:
-            effects = [effect for effect in effects if not isinstance(effect, ev.Send)]
         kinds = {type(effect) for effect in effects}
         self.exchanges = self.exchanges or ev.Send in kinds
         if ev.Adopt not in kinds:
             return effects
         self._kept = self.policy.state()
-        return company.counted(self.merge_counts, self.redo.done, self.best.in_snapshots(effects))
+        return company.counted(self.merge_counts, self.redone, self.best.in_snapshots(effects))
 
     def restore(self) -> bool:
         """Put a policy that failed back to what it adopted last, without what peers said since.

@@ -76,11 +76,6 @@ class RoundSettings:
     slow peers are heard. Rounds that a peer missed before it started do not count. null: it never
     waits."""
     start: StartSettings = field(default_factory=StartSettings)
-    redo: bool = False
-    """true: a node that has run its rounds and merged the prompts of no peer begins them again by
-    itself, at most three times, as soon as the peers that it waits for can take part. Its prompts
-    so far are kept in the state directory. false: it says so, and `fednode redo` asks for it. With
-    privacy, each repeated round is one release more; the account goes on."""
 
     def __post_init__(self) -> None:
         bounded("rounds.max", self.max, 0)

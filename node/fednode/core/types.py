@@ -25,9 +25,6 @@ ZERO_SHOT: Final = "zero_shot_"
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
-Again = Literal["", "ended", "again"]
-"""Whether a node's run is over without any peer's prompts, and begins again (core/redo.py)."""
-
 Standing = Literal["alive", "suspect", "dead", "left", "revoked"]
 """The states of a member that nodes tell each other."""
 STANDINGS: Final[tuple[Standing, ...]] = get_args(Standing)
@@ -234,8 +231,9 @@ class Message:
     samples: number of training images, as the sender reports it; whoever uses it caps it.
     dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
-    members: news of members, on messages of the kernel. redo, run: also there, the sender's word
-    about its run, and how often it began its rounds again (node/fednode/core/redo.py).
+    members: news of members, on messages of the kernel. active: also there, whether the sender
+    takes part in rounds (node/fednode/core/run.py). run: also there, how often its rounds began
+    anew under other settings.
     mark: how far the sender's life is; None if it does not say. terms: the sender's settings
     documents, on messages of the kernel; None if it knows none. document: one that it passes on.
     """
@@ -252,7 +250,7 @@ class Message:
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
     dtype: Dtype | None = field(default=None, compare=False)
     members: tuple[Update, ...] = ()
-    redo: Again = ""
+    active: bool = True
     run: int = 0
     mark: Mark | None = field(default=None, compare=False)
     terms: Terms | None = field(default=None, compare=False)
@@ -347,9 +345,9 @@ class Snapshot:
 
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
     their round and accuracy. metrics: of the round that was just adopted. merge_counts: of
-    the rounds so far (node/fednode/core/company.py). redone: how often the node
-    began its rounds again (node/fednode/core/redo.py). released: how many results of training it
-    released so far. marks: the newest marks of its peers (node/fednode/core/lives.py).
+    the rounds so far (node/fednode/core/company.py). redone: how often its rounds began anew under
+    other settings. released: how many results of training it released so far. marks: the newest
+    marks of its peers (node/fednode/core/lives.py).
     """
 
     policy: PolicyState

@@ -10,7 +10,7 @@ from fednode.core.documents import Settled
 from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
-from fednode.core.types import NO_ROUNDS, Again, MergeCounts
+from fednode.core.types import NO_ROUNDS, MergeCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,6 @@ class KernelView:
     that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
     merge_counts: rounds, and rounds that merged a peer's prompts. by_wish: the node is meant to be
     alone.
-    redo: this node's word about its run (redo.py). redo_waits: the peers that it waits for before
-    it begins its rounds again, and why they cannot take part, as words; "" if all can.
     undecided: its key has spoken elsewhere, and it is silent until its operator decides (lives.py).
     settled: the settings that it shares with its peers, and how they stand to them (documents.py).
     """
@@ -43,7 +41,5 @@ class KernelView:
     warnings: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
-    redo: Again = ""
-    redo_waits: str = ""
     undecided: bool = False
     settled: Settled = field(default_factory=Settled)

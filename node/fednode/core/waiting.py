@@ -24,8 +24,6 @@ class FirstWait:
 
     adopted: the rounds that it ran before; after the last of all it waits for nobody. by: when the
     wait ends, on the host's clock; begun with `begin`. alone: the operator asked to wait no more.
-    meets: the operator asked to begin again with these peers and no others (redo.py); None: the
-    settings say who is waited for.
     """
 
     context: NodeContext
@@ -33,7 +31,6 @@ class FirstWait:
     adopted: int
     by: float = math.inf
     alone: bool = False
-    meets: frozenset[str] | None = None
 
     def begin(self, now: float) -> None:
         """Set the end of the wait."""
@@ -58,8 +55,6 @@ class FirstWait:
         """How many peers that can take part must still answer."""
         if self.alone or 0 < self.context.rounds.max <= self.adopted:
             return 0
-        if self.meets is not None:
-            return len(self._silent())
         chosen, ready = self.context.rounds.start.peers, self.ready
         if chosen is None and self._all:
             silent = len(self._silent())
@@ -71,13 +66,8 @@ class FirstWait:
 
     @property
     def ready(self) -> int:
-        """How many peers are live and can take part."""
-        absent = [name for name in self.members.redo if self.members[name].live]
-        return len(self.members.live()) - sum(not self.takes_part(name) for name in absent)
-
-    def takes_part(self, name: str) -> bool:
-        """Tell whether a live peer can take part in this node's rounds (see redo.py)."""
-        return name not in self.members.redo
+        """How many peers are live and active."""
+        return len({*self.members.live()} - self.members.inactive)
 
     @property
     def _all(self) -> bool:
@@ -87,13 +77,8 @@ class FirstWait:
     def _silent(self) -> list[str]:
         """Return the listed peers, or all known ones on one machine, that do not take part yet."""
         names = self.members.listed if self._all else set(self.members.expected())
-        if self.meets is not None:
-            names = {name for name in self.meets if self.members[name].live}
-        return [
-            name
-            for name in self.members.expected()
-            if name in names and not (self.members[name].live and self.takes_part(name))
-        ]
+        ready = {*self.members.live()} - self.members.inactive
+        return [name for name in self.members.expected() if name in names and name not in ready]
 
     @property
     def awaited(self) -> str:
@@ -114,10 +99,10 @@ class FirstWait:
         return (f"{short} of " if short < len(silent) else "") + ", ".join(parts)
 
     def over(self, name: str) -> str:
-        """Return why a live peer cannot take part, as words."""
-        if self.members.redo.get(name) == "again":
-            return "it begins its rounds again as soon as its peers are there"
-        return f"it has run its rounds alone; it begins again after: fednode redo {name}"
+        """Return why a live peer takes part in no round, as words."""
+        if 0 < self.context.rounds.max <= self.members[name].round:
+            return "it ran all its rounds alone: fednode reset and fednode start there"
+        return f"it takes part in no round now; if it is paused: fednode resume {name}"
 
     @property
     def limit(self) -> str:

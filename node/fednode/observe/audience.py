@@ -14,7 +14,7 @@ from fednode.core.events import Level, Record
 from fednode.observe.events import Logged
 from fednode.wire.gen import status_pb2
 
-TOLD: Final = ("peer.", "round.", "start.", "life.", "rows.", "merge.", "redo.")
+TOLD: Final = ("peer.", "round.", "start.", "life.", "rows.", "merge.")
 """How the kinds of the records begin that members see. The code of the mesh writes their texts from
 names of members, counts and rounds; no text of a file, an image or an exception is in them."""
 TOLD_WHOLE: Final = frozenset(

@@ -37,7 +37,7 @@ from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
 from fednode.observe.newcomers import INVITE, PART, Newcomers
 from fednode.observe.paths import sentences
-from fednode.observe.present import merge_counts, offers_redo
+from fednode.observe.present import merge_counts
 from fednode.observe.status import NodeService
 from fednode.wire.gen import status_pb2
 
@@ -101,7 +101,7 @@ class Page:
         """Add the routes to a router."""
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
-        router.add_post("/command/{command:pause|resume|redo}", self._command)
+        router.add_post("/command/{command:pause|resume}", self._command)
         self._newcomers.add_to(router)
         self._decisions.add_to(router)
         for path in FILES:
@@ -200,7 +200,6 @@ class Page:
             "left_s": rows.left_s(now),
             "together": company.sentence(merge_counts(now), now.alone_by_wish),
             "lonely": now.rounds_run > 1 and company.never(merge_counts(now), now.alone_by_wish),
-            "offers_redo": offers_redo(now),
             "nodes": rows.rows(now, self._told, clock()),
             "columns": rows.columns(now.peers),
             "ways": sentences(now),

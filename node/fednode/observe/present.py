@@ -12,7 +12,6 @@ from fednode.core.agreement import DIFFERS, differs
 from fednode.core.documents import FAILED, REFUSED
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import GONE, Member
-from fednode.core.redo import OFFERED
 from fednode.core.types import ZERO_SHOT, MergeCounts
 from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
@@ -22,7 +21,7 @@ from fednode.wire.gen import status_pb2
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
 SAID_NOW: Final = frozenset(
-    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, OFFERED, "settings.offered"}
+    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, "settings.offered"}
 )
 """Kinds of records that status says elsewhere while they hold."""
 ASKS: Final = "admission.asks"
@@ -37,25 +36,24 @@ CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
 FIRST_ROUND: Final = "before round"
 """How the note on a node begins that waits for peers since its start."""
-AGAIN: Final = "the rounds begin again"
-"""How the note on a node begins that begins its rounds again."""
 SETTLED: Final = "configuration"
 """The reason of refusals that are over once the peer is alive."""
 TOLD: Final = frozenset({"alive", "refused"})
 """States of a peer in which its past refusals are over, or said by a warning."""
 
 
-def warnings(view: KernelView, telemetry: Telemetry, name: str, privacy: bool) -> list[str]:
+def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
     """Return what is wrong now, one sentence each; causes stand before what follows of them.
 
-    name: of the node. privacy: its rounds spend privacy.
+    name: of the node.
     """
     lonely = company.warning(view.merge_counts, view.by_wish)
     met = ", ".join(peer.name for peer in view.peers if peer.live)
-    if view.redo == "ended" and met:
+    over = 0 < view.rounds_max <= view.round and company.never(view.merge_counts, view.by_wish)
+    if over and met:
         lonely = (
             f"{company.sentence(view.merge_counts, view.by_wish)}, and {met} can be reached now: "
-            f"fednode redo {name} begins the rounds again {_when(view, privacy)}"
+            f"fednode reset and fednode start at {name} begin the rounds again"
         )
     sentences = [lonely] if lonely else []
     apart, said = _settings(view)
@@ -101,29 +99,9 @@ def merge_counts(now: status_pb2.StatusReply) -> MergeCounts:
     return MergeCounts(now.rounds_run, now.rounds_merged)
 
 
-def offers_redo(now: status_pb2.StatusReply) -> bool:
-    """Tell whether a node ran its rounds alone and could begin them again with a peer now."""
-    met = any(peer.state == "alive" for peer in now.peers)
-    asked = any(note.startswith(AGAIN) for note in now.notes)
-    over = now.life == "finished" and company.never(merge_counts(now), now.alone_by_wish)
-    return over and met and not asked
-
-
-def _when(view: KernelView, privacy: bool) -> str:
-    """Return when a node begins its rounds again, and what that costs, as words."""
-    missing = f"as soon as all can take part (missing: {view.redo_waits})"
-    spent = "; each round of them releases once more, and the privacy account goes on"
-    return (missing if view.redo_waits else "at once") + (spent if privacy else "")
-
-
-def notes(view: KernelView, name: str, privacy: bool) -> list[str]:
+def notes(view: KernelView, name: str) -> list[str]:
     """Return what an operator should know of a node now and is not wrong."""
     sentences = [differs(view.apart)] if view.apart else []
-    if view.redo == "again":
-        sentences.append(
-            f"{AGAIN} {_when(view, privacy)}; fednode resume {name} --alone begins "
-            f"with those that are there, fednode pause {name} takes this back"
-        )
     if view.awaited:
         left = max(0.0, view.start_by - asyncio.get_running_loop().time())
         limit = "without end" if left == math.inf else f"{left:.0f} s more at most"

@@ -24,8 +24,8 @@ from fednode.wire.gen import status_pb2
 class About:
     """What is known of a node before its model is loaded.
 
-    caution: about its policy's settings. tells_classes: data.tell_classes. privacy: privacy.clip is
-    set, so that each round spends privacy. paths: how it reaches its peers.
+    caution: about its policy's settings. tells_classes: data.tell_classes. paths: how
+    it reaches its peers.
     """
 
     name: str
@@ -36,7 +36,6 @@ class About:
     model: str
     caution: str = ""
     tells_classes: bool = True
-    privacy: bool = False
     paths: Paths = Paths()  # noqa: RUF009  it is frozen
 
 
@@ -87,8 +86,8 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         alone_by_wish=view.by_wish,
         best_round=view.best_round,
         best_validation=view.best_validation if view.best_round else 0.0,
-        notes=present.notes(view, about.name, about.privacy),
-        warnings=present.warnings(view, telemetry, about.name, about.privacy),
+        notes=present.notes(view, about.name),
+        warnings=present.warnings(view, telemetry, about.name),
         compared=telemetry.gains,
         comparing=telemetry.comparing,
         shown={key: str(value) for key, value in shown.items() if not isinstance(value, dict)},

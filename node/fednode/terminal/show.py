@@ -19,7 +19,7 @@ from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
-from fednode.observe.present import AGAIN, FIRST_ROUND, merge_counts
+from fednode.observe.present import FIRST_ROUND, merge_counts
 from fednode.observe.rows import columns
 from fednode.terminal.settings import in_force, proposal_lines
 from fednode.units import duration, size
@@ -120,7 +120,7 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
 
 def said_of(reply: Reply) -> list[str]:
     """Return what a view of the whole mesh says of a node: what it loads, waits for, warns of."""
-    waits = (note for note in reply.notes if note.startswith((FIRST_ROUND, AGAIN)))
+    waits = (note for note in reply.notes if note.startswith(FIRST_ROUND))
     return [*([reply.working] if reply.working else []), *waits, *reply.warnings]
 
 

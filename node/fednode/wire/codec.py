@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.core.events import AckCode
-from fednode.core.types import STANDINGS, Again, Mark, Message, Update
+from fednode.core.types import STANDINGS, Mark, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.wire import fields, marks, terms
 from fednode.wire import tensors as arrays
@@ -85,10 +85,6 @@ _CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
 _CODES: Final[dict[AckCode, str]] = {code: f"ACK_CODE_{code.upper()}" for code in get_args(AckCode)}
 _NAMES: Final = {exchange_pb2.AckCode.Value(value): code for code, value in _CODES.items()}
 _STATES: Final = {standing: f"MEMBER_STATE_{standing.upper()}" for standing in STANDINGS}
-_REDO: Final[dict[Again, str]] = {
-    again: f"REDO_{again.upper() or 'UNSPECIFIED'}" for again in get_args(Again)
-}
-_AGAIN: Final = {exchange_pb2.Redo.Value(value): again for again, value in _REDO.items()}
 _STANDINGS: Final = {
     exchange_pb2.MemberState.Value(value): standing for standing, value in _STATES.items()
 }
@@ -128,7 +124,7 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         facts=dict(message.facts),
         table=table,
         members=[_news(update) for update in message.members],
-        redo=_REDO[message.redo],
+        inactive=not message.active,
         run=message.run,
         mark=marks.written(message.mark),
         terms=terms.written(message.terms),
@@ -170,9 +166,6 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         _refuse(f"the head of the frame says version {VERSION} and version {envelope.version}")
     if len(envelope.members) > limits.members:
         _refuse(f"news of {len(envelope.members)} members; at most {limits.members} fit")
-    redo = _AGAIN.get(envelope.redo)
-    if redo is None:
-        raise _unknown("the sender's run is said to be", envelope.redo)
     if len(envelope.classes) > limits.classes:
         _refuse(f"{len(envelope.classes)} classes; at most {limits.classes} fit")
     tensors, dtype = arrays.unpack(envelope.table, block, limits, envelope.classes)
@@ -189,7 +182,7 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         tensors=tensors,
         dtype=dtype,
         members=tuple(_member(member) for member in envelope.members),
-        redo=redo,
+        active=not envelope.inactive,
         run=envelope.run,
         mark=marks.read(envelope, "mark"),
         terms=terms.read(envelope),

@@ -12,7 +12,7 @@ from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
 
-@pytest.mark.parametrize("name", ["pause", "resume", "redo"])
+@pytest.mark.parametrize("name", ["pause", "resume", "accept"])
 def test_each_command_asks_for_what_its_name_says(
     name: str, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,7 +244,7 @@ def test_a_node_that_moves_tells_all_its_peers_unless_it_leaves() -> None:
     assert kernel.step(2.0, ev.Relisted((), own="a:3")) == []
 
 
-@pytest.mark.parametrize("name", ["resume", "redo"])
+@pytest.mark.parametrize("name", ["resume", "accept"])
 def test_what_cannot_be_done_now_says_so(name: ev.Command) -> None:
     kernel = make()
     kernel.step(0.0, ev.Started())

@@ -184,7 +184,7 @@ def test_a_kernel_that_is_told_pauses_and_says_how_it_goes_on() -> None:
     assert made.view().life == Life.PAUSED
     assert made.view().undecided
     assert "fednode accept a" in made.view().warnings[0]
-    for word in ("resume", "alone", "redo"):
+    for word in ("resume", "alone"):
         (record,) = only(command(made, word), ev.Record)
         assert record.level == "warning"
     effects = command(made, "accept")

@@ -140,7 +140,7 @@ def test_the_end_of_a_message_of_earlier_settings_is_not_told_to_the_policy() ->
     assert not only(node.step(2.0, ev.Undelivered("b", old, "stale", "later")), ev.Send)
     told = list[ev.Event]()
 
-    def tell(now: float, event: ev.Event, word: str) -> list[ev.Effect]:
+    def tell(now: float, event: ev.Event) -> list[ev.Effect]:
         told.append(event)
         return []
 

@@ -1,4 +1,4 @@
-"""One run of a node's rounds: what is new if the rounds begin again, and what is kept."""
+"""One run of a node's rounds: whether its peers wait for it, and what is new in the next run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.members.table import Members
 from fednode.core.run import Run
-from fednode.core.types import MergeCounts, Report, Snapshot
+from fednode.core.types import MergeCounts, Snapshot
 from tests.unit.core.scenes import FACTS, context, zerodfl
 
 
@@ -25,49 +25,37 @@ def made(counts: MergeCounts, round_: int = 5, redone: int = 0, peers: str = "bc
 
 
 @pytest.mark.parametrize(
-    ("life", "counts", "round_", "word"),
+    ("life", "counts", "round_", "active"),
     [
-        (Life.FINISHED, MergeCounts(5, 0), 5, "ended"),
-        (Life.PAUSED, MergeCounts(5, 0), 5, "ended"),
-        (Life.PAUSED, MergeCounts(3, 0), 3, ""),
-        (Life.RUNNING, MergeCounts(5, 0), 5, ""),
-        (Life.WAITING, MergeCounts(5, 0), 5, ""),
-        (Life.FINISHED, MergeCounts(5, 1), 5, ""),
+        (Life.FINISHED, MergeCounts(5, 0), 5, False),
+        (Life.FINISHED, MergeCounts(5, 1), 5, True),
+        (Life.PAUSED, MergeCounts(3, 3), 3, False),
+        (Life.RUNNING, MergeCounts(5, 0), 5, True),
+        (Life.WAITING, MergeCounts(), 0, True),
     ],
 )
-def test_the_word_of_a_run(life: Life, counts: MergeCounts, round_: int, word: str) -> None:
-    assert made(counts, round_).word(life) == word
-    assert made(counts, round_, peers="").word(life) == "", "a mesh of one is alone by wish"
+def test_a_node_is_active_unless_it_is_paused_or_ran_alone(
+    life: Life, counts: MergeCounts, round_: int, active: bool
+) -> None:
+    assert made(counts, round_).active(life) == active
+
+
+def test_a_mesh_of_one_is_alone_by_wish() -> None:
+    assert made(MergeCounts(5, 0), peers="").active(Life.FINISHED)
+
+
+def test_a_paused_node_is_active_until_its_round_is_over() -> None:
+    run = made(MergeCounts(3, 3), 3)
+    assert not run.active(Life.PAUSED)
+    run.tell(0.0, ev.RoundDue(4))
+    assert run.active(Life.PAUSED)
 
 
 def test_the_run_that_follows_is_new_and_counts_how_often_it_began() -> None:
     run = made(MergeCounts(5, 0), redone=1)
-    run.redo.asked = True
-    for name in "bc":
-        run.redo.members.heard(name, 1.0, 2)
-    record, adopt = run.begin_again(Life.FINISHED)
-    assert isinstance(record, ev.Record)
+    (adopt,) = run.begin_under()
     assert isinstance(adopt, ev.Adopt)
-    assert run.begin_again(Life.FINISHED) == [], "once"
     fresh = run.following(adopt.snapshot)
-    assert (fresh.round, fresh.redo.done, fresh.merge_counts, fresh.metrics) == (0, 2, (0, 0), {})
+    assert (fresh.round, fresh.redone, fresh.merge_counts, fresh.metrics) == (0, 2, (0, 0), {})
     assert fresh.policy is not run.policy
     assert fresh.gate is not run.gate
-    assert fresh.wait.meets is None
-    run.redo.alone = True
-    assert run.following(adopt.snapshot).wait.meets == frozenset("bc")
-
-
-def test_a_run_with_a_word_sends_nothing() -> None:
-    run = made(MergeCounts(5, 0))
-    run.tell(0.0, ev.PeerUp("b"), "")
-    effects = run.tell(0.0, ev.RoundDue(6), "")
-    (tune,) = [one for one in effects if isinstance(one, ev.Tune)]
-    done = ev.Tuned(tune.job, Report(tensors=tune.job.tensors, metrics={}, samples=1))
-    muted = made(MergeCounts(5, 0))
-    muted.tell(0.0, ev.PeerUp("b"), "ended")
-    muted.tell(0.0, ev.RoundDue(6), "ended")
-    assert any(isinstance(one, ev.Send) for one in run.tell(1.0, done, ""))
-    assert not any(isinstance(one, ev.Send) for one in muted.tell(1.0, done, "ended"))
-    assert run.exchanges
-    assert not muted.exchanges

@@ -121,11 +121,11 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
 def test_a_measurement_replaces_the_one_before() -> None:
     telemetry = Telemetry()
     telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5}, 1)
-    assert len(warnings(view(), telemetry, "a", False)) == 2
+    assert len(warnings(view(), telemetry, "a")) == 2
     telemetry.measure({"loss": 0.9}, 2)
-    assert len(warnings(view(), telemetry, "a", False)) == 2
+    assert len(warnings(view(), telemetry, "a")) == 2
     telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5}, 1)
-    assert warnings(view(), telemetry, "a", False) == ["c speaks, but ..."]
+    assert warnings(view(), telemetry, "a") == ["c speaks, but ..."]
 
 
 APART = "'b' runs under settings 1, and 'a' under settings 2"
@@ -144,7 +144,7 @@ def refusing(**settled: Any) -> KernelView:
 
 
 def said_of(seen: KernelView) -> list[str]:
-    return warnings(seen, Telemetry(), "a", False)
+    return warnings(seen, Telemetry(), "a")
 
 
 def test_who_has_not_accepted_the_settings_is_one_line_in_place_of_refusals() -> None:
@@ -180,7 +180,7 @@ def test_what_was_said_of_settings_is_over_once_they_are_accepted() -> None:
 
 async def test_a_node_that_waits_says_before_which_round_and_how_to_go_on() -> None:
     waiting = replace(view(b="dead"), awaited="b (no answer)", round=23)
-    (said,) = notes(waiting, "lab", False)
+    (said,) = notes(waiting, "lab")
     assert said == (
         "before round 24 this node waits for b (no answer), without end; begin without: "
         "fednode resume lab --alone"

@@ -8,7 +8,7 @@ import pytest
 
 from fednode.core.life import Life
 from fednode.core.members.table import Member
-from fednode.core.types import Again, MergeCounts
+from fednode.core.types import MergeCounts
 from fednode.core.view import KernelView
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.reply import loading, running
@@ -17,50 +17,25 @@ from tests.unit.runtime.daemons import ABOUT
 
 
 class Over(FakeNode):
-    """A node that ran nine rounds alone. word, waits: what its kernel shows."""
-
-    word: Again = "ended"
-    waits = ""
+    """A node that ran nine rounds alone."""
 
     def view(self) -> KernelView:
         return replace(
-            super().view(), life=Life.FINISHED, merge_counts=MergeCounts(9, 0), redo=self.word,
-            redo_waits=self.waits,
-        )  # fmt: skip
+            super().view(),
+            life=Life.FINISHED,
+            round=9,
+            rounds_max=9,
+            merge_counts=MergeCounts(9, 0),
+        )
 
 
-def over(word: Again, waits: str = "", state: str = "alive") -> Over:
+@pytest.mark.parametrize("state", ["alive", "dead"])
+async def test_a_node_that_ran_alone_says_what_to_do_once_it_meets_a_peer(state: str) -> None:
     node = Over(peers=(Member(name="b", state=state),), addresses={"b": "127.0.0.1:1"})
-    node.word, node.waits = word, waits
-    return node
-
-
-async def test_a_node_that_ran_alone_and_meets_a_peer_offers_to_begin_again() -> None:
-    learner = ClosedFormLearner("a")
-    (said,) = running(over("ended"), learner, ABOUT).warnings
-    assert said == (
-        "0 of 9 rounds merged a peer's prompts, and b can be reached now: fednode redo a begins "
-        "the rounds again at once"
-    )
-    (said,) = running(over("ended", "c (no answer)"), learner, ABOUT).warnings
-    assert said.endswith("again as soon as all can take part (missing: c (no answer))")
-    (said,) = running(over("ended", state="dead"), learner, ABOUT).warnings
-    assert said == "0 of 9 rounds merged a peer's prompts"
-
-
-@pytest.mark.parametrize("privacy", [True, False])
-async def test_a_node_that_agreed_says_what_it_waits_for_and_what_privacy_costs(
-    privacy: bool,
-) -> None:
-    about = replace(ABOUT, privacy=privacy)
-    reply = running(over("again", "c (no answer)"), ClosedFormLearner("a"), about)
-    (note,) = reply.notes
-    assert note.startswith("the rounds begin again as soon as all can take part (missing: c (no")
-    assert "fednode resume a --alone" in note
-    assert "fednode pause a" in note
-    assert ("the privacy account goes on" in note) == privacy
-    (warning,) = reply.warnings
-    assert warning == "0 of 9 rounds merged a peer's prompts"
+    (said,) = running(node, ClosedFormLearner("a"), ABOUT).warnings
+    lonely = "0 of 9 rounds merged a peer's prompts"
+    met = f"{lonely}, and b can be reached now: fednode reset and fednode start at a begin the"
+    assert said == (f"{met} rounds again" if state == "alive" else lonely)
 
 
 def test_a_node_that_loads_says_who_it_is() -> None:

@@ -20,7 +20,6 @@ from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
 from fednode.storage.store import Store
-from fednode.wire.gen import status_pb2
 from tests.unit.observe.pages import (
     DRAWN,
     OPERATOR,
@@ -141,32 +140,6 @@ async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> 
         assert 'data-command="resume"' in await seen(url, OPERATOR)
         assert (await post(url, "resume", **OPERATOR))[0] == 200
         await until(service, "waiting")
-
-
-async def test_a_node_that_ran_alone_and_meets_a_peer_is_offered_its_rounds_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    took = list[str]()
-
-    def command(asked: str) -> str:
-        took.append(asked)
-        return "asked"
-
-    met = status_pb2.Peer(name="b", state="alive")
-    ran = status_pb2.StatusReply(name="a", life="finished", rounds_run=3, peers=[met])
-    async with page(tmp_path) as (service, url):
-        monkeypatch.setattr(service, "now", lambda **_: ran)
-        monkeypatch.setattr(service, "command", command)
-        assert 'data-command="redo"' in await seen(url, OPERATOR)
-        assert "data-command" not in await seen(url)
-        said = await post(url, "redo", **OPERATOR)
-        assert (said, took) == ((200, "asked\n"), ["redo"])
-        for notes, peers in ((["the rounds begin again at once"], [met]), ([], [])):
-            again = status_pb2.StatusReply(
-                name="a", life="finished", rounds_run=3, peers=peers, notes=notes
-            )
-            monkeypatch.setattr(service, "now", lambda again=again, **_: again)
-            assert "data-command" not in await seen(url, OPERATOR)
 
 
 async def test_a_node_whose_rounds_are_over_is_offered_no_pause(tmp_path: Path) -> None:

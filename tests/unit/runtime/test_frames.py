@@ -141,7 +141,6 @@ def newer(node: Daemon, name: str, value: int) -> bytes:
         ("version", 3, "wire version 3 and this node speaks 2; update fednode on this node"),
         ("version", 1, "wire version 1 and this node speaks 2; update fednode on the other node"),
         ("state", 9, "'c' is said to be 9: the sender's wire version 2 may know that, and this"),
-        ("redo", 9, "the sender's run is said to be 9: the sender's wire version 2 may know that"),
     ],
 )
 async def test_what_another_version_says_is_refused_and_costs_no_points(

@@ -1,6 +1,6 @@
 """Links: the peers with which the policy exchanges prompts, by the topology.
 
-They are live, and their rounds are not over without a merge (redo.py): such a peer sends nothing.
+They are live and active. A node that takes part in no round itself has no links (run.py).
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ class Links:
         """The linked peers, sorted."""
         return sorted(self._linked)
 
-    def follow(self, members: Members, moved: set[str]) -> tuple[list[str], list[str]]:
+    def follow(
+        self, members: Members, moved: set[str], active: bool = True
+    ) -> tuple[list[str], list[str]]:
         """Return the peers whose links end and begin, sorted.
 
-        moved: the peers that came or went, or said another word about their run. In a full graph no
-        other link changes.
+        moved: the peers that came or went, or became active or inactive. In a full graph no other
+        link changes. active: whether the node itself takes part in rounds.
         """
         if self._topology.kind == "full":
-            wanted = {peer for peer in moved if members[peer].live and peer not in members.redo}
+            ready = {peer for peer in moved if members[peer].live} - members.inactive
+            wanted = ready if active else set()
             gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
         else:
-            live = set(members.live()) - set(members.redo)
+            live = set(members.live()) - members.inactive if active else set()
             wanted = live & neighbours(self._name, live, self._topology)
             gone, fresh = self._linked - wanted, wanted - self._linked
         self._linked -= gone  # in place: a copy for each peer that comes costs N * N

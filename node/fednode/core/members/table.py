@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from fednode.core.members.phases import PHASES
-from fednode.core.types import STANDINGS, Again, Message, Update
+from fednode.core.types import STANDINGS, Message, Update
 
 LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
@@ -105,9 +105,9 @@ class Members:
 
     listed: the names in peers.yaml.
 
-    redo: the last words of peers about their run (node/fednode/core/redo.py), without "". runs: how
-    often peers began their rounds again, as far as they said it. reworded: the peers whose word or
-    run changed, until the kernel takes them.
+    inactive: the peers that take part in no round now, as they said last. runs: how often the
+    rounds of peers began anew, as far as they said it. turned: the peers that became active or
+    inactive, or whose run changed, until the kernel takes them.
 
     Which of them are live and which are absent is kept up to date with every change, because a node
     asks for both with every message.
@@ -119,9 +119,9 @@ class Members:
         self._remaining: frozenset[str] | None = None
         self.listed = set(names)
         self.changes: list[tuple[str, str, str]] = []
-        self.redo: dict[str, Again] = {}
+        self.inactive: set[str] = set()
         self.runs: dict[str, int] = {}
-        self.reworded: set[str] = set()
+        self.turned: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
@@ -202,24 +202,24 @@ class Members:
         old = message.run < self.runs.get(message.sender, 0)
         return old and message.phase in PHASES and message.round > 0
 
-    def said(self, name: str, word: Again, run: int | None = None, anew: bool = False) -> None:
-        """Note a peer's word about its run.
+    def turn(self, name: str, active: bool, run: int | None = None, anew: bool = False) -> None:
+        """Note whether a peer takes part in rounds.
 
-        run: how often it began its rounds again, None if it did not say; a word about an earlier
-        run came late and counts nothing, unless the node begins anew.
+        run: how often its rounds began anew, None if it did not say; what is said of an earlier run
+        came late and counts nothing, unless the node begins anew.
         """
         known = self.runs.get(name, 0)
         run = known if run is None else run
         if run < known and not anew:
             return
-        if self.redo.get(name, "") == word and run == known:
+        if active != (name in self.inactive) and run == known:
             return
         self.runs[name] = run
-        self.reworded.add(name)
-        if word:
-            self.redo[name] = word
+        self.turned.add(name)
+        if active:
+            self.inactive.discard(name)
         else:
-            self.redo.pop(name, None)
+            self.inactive.add(name)
 
     def failed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer did not answer.

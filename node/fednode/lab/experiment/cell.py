@@ -22,7 +22,6 @@ import numpy as np
 from fednode import registry
 from fednode.core.merge.mean import mean
 from fednode.core.policy import start_seed
-from fednode.core.redo import OFFERED
 from fednode.core.settings import LAN, StartSettings
 from fednode.core.types import Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
@@ -184,7 +183,7 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
                 f"{name}: {record.text}"
                 for name, host in world.hosts.items()
                 for record in host.records
-                if record.level in {"warning", "error"} and record.kind != OFFERED
+                if record.level in {"warning", "error"}
             }
         )[:20],
     }

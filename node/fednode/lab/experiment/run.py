@@ -41,7 +41,6 @@ from fednode.storage.files import put
 REASON_MAX: Final = 400
 """Most characters of what a cluster says about a run that it lost; the last ones."""
 SINCE: Final[Mapping[tuple[str, str], Any]] = {
-    ("rounds", "redo"): False,
     ("tuning", "gpu_share"): None,
 }
 """Settings that came after the first files, with the defaults that give files their old names."""

@@ -21,7 +21,7 @@ from fednode.lab.sim.world import World
 from fednode.lab.simulate.bounds import RepeatsItselfOnce
 from fednode.lab.simulate.check import Check
 from fednode.lab.simulate.lives import LivesAreTrue
-from fednode.lab.simulate.moves import MovesByProof, begins_again
+from fednode.lab.simulate.moves import MovesByProof
 from fednode.lab.simulate.speech import SaysOnlyText
 
 
@@ -39,15 +39,10 @@ class ResumesWhereItWas(Check):
 
 @dataclass(slots=True)
 class RoundsGoForward(Check):
-    """Adopted rounds never fall, and go at most one beyond the newest honest round.
-
-    If a node begins its rounds again, its round falls to 0; unless its operator asked for it, it
-    does so alone only.
-    """
+    """Adopted rounds never fall, and go at most one beyond the newest honest round."""
 
     _newest: dict[str, int] = field(default_factory=dict)
     _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
-    _asked: set[str] = field(default_factory=set)  # whose operator asked to begin again
 
     def started(self, world: World, name: str) -> None:
         """Set the node's newest round to the round on its disk."""
@@ -58,18 +53,10 @@ class RoundsGoForward(Check):
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
     ) -> None:
         """Check the round of each snapshot that the node is about to adopt."""
-        if isinstance(event, ev.Commanded) and event.command == "redo":
-            self._asked.add(name)
         for effect in effects:
             if not isinstance(effect, ev.Adopt) or isinstance(event, ev.AdoptFailed):
                 continue
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
-            if number == 0 and begins_again(world, name, effect):
-                held, asked = world.hosts[name].durable, self._asked | {*self.liars}
-                if held and held.merge_counts.merged and name not in asked:
-                    raise self.broken(world, name, "gives up prompts into which it merged others'")
-                self._newest[name] = 0
-                continue
             if number < before or (number == before and not self._repeats(world, name, effect)):
                 raise self.broken(world, name, f"adopts round {number} after round {before}")
             self._newest[name] = number

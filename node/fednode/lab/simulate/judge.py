@@ -9,20 +9,15 @@ from fednode.lab.simulate.check import Violation
 
 
 def well(world: World, honest: Sequence[str]) -> bool:
-    """Tell whether every honest node has finished and sees all others as alive.
-
-    No two of them may still want to begin their rounds again: they can do so together.
-    """
+    """Tell whether every honest node has finished and sees all others as alive."""
     if any(host.kernel is None for host in world.hosts.values()):
         return False
-    waiting = 0
     for name in honest:
         view = world.kernel(name).view()
         seen = {peer.name for peer in view.peers if peer.state == "alive"}
         if view.life != "finished" or not seen >= {*honest} - {name}:
             return False
-        waiting += view.redo == "again"
-    return waiting < 2
+    return True
 
 
 def unwell(world: World, honest: Sequence[str]) -> str:
@@ -31,8 +26,7 @@ def unwell(world: World, honest: Sequence[str]) -> str:
     for name in honest:
         view = world.kernel(name).view()
         states = ", ".join(f"{peer.name} {peer.state}" for peer in view.peers)
-        wants = f", wants to begin again ({view.redo_waits})" if view.redo == "again" else ""
-        where = f"{name} is {view.life} ({view.phase}) in round {view.round}{wants}"
+        where = f"{name} is {view.life} ({view.phase}) in round {view.round}"
         parts.append(f"{where}, sees {states}")
     return f"not well {world.now:.0f} s after the start: " + "; ".join(parts)
 

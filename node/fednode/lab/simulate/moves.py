@@ -14,12 +14,6 @@ from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
 
 
-def begins_again(world: World, name: str, adopt: ev.Adopt) -> bool:
-    """Tell whether a node begins its rounds again by this effect."""
-    held = world.hosts[name].durable
-    return held is not None and adopt.snapshot.redone == held.redone + 1
-
-
 @dataclass(slots=True)
 class MovesByProof(Check):
     """A node's round and its state move only as far as most members prove that they are.
@@ -29,7 +23,7 @@ class MovesByProof(Check):
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
     They must be more than half of all members that began and that the node knew of since it adopted
     last. Half is enough if the node, since it adopted last,
-    saw no other member alive whose rounds run (node/fednode/core/redo.py). In a mesh of two nodes
+    saw no other member alive and active (node/fednode/core/run.py). In a mesh of two nodes
     the other is enough.
     After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
     not judged, and a state after the round before may be taken over from half of all members. A
@@ -40,16 +34,16 @@ class MovesByProof(Check):
     _stored: dict[str, dict[str, int]] = field(default_factory=dict)  # as heard at the last commit
     _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
-    _fewest: dict[str, int] = field(default_factory=dict)  # alive with rounds since the last Adopt
+    _fewest: dict[str, int] = field(default_factory=dict)  # alive and active since the last Adopt
     _known: dict[str, int] = field(default_factory=dict)  # fewest since the last Adopt
-    _words: dict[str, dict[str, str]] = field(default_factory=dict)  # of peers about their runs
+    _inactive: dict[str, set[str]] = field(default_factory=dict)  # peers, as they say
 
     def started(self, world: World, name: str) -> None:
         """Forget the contributions that the node heard after its last commit."""
         held = world.hosts[name].durable
         self._newest[name] = held.policy.round if held else 0
         self._heard[name] = dict(self._stored.get(name, {})) if held else {}
-        self._states[name], self._words[name] = {}, {}
+        self._states[name], self._inactive[name] = {}, set()
         self._fewest[name] = self._alive(world, name)
         self._known[name] = self._members(world, name)
 
@@ -72,8 +66,6 @@ class MovesByProof(Check):
                 voices = self._states[name].get((number, digest), ())
                 self._judge(world, name, effect.text, voices, number > self._newest[name])
             elif isinstance(effect, ev.Adopt):
-                if begins_again(world, name, effect):
-                    self._heard[name], self._states[name] = {}, {}
                 self._stored[name] = dict(self._heard[name])
                 self._adopted(world, name, effect.snapshot.policy.round)
         if isinstance(event, ev.Adopted):
@@ -82,7 +74,10 @@ class MovesByProof(Check):
 
     def _hear(self, name: str, message: Message) -> None:
         heard, states = self._heard[name], self._states[name]
-        self._words[name][message.sender] = message.redo
+        if message.active:
+            self._inactive[name].discard(message.sender)
+        else:
+            self._inactive[name].add(message.sender)
         if message.phase == STATE:
             key = number_in(message, ADOPTED), message.tensors.digest
         elif message.phase == VOUCH:
@@ -110,9 +105,9 @@ class MovesByProof(Check):
         return 1 + sum(peer.state not in GONE for peer in peers)
 
     def _alive(self, world: World, name: str) -> int:
-        """Return how many peers the node sees alive with rounds that run."""
-        seen, words = world.kernel(name).view().peers, self._words[name]
-        return sum(peer.state == "alive" and not words.get(peer.name) for peer in seen)
+        """Return how many peers the node sees alive and active."""
+        seen, inactive = world.kernel(name).view().peers, self._inactive[name]
+        return sum(peer.state == "alive" and peer.name not in inactive for peer in seen)
 
     def _slack(self, world: World, name: str) -> int:
         """Return how many rounds may pass until each member contributes once more."""

@@ -61,9 +61,6 @@ class Scenario:
     "label-flip"). A seed draws at most liar_share (0..1) of the nodes, or exactly liar_count. If it
     draws "collude" (a tenth of the seeds, or all if there is no other kind), all liars collude,
     there are at least five nodes, and at least two of them lie unless liar_count says otherwise.
-    redo: rounds.redo of all nodes; a seed then also cuts some nodes off from everybody until
-    `fault_s`. Nodes that both want to begin their rounds again must do so; groups that merged apart
-    need not agree.
     private: whether privacy is on at all nodes.
     """
 
@@ -78,7 +75,6 @@ class Scenario:
     liars: tuple[str, ...] = ()
     liar_share: float = 0.34
     liar_count: int | None = None
-    redo: bool = False
     private: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
 
@@ -211,8 +207,7 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
                 at = chance.uniform(0, end)
                 chosen = tuple(chance.sample(names, whom))
                 drawn.append(Fault(at, kind, chosen, chance.uniform(0.05, max(0.1, end - at))))
-    alone = chance.sample(names, chance.randint(0, len(names))) if scenario.redo else []
-    return [*drawn, *(Fault(0.0, "cut", (name,), end) for name in alone)]
+    return drawn
 
 
 def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
@@ -230,7 +225,7 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
             if world.now >= until:
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
-        if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
+        if case.agrees:
             judge.agreed(world)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
         if text := unsaid(world, honest):
@@ -246,13 +241,12 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     kind = registry.policy(str(case.mesh.policy["name"]))
     others = len(case.names) - 1
-    start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
+    start = StartSettings(peers=others, timeout_s=5.0)
     rounds = RoundSettings(
         mode=case.mode,
         max=scenario.rounds,
         deadline_s=scenario.deadline_s,
         start=start,
-        redo=scenario.redo,
     )
     plan = Setup(
         policy=kind,

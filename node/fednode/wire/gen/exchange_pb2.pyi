@@ -7,12 +7,6 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class Redo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    REDO_UNSPECIFIED: _ClassVar[Redo]
-    REDO_ENDED: _ClassVar[Redo]
-    REDO_AGAIN: _ClassVar[Redo]
-
 class MemberState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MEMBER_STATE_UNSPECIFIED: _ClassVar[MemberState]
@@ -32,11 +26,7 @@ class AckCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACK_CODE_INVALID: _ClassVar[AckCode]
     ACK_CODE_BUSY: _ClassVar[AckCode]
     ACK_CODE_SILENT: _ClassVar[AckCode]
-    ACK_CODE_ENDED: _ClassVar[AckCode]
-    ACK_CODE_AGAIN: _ClassVar[AckCode]
-REDO_UNSPECIFIED: Redo
-REDO_ENDED: Redo
-REDO_AGAIN: Redo
+    ACK_CODE_INACTIVE: _ClassVar[AckCode]
 MEMBER_STATE_UNSPECIFIED: MemberState
 MEMBER_STATE_ALIVE: MemberState
 MEMBER_STATE_SUSPECT: MemberState
@@ -51,8 +41,7 @@ ACK_CODE_REFUSED: AckCode
 ACK_CODE_INVALID: AckCode
 ACK_CODE_BUSY: AckCode
 ACK_CODE_SILENT: AckCode
-ACK_CODE_ENDED: AckCode
-ACK_CODE_AGAIN: AckCode
+ACK_CODE_INACTIVE: AckCode
 
 class Frame(_message.Message):
     __slots__ = ("data",)
@@ -61,7 +50,7 @@ class Frame(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "redo", "run", "mark", "terms", "document", "classes", "block", "head_bytes", "checksum")
+    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "inactive", "run", "mark", "terms", "document", "classes", "block", "head_bytes", "checksum")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -81,7 +70,7 @@ class Envelope(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    REDO_FIELD_NUMBER: _ClassVar[int]
+    INACTIVE_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
@@ -102,7 +91,7 @@ class Envelope(_message.Message):
     facts: _containers.ScalarMap[str, str]
     table: bytes
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    redo: Redo
+    inactive: bool
     run: int
     mark: Mark
     terms: Terms
@@ -111,7 +100,7 @@ class Envelope(_message.Message):
     block: bytes
     head_bytes: int
     checksum: bytes
-    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., redo: _Optional[_Union[Redo, str]] = ..., run: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., document: _Optional[bytes] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., inactive: _Optional[bool] = ..., run: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., document: _Optional[bytes] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("force", "accepts", "knows")

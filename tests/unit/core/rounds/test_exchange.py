@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.core.events import Effect, Record, Send, SetTimer
+from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND
 from fednode.core.rounds.draw import drawn
 from fednode.core.rounds.exchange import AGAIN, UPS_MAX, Exchange
@@ -146,25 +146,6 @@ def test_at_the_deadline_the_missing_peers_become_stragglers() -> None:
     exchange.begin(3)  # the next round that waits for them is a multiple of 2
     exchange.take(of("c", 3), 3, STAGE)
     assert exchange.ended(3, STAGE) == {"c": of("c", 3)}
-
-
-def test_a_peer_that_is_silent_until_the_deadline_costs_as_much_as_one_that_is_late() -> None:
-    exchange = made()
-    for number, now in ((1, 0.0), (2, 1.0), (3, 2.0)):
-        exchange.begin(number)
-        exchange.now = now
-        own = opened(exchange, number)
-        for peer in "bcd" if number < 3 else "bc":
-            exchange.take(of(peer, number), number, STAGE)
-            exchange.delivered(peer, own)
-        exchange.delivered("d", own)
-        if number == 3:
-            exchange.now = 9.0
-            assert exchange.give_up(number, STAGE, exchange.now)[0] == "d"
-        late = exchange.stage_ended(number, STAGE)
-        assert [one.fields["peer"] for one in late if isinstance(one, Record)] == (
-            ["d"] if number == 3 else []
-        )
 
 
 @pytest.mark.parametrize(

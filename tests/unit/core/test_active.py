@@ -1,0 +1,180 @@
+"""Whether a node takes part in rounds: how its peers learn it, and what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fednode.core import events as ev
+from fednode.core.kernel import Kernel
+from fednode.core.members.table import Members
+from fednode.core.settings import StartSettings
+from fednode.core.types import MergeCounts, Snapshot
+from tests.unit.core.scenes import FACTS, message, only, recorded, zerodfl
+from tests.unit.core.test_kernel import tuned
+
+ALL = StartSettings(peers=2)
+
+
+def made(**rounds: Any) -> Kernel:
+    """Return node "a", which waits for "b" and "c" before its first round."""
+    policy = zerodfl(start=ALL, **rounds)
+    return Kernel(policy._context, policy, FACTS, anew=zerodfl)
+
+
+def hello(sender: str, **changed: Any) -> ev.Received:
+    return ev.Received(message("hello", sender, **{"round": 0, **changed}), 7)
+
+
+def ping(sender: str, active: bool, number: int = 0) -> ev.Received:
+    return ev.Received(message("ping", sender, round=number, active=active), 8)
+
+
+def begun(**rounds: Any) -> tuple[Kernel, list[ev.Effect]]:
+    """Return a node and the effects that begin its first round with "b" and "c"."""
+    kernel = made(**rounds)
+    kernel.step(0.0, ev.Started())
+    kernel.step(1.0, hello("b"))
+    return kernel, kernel.step(1.0, hello("c"))
+
+
+def told(effects: list[ev.Effect]) -> dict[str, bool]:
+    """Return what hellos say to each peer."""
+    hellos = [one for one in only(effects, ev.Send) if one.message.phase == "hello"]
+    return {one.to: one.message.active for one in hellos}
+
+
+def paused() -> Kernel:
+    """Return a node that was paused in its first round, which is over."""
+    kernel, effects = begun()
+    assert told(kernel.step(2.0, ev.Commanded("pause"))) == {}, "its round is under way"
+    (adopt,) = only(kernel.step(3.0, tuned(effects)), ev.Adopt)
+    effects = kernel.step(4.0, ev.Adopted(adopt.snapshot))
+    assert told(effects) == {"b": False, "c": False}
+    assert only(effects, ev.Tune) == []
+    return kernel
+
+
+def test_a_paused_node_tells_its_peers_once_its_round_is_over() -> None:
+    kernel = paused()
+    assert only(kernel.step(5.0, ping("b", active=True)), ev.Answer)[0].code == "inactive"
+    effects = kernel.step(6.0, ev.Received(message(sender="b", round=2), 9))
+    assert only(effects, ev.Answer)[0].code == "stale", "it has no neighbours"
+
+
+def test_a_node_that_goes_on_tells_its_peers_before_its_round_begins() -> None:
+    effects = paused().step(9.0, ev.Commanded("resume"))
+    assert told(effects) == {"b": True, "c": True}
+    began = next(at for at, one in enumerate(effects) if isinstance(one, ev.Tune))
+    assert all(isinstance(one, ev.Tune) or at < began for at, one in enumerate(effects))
+    assert only(effects, ev.Tune)[0].job.round == 2
+
+
+def test_a_paused_node_that_leaves_says_nothing_else() -> None:
+    kernel = paused()
+    phases = {one.message.phase for one in only(kernel.step(9.0, ev.Commanded("leave")), ev.Send)}
+    assert phases == {"bye"}
+
+
+def test_a_round_does_not_wait_for_a_peer_that_is_paused_meanwhile() -> None:
+    kernel, effects = begun(mode="sync")
+    kernel.step(2.0, tuned(effects))
+    assert only(kernel.step(3.0, ev.Received(message(sender="b"), 9)), ev.Adopt) == []
+    assert len(only(kernel.step(4.0, ping("c", active=False)), ev.Adopt)) == 1
+
+
+def test_the_first_round_waits_for_a_peer_that_is_paused() -> None:
+    kernel = made()
+    sent = only(kernel.step(0.0, ev.Started()), ev.Send)
+    by_peer = {one.to: one.message for one in sent}
+    kernel.step(1.0, ev.acknowledged("b", by_peer["b"], "inactive", ""))
+    effects = kernel.step(1.0, ev.acknowledged("c", by_peer["c"], "ok", ""))
+    assert only(effects, ev.Tune) == [], "b is live and takes part in no round"
+    why = "b (it takes part in no round now; if it is paused: fednode resume b)"
+    assert kernel.view().awaited == why
+    assert len(only(kernel.step(2.0, hello("b")), ev.Tune)) == 1
+
+
+def test_the_first_round_waits_for_a_peer_that_ran_alone_and_says_what_to_do() -> None:
+    kernel = made()
+    kernel.step(0.0, ev.Started())
+    kernel.step(1.0, hello("c"))
+    kernel.step(1.0, hello("b", round=5, active=False))
+    why = "b (it ran all its rounds alone: fednode reset and fednode start there)"
+    assert kernel.view().awaited == why
+    assert len(only(kernel.step(2.0, hello("b")), ev.Tune)) == 1, "its state directory was emptied"
+
+
+def over(counts: MergeCounts) -> tuple[Kernel, list[ev.Effect]]:
+    """Return a node that starts after its last round, and the effects of its start."""
+    policy = zerodfl(max=2, start=ALL)
+    state = replace(policy.state(), round=2)
+    policy = policy.restore(policy._config, policy._context, state)
+    held = Snapshot(state, {}, merge_counts=counts)
+    kernel = Kernel(policy._context, policy, FACTS, restored=held, anew=zerodfl)
+    effects = kernel.step(0.0, ev.Started())
+    assert "life.finished" in recorded(effects)
+    return kernel, effects
+
+
+def test_a_node_that_ran_all_its_rounds_alone_says_so_with_its_first_hellos() -> None:
+    kernel, effects = over(MergeCounts(2, 0))
+    assert told(effects) == {"b": False, "c": False}
+    assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "inactive"
+    effects = kernel.step(2.0, ev.Received(message(sender="b"), 9))
+    assert only(effects, ev.Answer)[0].code == "stale"
+
+
+def test_a_node_that_finished_with_merged_prompts_still_serves_them() -> None:
+    kernel, effects = over(MergeCounts(2, 1))
+    assert told(effects) == {"b": True, "c": True}
+    assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "ok"
+    assert "b" in kernel._links
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_in_async_nobody_waits_for_a_peer_that_is_paused(active: bool) -> None:
+    kernel, effects = begun(lead=0)
+    for now in (3.0, 5.0):
+        (adopt,) = only(kernel.step(now, tuned(effects)), ev.Adopt)
+        kernel.step(now, ping("c", active))
+        effects = kernel.step(now, ev.Adopted(adopt.snapshot))
+    waits = [one.name for one in only(effects, ev.SetTimer)]
+    assert (waits, len(only(effects, ev.Tune))) == ((["kernel.round"], 0) if active else ([], 1))
+
+
+def test_what_a_peer_says_is_kept_for_members_only() -> None:
+    members = Members("bc")
+    members.turn("b", True)
+    assert (members.inactive, members.turned) == (set(), set())
+    members.turn("b", False)
+    assert (members.inactive, members.turned) == ({"b"}, {"b"})
+    members.turn("b", True, 1)
+    assert (members.inactive, members.runs) == (set(), {"b": 1})
+    members.turn("b", False, 0)
+    assert members.inactive == set(), "it was said before the rounds began anew"
+    members.turn("b", False, 1)
+    assert members.inactive == {"b"}
+    members.turn("b", True, 0, anew=True)
+    assert (members.inactive, members.runs["b"]) == (set(), 0), "its state directory was emptied"
+    kernel = made()
+    stranger = replace(message("hello", "zoe", round=0), active=False, mesh="another")
+    kernel.step(1.0, ev.Received(stranger, 3))
+    assert "zoe" not in kernel._members.inactive
+
+
+def test_a_message_of_an_earlier_run_makes_no_contribution_stale() -> None:
+    kernel = made()
+    kernel.step(0.0, ev.Started())
+    kernel.step(1.0, hello("b", run=1))
+    kernel.step(1.1, ev.Received(message("ping", round=5, active=False, run=0), 8))
+    assert kernel.view().peers[0].round == 0
+    answers = only(kernel.step(1.2, ev.Received(message(round=1), 9)), ev.Answer)
+    assert [one.code for one in answers] == ["ok"]
+    kernel.step(1.3, ev.Received(message("ping", round=5, run=1), 10))
+    answers = only(kernel.step(1.4, ev.Received(message(round=2), 11)), ev.Answer)
+    assert [one.code for one in answers] == ["stale"]
+    kernel.step(1.5, hello("b", run=0))
+    assert kernel.view().peers[0].round == 0, "its state directory was emptied"
