@@ -40,6 +40,7 @@ An editor that knows JSON schemas completes keys and shows these texts, see
 [Operations](operations.md#settings).
 """
 PEERS_TEXT: Final = "`peers` lists the nodes. Each entry has these keys:"
+BROUGHT: Final = "A policy may bring other defaults for this section:"
 MERGE: Final = "policy.merge"
 
 
@@ -57,21 +58,29 @@ def page() -> str:
             lines += [line for name in policies() for line in policy(name)]
             lines += [f"### {MERGE}", "", summary(MergeSettings)]
             lines += table(MergeSettings, f"{MERGE}.")
+        if one.name == "tuning":
+            lines += [BROUGHT, "", "| policy | defaults |", "|---|---|", *brought(), ""]
     lines += ["## peers.yaml", "", summary(Peers), *table(Peers), PEERS_TEXT]
     lines += table(PeerEntry, "peers[].")
     return f"{HEAD}\n" + "\n".join(lines).rstrip() + "\n"
 
 
 def policy(name: str) -> list[str]:
-    """Return a policy's section: its settings, and the defaults for `tuning` that it brings."""
+    """Return a policy's section: the settings that it alone has; nothing if it has none."""
     kind = policies()[name]
-    keys = list(settings_of(kind.config_type))
-    lines = [f"### policy: {name}", "", summary(kind.config_type)]
-    lines += framed(row(one, "policy.") for one in keys if not is_common(one))
-    shared = ", ".join(f"`policy.{one.name}`" for one in keys if is_common(one))
-    lines += [f"It has these keys of section [policy](#policy): {shared}.", ""] if shared else []
-    brought = ", ".join(f"`{key}: {shown(value)}`" for key, value in kind.tuning.items())
-    return [*lines, *([f"Its defaults for `tuning`: {brought}.", ""] if brought else [])]
+    own = [one for one in settings_of(kind.config_type) if not is_common(one)]
+    if not own:
+        return []
+    title = [f"### policy: {name}", "", summary(kind.config_type)]
+    return [*title, *framed(row(one, "policy.") for one in own)]
+
+
+def brought() -> Iterator[str]:
+    """Yield a row for each policy that brings defaults for `tuning`."""
+    for name, kind in policies().items():
+        if kind.tuning:
+            values = (f"`{key}: {shown(value)}`" for key, value in kind.tuning.items())
+            yield cells(name, ", ".join(values))
 
 
 def rows(kind: type, place: str = "") -> Iterator[str]:
