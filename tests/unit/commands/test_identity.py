@@ -54,11 +54,11 @@ def test_a_rotation_prints_both_ids_and_waits_for_the_node_to_stop(
 def test_a_lease_is_taken_if_it_is_this_node_s(fednode: Fednode, tmp_path: Path) -> None:
     own = Identity(tmp_path / "s" / IDENTITY, "mesh", "n")
     proof = lease("n", own.key, expires=NOW + 90 * DAY_S)
-    assert fednode("identity", "take", *NODE, "--state", tmp_path / "s", armour(proof)) == 0
+    assert fednode("identity", "take", *NODE, "--state", tmp_path / "s", "--", armour(proof)) == 0
     assert fednode("identity", "show", *NODE, "--state", tmp_path / "s") == 0
     assert "lease of 'n' in mesh 'mesh' until 2027-04-15" in fednode.out
     other = armour(lease("other", own.key))
-    said = fednode.fault("identity", "take", *NODE, "--state", tmp_path / "s", other)
+    said = fednode.fault("identity", "take", *NODE, "--state", tmp_path / "s", "--", other)
     assert "this node is 'n' of 'mesh'" in said
 
 
