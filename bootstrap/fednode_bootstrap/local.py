@@ -18,12 +18,13 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.terminal import live, show
 from fednode.terminal.stop import Interrupted, interruptible, until
-from fednode.terminal.watch import View, gains, summary
+from fednode.terminal.watch import View, accuracies, summary
 from fednode.wire.gen.status_pb2 import Round, StatusReply
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer, fresh_folder
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
 from fednode_bootstrap.process import PROGRAM
 
 RUNS: Final = Path("runs")
+TELLS: Final = "`fednode eval --state {folder}/NODE` says what the mesh brings a node"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,7 @@ async def run(options: LocalOptions, observer: Observer | None, console: Console
             shutil.rmtree(folder)
         else:
             console.print(f"State and logs are in {folder}", soft_wrap=True, highlight=False)
+            console.print(TELLS.format(folder=folder), soft_wrap=True, highlight=False)
     return 0
 
 
@@ -130,12 +132,11 @@ async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None
     async def work() -> None:
         async with shown(mesh, view):
             await mesh.wait_finished()
-            await mesh.wait_for(lambda: not any(map(_compares, mesh.members.values())))
             if options.stay:
                 console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
                 await asyncio.Event().wait()
             final = live.table(view.seen(mesh)) if console.is_terminal else summary(mesh)
-            lines = gains(mesh, figures=not console.is_terminal)
+            lines = [] if console.is_terminal else accuracies(mesh)
         console.print(final, soft_wrap=True, highlight=False)
         for line in lines:
             console.print(Text(line), soft_wrap=True)
@@ -146,11 +147,6 @@ async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None
         except Interrupted:
             again = "" if options.run_dir is None else " The same command goes on from here."
             console.print(f"All daemons have ended.{again}")
-
-
-def _compares(member: Member) -> bool:
-    """Tell whether a running node still trains alone, to say what the mesh gained."""
-    return member.daemon.running and member.status is not None and member.status.comparing
 
 
 @contextlib.asynccontextmanager

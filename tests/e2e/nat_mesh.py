@@ -78,7 +78,7 @@ class Mesh:
         self.program = (sys.executable, "-m", "tests.e2e.nat_meeting") if meeting else FEDNODE
         self.ports = free_ports(count) if home else [7700] * count
         page = () if home else (f"page.listen={PAGE}",)
-        self.settings = (*base, f"rounds.max={rounds}", *page, "compare_alone=false", *settings)
+        self.settings = (*base, f"rounds.max={rounds}", *page, *settings)
         peers = []
         for number in range(1, count + 1):
             key = keys.load_or_create(self._made(self.state(number) / "identity"))

@@ -34,7 +34,6 @@ SETTINGS = {
     "rounds": {"min_interval_s": 0.5, "deadline_s": 5, "start": {"peers": 2}},
     "membership": {"probe_interval_s": 0.2},
     "tuning": {"threads": 1},
-    "compare_alone": False,
 }
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from fednode.app.alone import Comparing
 from fednode.app.interfaces import Interfaces
 from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease, lease_warning
@@ -33,6 +32,7 @@ from fednode.errors import ConfigError
 from fednode.freed import trim
 from fednode.identity.marks import Marks
 from fednode.identity.trust import Trust
+from fednode.learn.learner import Learner
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
@@ -116,8 +116,8 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
             enrolling.cancel()
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
-        learner, compare = loading.result()
-        driver = driver_of(plan, mesh, store, learner, faces, compare)
+        inner, learner = loading.result()
+        driver = driver_of(plan, mesh, store, inner, learner, faces)
         if mesh.tls is not None and mesh.tls.links is not None:
             mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
@@ -193,9 +193,12 @@ async def _compare_classes(faces: Interfaces) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[PrivateLearner, Comparing]]:
-    """Load images and model on a thread that does not keep the process alive."""
-    done: Future[tuple[PrivateLearner, Comparing]] = Future()
+def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, PrivateLearner]]:
+    """Load images and model on a thread that does not keep the process alive.
+
+    The result: the node's learner, and the same with the noise of privacy.clip.
+    """
+    done: Future[tuple[Learner, PrivateLearner]] = Future()
     done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
@@ -204,8 +207,7 @@ def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[PrivateLearner, 
             if fault := sums_fault(plan, learner):
                 raise ConfigError(fault)
             trim()
-            compare = Comparing(plan.settings, plan.name, plan.state, learner)
-            done.set_result((private(plan, learner), compare))
+            done.set_result((learner, private(plan, learner)))
         except BaseException as fault:
             done.set_exception(fault)
 
@@ -232,13 +234,13 @@ def driver_of(
     plan: NodePlan,
     mesh: NodeNetwork,
     store: Store,
+    inner: Learner,
     learner: PrivateLearner,
     faces: Interfaces,
-    compare: Comparing | None = None,
 ) -> Driver:
     """Return the driver of a node whose parts are loaded; tie its state directory to its settings.
 
-    Raise StateError if the directory belongs to other settings.
+    inner: what `learner` wraps. Raise StateError if the directory belongs to other settings.
     """
     settings, facts = plan.settings, facts_of(plan, learner)
     marks = Marks(plan.peers.mesh, None if plan.peers.insecure else mesh.identity)
@@ -246,7 +248,6 @@ def driver_of(
     complete(plan, mesh, store, learner, process)
     tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
-    inner = learner if compare is None else compare.learner
     settling = Settling(mesh, store, inner, process, faces.working)
     kernel = kernel_of(
         context_of(plan, mesh, learner, process),
@@ -266,7 +267,7 @@ def driver_of(
         kernel=kernel,
         transport=mesh.transport,
         store=store,
-        learning=learning_of(plan, learner, compare),
+        learning=learning_of(plan, learner),
         addresses={peer.name: peer.address for peer in plan.others},
         trust=mesh.trust,
         refusals=mesh.refusals,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from fednode.app.baseline import gains
 from fednode.app.link import draw
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
@@ -44,6 +45,7 @@ class Interfaces:
             lambda id: mesh.trust.admits(id, about.node_id),
             self.working.__str__,
         )
+        self.service.gains = lambda: gains(self._settings, self._state)
         self.metrics.watch(self.service.read)
         self._health = HealthService()
         self._web: Web | None = None

@@ -1,16 +1,14 @@
-"""What a node runs with under its settings: its context, and what it tunes and compares with."""
+"""What a node runs with under its settings: its context, and what it tunes with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fednode.app.alone import Comparing
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
 from fednode.app.saved import remember
 from fednode.core.policy import NodeContext
 from fednode.learn.learner import Learner, told
-from fednode.runtime.changes import ended
 from fednode.runtime.worker import Learning
 from fednode.settings.read import start_of
 
@@ -42,16 +40,11 @@ def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, process: str
     )
 
 
-def learning_of(
-    plan: NodePlan, learner: PrivateLearner, compare: Comparing | None = None
-) -> Learning:
-    """Return what a node tunes and compares with. compare: None if nothing is compared."""
+def learning_of(plan: NodePlan, learner: PrivateLearner) -> Learning:
+    """Return what a node tunes with."""
     return Learning(
         learner=learner,
         dtype=plan.policy.wire_dtype,
         remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
-        compare=compare,
-        compares=ended if compare is None else compare.due,
         spend=learner.missed,
-        gains=() if compare is None else tuple(compare.promise),
     )

@@ -36,7 +36,8 @@ class Tuned:
 
     backbone: fingerprint of the model that the prompts were tuned with; "" if it is not known.
     notes: sentences on newer rounds that are damaged. merge_counts: rounds, and rounds
-    that merged a peer's prompts.
+    that merged a peer's prompts. rounds: the newest round; with guard.keep_best, `round` may be an
+    earlier one.
     """
 
     folder: Path
@@ -47,6 +48,7 @@ class Tuned:
     backbone: str
     notes: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
+    rounds: int = 0
 
     def require_model(self, backbone: str) -> None:
         """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
@@ -96,6 +98,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
         backbone=read_model(folder),
         notes=notes,
         merge_counts=snapshot.merge_counts,
+        rounds=snapshot.policy.round,
     )
 
 

@@ -15,7 +15,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from fednode.app.alone import Comparing
 from fednode.app.documents import DocumentFolder, Known, document_of, named
 from fednode.app.network import NodeNetwork, relays_of
 from fednode.app.parts import learning_of
@@ -138,8 +137,7 @@ class Settling:
         known = self.folder.known[document.digest]
         ready = self._ready.pop(document.digest, None) or self._prepared(known)
         wrapped = private(ready.plan, ready.learner)
-        compare = Comparing(ready.plan.settings, ready.plan.name, ready.plan.state, ready.learner)
-        learning = learning_of(ready.plan, wrapped, compare)
+        learning = learning_of(ready.plan, wrapped)
         self.folder.begin(document.digest, ready.anew)
         self._mesh.go_by(lambda now: renewed(ready.plan, now, known.content))
         self.learner, self._wrapped = ready.learner, wrapped

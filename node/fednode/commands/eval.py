@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fednode.app import alone
+from fednode.app import baseline
 from fednode.app.plan import learner_of
 from fednode.app.saved import Tuned, find, recall
 from fednode.app.standing import lease_end
@@ -17,7 +17,7 @@ from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData, Told
 from fednode.errors import ConfigError, DataError
-from fednode.learn.comparison import ALONE
+from fednode.learn.comparison import ALONE, ZERO_SHOT
 from fednode.learn.learner import Learner
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option
@@ -35,7 +35,10 @@ NAMED = 5
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
 @table_format_option
 def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
-    """Measure a node's tuned prompts, training alone and the hand-written prompt on test images.
+    """Say what the mesh brings: measure a node's prompts and the control on its test images.
+
+    The control is trained on this node's images alone, once, with as many rounds as the node has
+    run; this takes about as long as the node's own training. It is kept in the state directory.
 
     Beside the accuracy there are sensitivity, specificity, AUC and a confusion matrix, each class
     against the rest (docs/evaluation.md).
@@ -46,32 +49,32 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
             "there is no table of classes: use --format text or json."
         )
+    own = recall(tuned.folder).settings
     with Shown("Nothing is measured. Images that were encoded are kept for the next time.") as told:
         data = _data(tuned, flags, told) if tuned.settings.tuning.kind == "torch" else None
         learner = learner_of(tuned.settings, tuned.settings.name or "", data, told)
+        from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
+
         tuned.require_model(learner.backbone)
-        rows: dict[str, tuple[Learner, Tensors]] = {"zero-shot": (learner, Tensors())}
-        beside = alone.kept(tuned.settings, learner, tuned.folder, train_now=not flags)
-        rows |= {} if beside is None else {ALONE: beside}
+        rows: dict[str, tuple[Learner, Tensors]] = {ZERO_SHOT: (learner, Tensors())}
+        control, gains, hints = None, list[str](), list[str]()
+        if isinstance(learner, TorchLearner):
+            control = baseline.control_of(tuned, own, learner, told)
+            if control is not None and control.prompts:
+                rows[ALONE] = control.learner, control.prompts
+            gains, hints = baseline.compare(tuned, learner, control)
         rows["tuned"] = learner, tuned.prompts
         results = {row: _results(*pair) for row, pair in rows.items()}
-        verdict = alone.compare(
-            tuned.settings,
-            learner,
-            tuned.prompts,
-            lambda: False,
-            lambda _: Tensors() if beside is None else beside[1],
-            tuned.round,
-            tuned.merge_counts,
-        )
         metrics_of = {
             row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
             or measuring.evaluate(prompts, lambda: False)
             for row, (measuring, prompts) in rows.items()
         }
-    gains = list(verdict.texts)
+    if gains and own == tuned.settings:
+        baseline.keep_sentences(tuned.folder, [*gains, *hints])
     answered = _answered(learner, tuned.prompts)
-    for note in (*tuned.notes, *learner.notes, *verdict.hints):
+    trained = [control.note] if control is not None and control.note else []
+    for note in (*tuned.notes, *learner.notes, *trained, *hints):
         click.echo(note, err=True)
     if ended := lease_end(tuned.folder):
         click.echo(f"warning: {ended}", err=True)
@@ -84,7 +87,7 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             json.dumps(
                 {
                     **_tree(tuned, data, metrics_of, results),
-                    "compared": list(verdict.texts),
+                    "compared": gains,
                     **answered,
                 }
             )

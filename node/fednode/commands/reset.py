@@ -11,7 +11,8 @@ from typing import Final
 import click
 
 from fednode.app.admission import FOLDER as ADMISSION
-from fednode.app.alone import FILE as ALONE
+from fednode.app.baseline import FILE as CONTROL
+from fednode.app.baseline import SENTENCES
 from fednode.app.documents import FOLDER as DOCUMENTS
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
@@ -26,7 +27,7 @@ ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
 LEARNED: Final = (
     *("tensors", RUNS, "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
-    ALONE,
+    *(CONTROL, SENTENCES),
 )
 """A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
 No node starts from it, and another reset ends the work."""

@@ -6,8 +6,8 @@ on the same test images, so intervals of differences are paired (fednode.learn.i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -38,20 +38,6 @@ class Compared:
     def chance(self) -> float:
         """The accuracy (0..1) of guessing: one of the classes, or always the most frequent one."""
         return max(1 / self.classes, float(np.bincount(self.labels).max()) / len(self.labels))
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The gain of a node in sentences, and the accuracies (0..1) of the prompts that it uses.
-
-    round: the round of the prompts that were measured; 0 if nothing was measured. hints: what to do
-    if no accuracy is better than chance.
-    """
-
-    texts: Sequence[str]
-    hints: Sequence[str] = ()
-    accuracies: Mapping[str, float] = field(default_factory=dict)
-    round: int = 0
 
 
 def sentences(tests: Mapping[str, Compared], unknown: str = "") -> list[str]:

@@ -350,9 +350,7 @@ class TorchLearner:
         """Return a learner of the same images with another objective, which shares the features."""
         return TorchLearner(self._backbone, objective, self.data, self._settings, self._features)
 
-    def tested(
-        self, rows: Mapping[str, tuple[TorchLearner, Tensors]], cancelled: Callable[[], bool]
-    ) -> Mapping[str, Compared]:
+    def tested(self, rows: Mapping[str, tuple[TorchLearner, Tensors]]) -> Mapping[str, Compared]:
         """Return which test images are right, by test set and row.
 
         rows: a learner of the same images and its prompts; empty tensors mean zero-shot.
@@ -361,15 +359,10 @@ class TorchLearner:
         for name, split in self._tests().items():
             right: dict[str, Right] = {}
             for row, (learner, tensors) in rows.items():
-                logits, labels = learner._logits(split, tensors, cancelled)
+                logits, labels = learner._logits(split, tensors, lambda: False)
                 right[row] = (logits.argmax(dim=1) == labels).cpu().numpy()
             by_test[name] = Compared(labels.cpu().numpy(), len(split.classes), right)
         return by_test
-
-    @property
-    def looks(self) -> bool:
-        """Whether the objective tunes visual prompts, so that features are computed anew."""
-        return self._objective.looks
 
     @property
     def frozen(self) -> Backbone:

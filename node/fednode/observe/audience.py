@@ -55,7 +55,6 @@ def for_members(
     del shown.relays[:]
     for proposal in shown.settings.proposals:
         proposal.fault = ""  # it may name files
-    del shown.compared[:]  # the control's accuracy has no noise of privacy.clip
     shown.events.extend(event for event in reply.events if _is_told(event.kind, event.level))
     hidden = private + len(reply.events) - len(shown.events)
     if hidden:

@@ -88,8 +88,6 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         best_validation=view.best_validation if view.best_round else 0.0,
         notes=present.notes(view, about.name),
         warnings=present.warnings(view, telemetry, about.name),
-        compared=telemetry.gains,
-        comparing=telemetry.comparing,
         shown={key: str(value) for key, value in shown.items() if not isinstance(value, dict)},
     )
     reply.events.extend(

@@ -86,6 +86,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """The admission of newcomers, for the page; None if the mesh does not grow this way."""
         self.standing: Callable[[], str] = lambda: ""
         """Returns what is wrong with the node's membership; "" if nothing is."""
+        self.gains: Callable[[], list[str]] = list
+        """Returns the newest sentences on what the mesh brings, or how to get them."""
         self.deciding: Deciding | None = None
         """The settings documents of the mesh; None until the node runs."""
         self._node: NodeView | None = None
@@ -186,6 +188,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             seen = None if self._node is None or learner is None else told(learner)
             hidden = len(notes) + len(warnings)
             return audience.for_members(reply_now, hidden, about.tells_classes, seen)
+        reply_now.compared.extend(self.gains())
         reply_now.notes.extend(notes)
         reply_now.warnings.extend(warnings)
         return reply_now

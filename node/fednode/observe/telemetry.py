@@ -15,7 +15,6 @@ from fednode.core.agreement import AGREES, DIFFERS
 from fednode.core.events import Record
 from fednode.core.reputation import Tally
 from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Snapshot
-from fednode.learn.comparison import Verdict
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.transports.framing import Traffic
@@ -82,8 +81,6 @@ class Telemetry:
         self.measured_at = 0
         self._round, self._troubled = 0, dict[str, list[int]]()
         self._differs: tuple[int, Record] | None = None
-        self.comparing = False
-        self.gains: list[str] = []
         self._clock = clock
         self._ends: deque[float] = deque(maxlen=PACE_OF + 1)
 
@@ -143,14 +140,6 @@ class Telemetry:
         text = f"round {job.round}: tuned in {report.seconds:.2f} s"
         self.record(Record("tune.done", text, "debug", facts))
 
-    def compared(self, verdict: Verdict) -> None:
-        """Keep and log what the node gains from the mesh; members must not see it as an event."""
-        gains = [*verdict.texts, *verdict.hints]
-        for text in gains if gains != self.gains else ():
-            LOG.info("%s", text)
-        self.gains = gains
-        self.measure(verdict.accuracies, verdict.round)
-
     def measure(self, metrics: Mapping[str, float], number: int) -> None:
         """Keep the accuracies among the figures of a round, until they are measured again."""
         self.measured |= {key: metrics[key] for key in MEASURED if key in metrics}
@@ -180,7 +169,7 @@ class Telemetry:
                 for key, accuracy in self.measured.items()
                 if key.startswith(ZERO_SHOT)
             }
-            self.measured, self.measured_at, self.gains = kept, 0, []
+            self.measured, self.measured_at = kept, 0
             self._ends.clear()
             return
         self.metrics.committed(seconds)

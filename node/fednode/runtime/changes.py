@@ -15,11 +15,6 @@ Remember = Callable[[tuple[str, ...]], None]
 """Write class names into the state directory; raise FednodeError if that fails."""
 
 
-def ended(record: Record) -> bool:
-    """Tell whether a record says that a node's last round is over."""
-    return record.kind == "life.finished"
-
-
 class Watched:
     """Tune, and compare the classes and the number of training images with those before."""
 

@@ -75,7 +75,6 @@ class Driver:
     ) -> None:
         self.kernel = kernel
         self.telemetry = telemetry or Telemetry()
-        self.telemetry.gains = list(learning.gains)
         self.transport = transport
         self._expect()
         self._store, self._settling = store, settling
@@ -234,8 +233,6 @@ class Driver:
                     text = f"{effect.text}: {reported(cause)}"
                     effect = replace(effect, text=text, cause=None)
                 self.telemetry.record(effect)
-                if self._worker.compares(effect):
-                    self._spawn(self._worker.compare())
 
     def _post(self, event: ev.Event) -> None:
         try:
@@ -294,7 +291,6 @@ class Driver:
             return
         self._worker.take(learning)
         self._sender.dtype = learning.dtype
-        self.telemetry.gains = list(learning.gains)
         self._post(ev.Switched(document.digest))
         settling.begun(document)
 

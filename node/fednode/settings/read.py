@@ -83,10 +83,6 @@ class Settings:
     seed: int = 1
     """Seed of all random draws: initial prompts, batches, recipients. Equal seeds repeat a run. If
     the nodes of the policy share one state, all nodes need the same seed."""
-    compare_alone: bool = True
-    """After its last round the node also trains alone, with the same images, seed and rounds, and
-    says what the mesh gained. This takes as long as its own training and is never sent. Not with
-    visual prompts. false: only the hand-written prompt is compared."""
     log: LogSettings = field(default_factory=LogSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)

@@ -34,7 +34,6 @@ STYLES: Final = {
     Life.FINISHED: "cyan",
 }
 CLASSES_SHOWN: Final = 6
-COMPARING: Final = "this node trains alone now, to compare"
 WIDTH_MAX: Final = 10_000
 """Columns of text that is piped: every row of a table is one line."""
 LAST_S: Final = 4e9
@@ -204,8 +203,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
     together = company.sentence(merge_counts(reply), reply.alone_by_wish)
     if together:
         facts.append(("together", together))
-    gains = [COMPARING] if reply.comparing else reply.compared
-    facts += [("does it help?", text) for text in gains]
+    facts += [("does it help?", text) for text in reply.compared]
     if reply.settings.number:
         facts.append(("settings", in_force(reply.settings)))
     if reply.best_round:

@@ -14,8 +14,7 @@ from rich.text import Text
 from fednode.core.life import Life
 from fednode.terminal import live
 from fednode.terminal.live import LiveNode, Past
-from fednode.terminal.show import figures as figures_of
-from fednode.terminal.show import merged, rounds
+from fednode.terminal.show import figures, merged, rounds
 from fednode.wire.gen import status_pb2
 
 LINE_EVERY_S: Final = 5.0
@@ -150,17 +149,10 @@ def summary(mesh: WatchedMesh | None) -> str:
     return ", ".join(parts)
 
 
-def gains(mesh: WatchedMesh, figures: bool) -> list[str]:
-    """Return what each node says it gained from the mesh.
-
-    figures: a node that says nothing of that is shown with its latest accuracies.
-    """
-    sentences = []
-    for member in mesh.members.values():
-        status = member.status
-        if status is not None:
-            texts = list(status.compared)
-            if not texts and figures and status.measured:
-                texts = [figures_of(status.measured)]
-            sentences += [f"{member.name}: {text}" for text in texts]
-    return sentences
+def accuracies(mesh: WatchedMesh) -> list[str]:
+    """Return the latest accuracies of each node."""
+    return [
+        f"{member.name}: {figures(member.status.measured)}"
+        for member in mesh.members.values()
+        if member.status is not None and member.status.measured
+    ]

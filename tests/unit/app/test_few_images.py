@@ -22,7 +22,7 @@ SENT = ("frames", "what a peer keeps")
 CHANNELS = (*SENT, "answers to frames", *ASKED, "live page", "metrics")
 COMMON = (
     *("policy.name=gda", "rounds.max=2", "rounds.min_interval_s=0", "rounds.deadline_s=100"),
-    *("data.shots=0", "membership.preset=local", "compare_alone=false"),
+    *("data.shots=0", "membership.preset=local"),
 )
 COUNTS = {"cyst": 8, "lesion": 8, CLASS.decode(): 3}
 

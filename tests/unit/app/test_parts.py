@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.alone import Comparing
 from fednode.app.network import join
 from fednode.app.parts import context_of, learning_of
 from fednode.app.plan import learner_of, private
@@ -24,18 +23,13 @@ def test_a_context_holds_what_the_plan_says(
     assert context.introduced
 
 
-def test_what_a_node_tunes_and_compares_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_node_tunes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = founded(tmp_path, monkeypatch)
-    inner = learner_of(plan.settings, "a")
-    learner = private(plan, inner)
-    learning = learning_of(plan, learner, Comparing(plan.settings, "a", plan.state, inner))
+    learner = private(plan, learner_of(plan.settings, "a"))
+    learning = learning_of(plan, learner)
     assert learning.learner is learner
     assert learning.dtype == plan.policy.wire_dtype
-    assert learning.compare is not None
     assert learning.remember is not None
     plan.state.mkdir(exist_ok=True)
     learning.remember(("cat", "dog"))
     assert (plan.state / "classes.txt").read_text() == "cat\ndog\n"
-    assert learning_of(plan, learner).compare is None

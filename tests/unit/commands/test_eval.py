@@ -9,18 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app import alone
-from fednode.app.plan import learner_of
+from fednode.app import baseline
 from fednode.app.saved import recall
 from fednode.commands.eval import eval
-from fednode.core.types import EMPTY
 from fednode.learn.intervals import wilson
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
 
-def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tuned: Path) -> None:
-    assert fednode("eval", "--state", tuned / "state", "--format", "json") == 0
+def test_eval_prints_the_hand_written_and_the_tuned_prompt(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    state = shutil.copytree(tuned / "state", tmp_path / "state")
+    assert fednode("eval", "--state", state, "--set", "data.shots=0", "--format", "json") == 0
     found = json.loads(fednode.out)
     assert found["round"] == 1
     assert found["tuned"] == {"own": 1.0}  # a lemon and the sea are easily told apart
@@ -28,7 +29,7 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tun
     assert (found["data"], found["classes"]) == (str(tuned / "images"), ["lemon", "sea"])
     assert found["test_images"] == {"own": 4}
     assert "This node uses 8 of 8 training" not in fednode.err
-    assert fednode("eval", "--state", tuned / "state", "--set", "data.shots=1") == 0
+    assert fednode("eval", "--state", state, "--set", "data.shots=1") == 0
     assert "This node uses 2 of 8 training images: data.shots is 1; 0 takes all." in fednode.err
     lines = fednode.out.splitlines()
     assert lines[0].startswith("Round 1 in ")
@@ -37,7 +38,9 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tun
     assert lines[5].split() == ["test", "images", "4"]
     assert lines[6].split() == ["tuned,", "95", "%", "51-100"]
     assert lines[7].startswith("round 1: mesh 100.0, zero-shot ")
-    assert lines[7].endswith("alone is unknown: this node trains it after its last round")
+    assert lines[7].endswith("alone is unknown: `fednode eval` without --set trains it")
+    assert not (state / baseline.FILE).exists()
+    assert not (state / baseline.SENTENCES).exists()
     title = "own test images, tuned prompts, each class against the rest, in percent"
     assert lines[9] == f"{title} (zero-shot: the sensitivity):"
     untuned = found["by_class"]["own"]["zero-shot"]
@@ -61,15 +64,17 @@ def test_training_alone_is_a_row_beside_the_mesh(
 ) -> None:
     state = shutil.copytree(tuned / "state", tmp_path / "state")
     held = recall(state)
-    learner = learner_of(held.settings, "a")
-    alone.Comparing(held.settings, "a", state, learner)(lambda: False)
-    beside, prompts = alone.kept(held.settings, learner, state) or (learner, EMPTY)
-    accuracy = beside.evaluate(prompts, lambda: False)
     assert fednode("eval", "--state", state, "--format", "json") == 0
+    assert "Trained the control, 1 round on this node's images alone, in " in fednode.err
     found = json.loads(fednode.out)
-    assert found["alone"] == accuracy
+    accuracy = found["alone"]
     assert found["by_class"]["own"]["alone"]["accuracy"] == accuracy["own"]
+    (said,) = found["compared"]
+    assert f"alone {100 * accuracy['own']:.1f}" in said
+    assert baseline.gains(held.settings, state)[0] == said
     assert fednode("eval", "--state", state) == 0
+    assert "Trained the control" not in fednode.err, "it is kept"
+    assert said in fednode.out
     lines = [line.split() for line in fednode.out.splitlines()]
     assert lines[3:6] == [
         ["zero-shot", f"{100 * found['zero-shot']['own']:.1f}"],

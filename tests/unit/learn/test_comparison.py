@@ -31,11 +31,11 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
 
 def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
     one = made(mesh=0.25, zero_shot=0.5)
-    (said,) = sentences({"own": one}, "compare_alone is false")
+    (said,) = sentences({"own": one}, "training it failed")
     assert said.startswith(
         "mesh 25.0, zero-shot 50.0 % of 200 test images; gain over the hand-written prompt: "
     )
-    assert said.endswith("); alone is unknown: compare_alone is false")
+    assert said.endswith("); alone is unknown: training it failed")
 
 
 def test_a_node_that_trains_alone_by_wish_is_compared_with_zero_shot() -> None:

@@ -18,7 +18,6 @@ from fednode.core.quota import BURST_S
 from fednode.core.types import Json, Message
 from fednode.errors import Refused
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.learn.comparison import Verdict
 from fednode.observe import status as module
 from fednode.observe.client import Client
 from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
@@ -307,8 +306,8 @@ async def test_what_the_node_gained_is_for_its_operator(
 ) -> None:
     """The control has no noise of privacy.clip, so members get nothing that comes from it."""
     store, node = Store(tmp_path), FakeNode()
-    node.telemetry.compared(Verdict(["mesh 51.5"]))
     service = NodeService(store, ABOUT, lambda _: caller)
+    service.gains = lambda: ["mesh 51.5"]
     service.attach(node, ClosedFormLearner("a"))
     async with serving(service) as (client, where):
         assert list((await client.status(where)).compared) == shown

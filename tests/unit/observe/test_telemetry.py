@@ -8,7 +8,6 @@ import pytest
 
 from fednode.core.events import Record
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.learn.comparison import Verdict
 from fednode.observe.events import TROUBLES
 from fednode.observe.telemetry import ORDINARY, PACE_OF, Exchanged, Telemetry
 from fednode.transports.framing import Traffic, wire_bytes
@@ -72,13 +71,11 @@ def test_figures_of_a_run_end_where_the_rounds_begin_again() -> None:
     for number in (1, 2):
         state = PolicyState(number, Tensors(), Tensors())
         telemetry.committed(Snapshot(state, {"own": 0.5, "zero_shot_own": 0.4}), (), 0.0)
-    telemetry.compared(Verdict(["mesh 51.5, alone 43.4"], (), {"own": 0.515}, 4))
-    assert telemetry.measured == {"own": 0.515, "zero_shot_own": 0.4}
-    assert telemetry.measured_at == 4
-    assert len(telemetry.gains) == 1
+    assert telemetry.measured == {"own": 0.5, "zero_shot_own": 0.4}
+    assert telemetry.measured_at == 2
     telemetry.committed(Snapshot(PolicyState(0, Tensors(), Tensors()), {}), (), 0.0)
     assert telemetry.measured == {"zero_shot_own": 0.4}
-    assert (telemetry.gains, telemetry.round_s) == ([], 0.0)
+    assert (telemetry.measured_at, telemetry.round_s) == (0, 0.0)
     assert telemetry.total.sent.messages == 1, "the traffic of the process counts on"
 
 

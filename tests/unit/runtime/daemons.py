@@ -23,7 +23,7 @@ from fednode.observe.reply import About
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
-from fednode.runtime.worker import Compare, Learning
+from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
 from tests.contract.memory_transport import Hub, MemoryTransport
 
@@ -74,7 +74,6 @@ def make(
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
     trust: Believes | None = None,
-    compare: Compare | None = None,
 ) -> tuple[Driver, Store]:
     """Return a node that is not running yet, from what its folder holds."""
     store = Store(folder / name)
@@ -93,7 +92,7 @@ def make(
         kernel=kernel,
         transport=MemoryTransport(hub),
         store=store,
-        learning=Learning(learner=learner, compare=compare),
+        learning=Learning(learner=learner),
         addresses=where,
         trust=trust,
         limits=limits,
@@ -113,14 +112,11 @@ async def running(
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
     trust: Believes | None = None,
-    compare: Compare | None = None,
 ) -> AsyncIterator[Daemon]:
     """Run a node until the block ends; it is then stopped as by SIGTERM."""
     start = StartSettings(peers=len(peers), timeout_s=GUARD_S)
     rounds = RoundSettings("async", max=most, min_interval_s=interval_s, start=start)
-    driver, store = make(
-        hub, folder, name, peers, rounds, learner, limits, tolerance, trust, compare
-    )
+    driver, store = make(hub, folder, name, peers, rounds, learner, limits, tolerance, trust)
     await driver.transport.listen(address(name), driver.on_frame)
     task = asyncio.create_task(driver.run())
     try:

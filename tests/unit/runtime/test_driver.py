@@ -18,7 +18,6 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.learn.comparison import Verdict
 from fednode.runtime.driver import Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
@@ -259,29 +258,6 @@ async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
             node.driver.stop()
     assert node.task.done()
     assert node.task.exception() is None
-
-
-async def test_a_finished_node_says_what_it_gained(tmp_path: Path) -> None:
-    def compare(cancelled: Callable[[], bool]) -> Verdict:
-        assert threading.current_thread().name.startswith("tune")
-        assert not cancelled()
-        return Verdict(["mesh 51.5, alone 43.4"])
-
-    async with running(Hub(), tmp_path, "a", most=2, compare=compare) as a:
-        telemetry = a.driver.telemetry
-        await a.until(lambda: bool(telemetry.gains))
-        assert (telemetry.gains, telemetry.comparing) == (["mesh 51.5, alone 43.4"], False)
-        assert list(telemetry.events.kept)[-1].record.kind == "life.finished", "members see events"
-        assert a.round == 2
-
-
-async def test_a_defect_of_the_comparison_does_not_end_the_node(tmp_path: Path) -> None:
-    def compare(cancelled: Callable[[], bool]) -> Verdict:
-        raise ZeroDivisionError("a defect")
-
-    async with running(Hub(), tmp_path, "a", most=1, compare=compare) as a:
-        await a.until(lambda: bool(a.driver.telemetry.gains))
-        assert "unknown: ZeroDivisionError: a defect" in a.driver.telemetry.gains[0]
 
 
 class Noting(MemoryTransport):

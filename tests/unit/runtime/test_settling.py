@@ -46,7 +46,7 @@ async def test_a_driver_works_under_a_document_or_says_why_not(tmp_path: Path) -
     async with running(Hub(), tmp_path, "a", most=1) as node:
         await node.until(lambda: node.driver.kernel.view().life == "finished")
         driver = node.driver
-        learning = Learning(learner=ClosedFormLearner("a"), dtype="float16", gains=("later",))
+        learning = Learning(learner=ClosedFormLearner("a"), dtype="float16")
         follower: Settling = Follower(learning)
         await driver._perform(Offer(GOOD))  # a host that follows none
         driver._settling = follower
@@ -62,6 +62,5 @@ async def test_a_driver_works_under_a_document_or_says_why_not(tmp_path: Path) -
         await driver._perform(Switch(GOOD))
         assert driver._worker.learning is learning
         assert driver._sender.dtype == "float16"
-        assert driver.telemetry.gains == ["later"]
         assert follower.seen == [GOOD, "begun"]
         del driver._post

@@ -1,16 +1,10 @@
-"""The thread that tunes and compares; other settings give it other work between two jobs."""
+"""The thread that tunes; other settings give it other work between two jobs."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable
-
-from fednode.core.events import Record, Tuned, TuneFailed
+from fednode.core.events import Tuned, TuneFailed
 from fednode.core.types import Job
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.learn.comparison import Verdict
-from fednode.learn.learner import Cancelled
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.worker import Learning, Worker
 
@@ -41,27 +35,4 @@ async def test_a_defect_ends_the_job_and_not_the_node() -> None:
     failed = await worker.tune(broken)
     assert isinstance(failed, TuneFailed)
     assert failed.reason.startswith("the learner failed: ")
-    worker.close()
-
-
-async def test_other_settings_end_a_comparison_under_way() -> None:
-    begun, telemetry = threading.Event(), Telemetry()
-
-    def compare(cancelled: Callable[[], bool]) -> Verdict:
-        begun.set()
-        while not cancelled():
-            pass
-        raise Cancelled
-
-    learner = ClosedFormLearner("a")
-    worker = Worker(Learning(learner=learner, compare=compare), telemetry)
-    assert worker.compares(Record("life.finished", ""))
-    assert not worker.compares(Record("round.adopted", ""))
-    comparing = asyncio.create_task(worker.compare())
-    assert await asyncio.to_thread(begun.wait, 60.0)
-    worker.take(Learning(learner=learner))
-    await comparing
-    assert not worker.compares(Record("life.finished", ""))
-    assert telemetry.gains == []
-    assert not telemetry.comparing
     worker.close()

@@ -122,13 +122,9 @@ def test_a_node_that_loads_has_no_rounds_yet() -> None:
     assert "round" not in page.splitlines()[1]
 
 
-def test_a_node_that_compares_says_so_in_place_of_when_it_will() -> None:
-    one = reply(compared=["known after round 150"])
-    assert "does it help? known after round 150" in " ".join(drawn(show.node(one)).split())
-    one.comparing = True
-    page = drawn(show.node(one))
-    assert show.COMPARING in page
-    assert "known after" not in page
+def test_a_node_says_what_the_mesh_brings() -> None:
+    one = reply(compared=["round 150: mesh 51.5"])
+    assert "does it help? round 150: mesh 51.5" in " ".join(drawn(show.node(one)).split())
 
 
 def test_a_node_says_what_it_loads_or_encodes() -> None:

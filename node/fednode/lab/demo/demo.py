@@ -181,7 +181,7 @@ async def _meshes(
     untuned: dict[int, Done] = {}
     for method, seed in plan:
         clock.label = f"{method.label}, seed {seed}"
-        flags = (*options.overrides(method, seed), "compare_alone=false")
+        flags = options.overrides(method, seed)
         settings = MeshSettings(
             run_dir=folder / f"{method.label.replace(', ', '-').replace(' ', '-')}-{seed}",
             nodes=options.nodes,

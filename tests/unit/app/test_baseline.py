@@ -1,0 +1,270 @@
+"""The control beside the mesh: what `fednode experiment` trains as `local`, bit for bit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode import registry
+from fednode.app import baseline
+from fednode.app.baseline import compare, control_of, train
+from fednode.app.saved import Tuned
+from fednode.core.types import EMPTY, MergeCounts, Tensors
+from fednode.data.base import DataSettings
+from fednode.data.load import load
+from fednode.errors import ModelError
+from fednode.lab.experiment.cell import Prepared, judge, play, prepare
+from fednode.lab.experiment.judge import Parts
+from fednode.lab.experiment.scene import scene
+from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.learn.features import Features
+from fednode.learn.intervals import paired_bootstrap
+from fednode.learn.torch_learner import TorchLearner
+from fednode.settings.read import Settings, Source, settings_of
+from tests.unit.lab.experiment.pictures import domains
+from tests.unit.policies.tiny import frozen
+
+TUNING = {"context_length": 3, "batch_size": 4, "epochs": 1, "lr": 0.1}
+ROUNDS, TEST = 3, 0.5
+METHODS = ("promptfl", "local")
+NODES = ("node-01", "node-02")
+
+
+def never() -> bool:
+    return False
+
+
+class World:
+    """Two sites' images, an experiment on them, and the settings of the same sites' daemons."""
+
+    def __init__(self, folder: Path) -> None:
+        self.images = domains(folder, ("east", "west"), images=12)
+        self.frozen = frozen()
+        self.features = Features(self.frozen)
+        # The control tunes as the node does, not with the defaults of policy local.
+        tuning = asdict(
+            settings_of(Source("t", {"policy": {"name": "promptfl"}, "tuning": TUNING})).tuning
+        )
+        experiment = Experiment(
+            title="t",
+            data=DataPart(path=str(self.images), shots=4, test=TEST),
+            methods=tuple(MethodSettings(label=one, policy={"name": one}) for one in METHODS),
+            protocol=ProtocolSettings("in-domain"),
+            tuning=tuning,
+            rounds=ROUNDS,
+            seeds=(1,),
+        )
+        made, parts = scene(experiment, 1, ""), Parts(self.frozen, self.features)
+        self.prompts: dict[str, dict[str, Tensors]] = {}
+        self.scores: dict[str, dict[str, dict[str, float]]] = {}
+        for method in experiment.methods:
+            prepared: Prepared = prepare(experiment, method, 1, made, parts)
+            played = play(prepared)
+            self.prompts[method.label] = dict(played.diary.kept[ROUNDS])
+            self.scores[method.label] = judge(prepared, played)["scores"]
+
+    def daemon(self, site: str, **more: Any) -> tuple[Settings, TorchLearner]:
+        """Return what a daemon of a site makes from its own settings and images."""
+        data = DataSettings(path=str(self.images / site), shots=4, test=TEST, seed=1)
+        tree = {"policy": {"name": "promptfl"}, "tuning": TUNING, "rounds": {"max": ROUNDS}, **more}
+        name = NODES[site == "west"]
+        settings = replace(settings_of(Source("test", tree)), data=data, name=name)
+        objective = registry.objective(settings.policy.name)
+        made = objective(self.frozen, settings.tuning, settings.policy.config)
+        images = load(data, fixed=True)  # as an experiment draws them
+        learner = TorchLearner(self.frozen, made, images, settings.tuning, self.features)
+        return settings, learner
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return World(tmp_path_factory.mktemp("sites"))
+
+
+def tuned(folder: Path, settings: Settings, prompts: Tensors, **more: Any) -> Tuned:
+    """Return the content of the state directory of a node that finished with these prompts."""
+    folder.mkdir(exist_ok=True)
+    facts = {"round": ROUNDS, "rounds": ROUNDS, "classes": (), "backbone": "", **more}
+    return Tuned(folder=folder, settings=settings, prompts=prompts, **facts)
+
+
+@pytest.mark.parametrize(("name", "site"), list(zip(NODES, ("east", "west"), strict=True)))
+def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
+    world: World, tmp_path: Path, name: str, site: str
+) -> None:
+    settings, learner = world.daemon(site)
+    held = tuned(tmp_path / name, settings, world.prompts["promptfl"][name])
+    control = control_of(held, settings, learner)
+    assert control is not None
+    assert control.prompts == world.prompts["local"][name]
+    (said,), _ = compare(held, learner, control)
+    mesh, by_itself = (100 * world.scores[one][site][name] for one in METHODS)
+    zero_shot = 100 * learner.evaluate(EMPTY, never)["own"]
+    rights = learner.tested(
+        {"mesh": (learner, held.prompts), "alone": (control.learner, control.prompts)}
+    )["own"].rows
+    low, high = (100 * one for one in paired_bootstrap(rights["mesh"], rights["alone"]))
+    if (rights["mesh"] == rights["alone"]).all():
+        assert said.endswith("; mesh and alone are right on the same images")
+        return
+    assert said == (
+        f"round {ROUNDS}: mesh {mesh:.1f}, alone {by_itself:.1f}, zero-shot {zero_shot:.1f} % "
+        f"of 24 test images; gain over training alone: {mesh - by_itself:+.1f} points "
+        f"(95 % interval {low:+.1f} to {high:+.1f})"
+    )
+
+
+def test_the_control_is_trained_once_while_settings_images_and_rounds_are_the_same(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, learner = world.daemon("east")
+    other, _ = world.daemon("east", seed=2)
+    _, west = world.daemon("west")
+    trained: list[int] = []
+
+    def counted(settings: Settings, number: int, *rest: Any) -> Tensors:
+        trained.append(number)
+        return train(settings, number, *rest)
+
+    monkeypatch.setattr(baseline, "train", counted)
+    held = tuned(tmp_path / "a", settings, world.prompts["promptfl"]["node-01"])
+
+    def note(held: Tuned, settings: Settings = settings, learner: TorchLearner = learner) -> str:
+        control = control_of(held, settings, learner)
+        assert control is not None
+        assert control.prompts
+        return control.note
+
+    assert note(held).startswith(f"Trained the control, {ROUNDS} rounds on this node's images")
+    assert note(held) == ""
+    assert trained == [ROUNDS]
+    (tmp_path / "a" / baseline.FILE).write_bytes(b"torn")
+    assert note(held).startswith("Trained the control, ")
+    again = "The control kept before is of other rounds, settings or images. Trained the control, 2"
+    assert note(replace(held, rounds=2)).startswith(again)
+    assert note(replace(held, rounds=2, settings=other), other).startswith(again[:60])
+    assert note(replace(held, rounds=2, settings=other), other, west).startswith(again[:60])
+    assert trained == [ROUNDS, ROUNDS, 2, 2, 2]
+
+
+def test_fewer_rounds_train_fewer_rounds_of_the_same_schedule(world: World, tmp_path: Path) -> None:
+    settings, learner = world.daemon("east")
+    held = control_of(tuned(tmp_path, settings, EMPTY, rounds=0), settings, learner)
+    assert held is not None
+    control = held.learner
+    steps: list[tuple[int, int]] = []
+    first = train(settings, 1, control, lambda _, done, count: steps.append((done, count)))
+    assert first != train(settings, ROUNDS, control)
+    endless = replace(settings, rounds=replace(settings.rounds, max=0))
+    assert train(endless, 2, control)
+    assert steps == [(at, steps[0][1]) for at in range(1, steps[0][1] + 1)]
+    train(settings, ROUNDS, control, lambda _, done, count: steps.append((done, count)))
+    assert steps[-1] == (ROUNDS * steps[0][1], ROUNDS * steps[0][1])
+
+
+def test_other_settings_or_images_use_a_kept_control_and_train_none(
+    world: World, tmp_path: Path
+) -> None:
+    settings, learner = world.daemon("east")
+    chosen, west = world.daemon("west")
+    held = tuned(tmp_path / "a", chosen, world.prompts["promptfl"]["node-01"])
+    control = control_of(held, settings, west)
+    assert control is not None
+    assert (control.prompts, control.note) == (EMPTY, "")
+    (said,), _ = compare(held, west, control)
+    assert said.endswith("; alone is unknown: `fednode eval` without --set trains it")
+    mine = control_of(replace(held, settings=settings), settings, learner)
+    other = control_of(held, settings, west)
+    assert mine is not None
+    assert other is not None
+    assert other.prompts == mine.prompts
+
+
+def test_a_training_that_fails_is_said(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, learner = world.daemon("east")
+    held = tuned(tmp_path / "a", settings, world.prompts["promptfl"]["node-01"])
+
+    def fails(*_: Any) -> Tensors:
+        raise ModelError("tuning diverged in round 1.")
+
+    monkeypatch.setattr(baseline, "train", fails)
+    (said,), _ = compare(held, learner, control_of(held, settings, learner))
+    assert said.endswith("; alone is unknown: training it failed: tuning diverged in round 1")
+    assert baseline.read(held.folder) == (EMPTY, {})
+
+
+def test_visual_prompts_and_rounds_without_an_end_have_a_control_too(
+    world: World, tmp_path: Path
+) -> None:
+    looks: dict[str, Any] = {"policy": {"name": "feddpt", "domains": ["a"]}}
+    endless: dict[str, Any] = {"rounds": {"max": 0, "min_interval_s": 1.0}}
+    for at, more in enumerate((looks, endless)):
+        settings, learner = world.daemon("east", **more)
+        held = tuned(tmp_path / str(at), settings, learner.initial(1), round=2, rounds=2)
+        (said,), _ = compare(held, learner, control_of(held, settings, learner))
+        assert ", alone " in said
+        assert "unknown" not in said
+
+
+def test_imported_prompts_have_no_control(world: World, tmp_path: Path) -> None:
+    settings, learner = world.daemon("east")
+    held = tuned(tmp_path / "a", settings, learner.initial(1), round=0, rounds=0)
+    (said,), _ = compare(held, learner, control_of(held, settings, learner))
+    assert said.startswith("mesh ")
+    assert said.endswith("; alone is unknown: imported prompts do not tell their rounds")
+
+
+def test_a_node_that_merged_nothing_yet_is_told_so_and_nothing_else(
+    world: World, tmp_path: Path
+) -> None:
+    settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
+    held = tuned(tmp_path / "a", settings, learner.initial(1), merge_counts=MergeCounts(3, 0))
+    assert control_of(held, settings, learner) is None
+    assert compare(held, learner, None) == (
+        ["not known yet: in 3 rounds this node merged nothing of a peer"],
+        [],
+    )
+
+
+def test_policy_local_is_alone_by_wish(world: World, tmp_path: Path) -> None:
+    settings, learner = world.daemon("east", policy={"name": "local"})
+    held = tuned(
+        tmp_path / "a", settings, world.prompts["local"]["node-01"], merge_counts=MergeCounts(3, 0)
+    )
+    assert control_of(held, settings, learner) is None
+    (said,), _ = compare(held, learner, None)
+    score = 100 * world.scores["local"]["east"]["node-01"]
+    assert said.startswith(f"round {ROUNDS}: alone {score:.1f}, zero-shot")
+
+
+def test_gda_is_compared_with_the_same_head_alone(world: World, tmp_path: Path) -> None:
+    settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
+    held = tuned(tmp_path / "a", settings, learner.initial(1), merge_counts=MergeCounts(4, 1))
+    control = control_of(held, settings, learner)
+    assert control is not None
+    assert control.prompts.classes == learner.classes
+    assert control.note == "", "it takes no time that is worth a sentence"
+    (said,), _ = compare(held, learner, control)
+    score = 100 * control.learner.evaluate(control.prompts, never)["own"]
+    assert f"alone {score:.1f}" in said
+    prompts, facts = baseline.read(held.folder)
+    assert prompts == control.prompts
+    later = control_of(replace(held, round=9, rounds=9), settings, learner)
+    assert later is not None
+    assert baseline.read(held.folder) == (later.prompts, facts), "every round would give the same"
+
+
+def test_status_names_the_command_until_it_has_run(world: World, tmp_path: Path) -> None:
+    settings, _ = world.daemon("east")
+    assert baseline.gains(settings, tmp_path) == ["`fednode eval` says what the mesh brings"]
+    baseline.keep_sentences(tmp_path, ["round 3: mesh 51.5", "a hint"])
+    assert baseline.gains(settings, tmp_path) == ["round 3: mesh 51.5", "a hint"]
+    local, _ = world.daemon("east", policy={"name": "local"})
+    assert baseline.gains(local, tmp_path) == []
+    formula = settings_of(Source("t", {"tuning": {"kind": "closed-form"}}))
+    assert baseline.gains(formula, tmp_path) == []
