@@ -37,7 +37,6 @@ COMMANDS: Final = {
     "check": ("fednode.commands.check", "List what is wrong before a start."),
     "start": ("fednode.commands.start", "Run one node of a mesh."),
     "status": ("fednode.commands.status", "Show how a node or a mesh is."),
-    "top": ("fednode.commands.top", "Show a mesh live."),
     "logs": ("fednode.commands.logs", "Show what happened, and what happens."),
     "eval": ("fednode.commands.eval", "Measure a node's prompts on test images."),
     "predict": ("fednode.commands.predict", "Name what images show."),

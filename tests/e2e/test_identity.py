@@ -140,8 +140,6 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
             assert {name: at[name]} | known == at
         replies = json.loads(await fednode("status", *peers, "--format", "json"))
         assert [reply["name"] for reply in replies] == ["a", "b", "c"]
-        seen = json.loads(await fednode("top", *peers, "--times", "1", "--format", "json"))
-        assert set(seen["nodes"]) == set(at.values())
         lines = (await fednode("logs", *peers, "--format", "json")).splitlines()
         assert {json.loads(one)["node"] for one in lines} == {"a", "b", "c"}
         assert await fednode("pause", "a", *peers) == "a was asked to pause"

@@ -263,7 +263,7 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     return reply, {
         "status": drawn(show.node(reply)),
         "overview": drawn(show.mesh([((name, "127.0.0.1:1"), reply)])),
-        "top": drawn(live.page(Text("head"), [shown])),
+        "live": drawn(live.page(Text("head"), [shown])),
         "page": head.replace("&#39;", "'"),
         "metrics": metrics.text()[0].decode(),
         "eval": evaluated(world, name, folder / f"{name}-eval"),
@@ -324,13 +324,13 @@ def judge_counts(name: str, outcome: Outcome, reply: StatusReply, shown: Mapping
     wish, merged, ran = reply.alone_by_wish, outcome.merged, outcome.ran
     assert (reply.life, reply.round) == (outcome.life, ran), name
     assert (reply.rounds_merged, reply.rounds_run) == (merged, ran)
-    assert all(outcome.life in shown[view] for view in ("status", "overview", "top", "page")), name
+    assert all(outcome.life in shown[view] for view in ("status", "overview", "live", "page")), name
     row = next(line for line in shown["overview"].splitlines() if line.startswith(f"{name} "))
     cell = "alone" if wish else f"{merged}/{ran}" if ran else ""
     counted = row.split(outcome.life)[-1].split()  # a paused node may be finished, too
     assert counted[0] == f"{ran}/{ROUNDS}", row
     assert not cell or counted[1] == cell, row
-    row = next(line for line in shown["top"].splitlines() if line.startswith(f"{name} "))
+    row = next(line for line in shown["live"].splitlines() if line.startswith(f"{name} "))
     counted = row.split(outcome.life)[-1].split()
     assert counted[0] == f"{ran}/{ROUNDS}", row
     assert not cell or counted[1] == cell, row
@@ -350,7 +350,7 @@ def judge_sentences(
 ) -> None:
     """Check what the views say: of a node without peers' prompts, every one says it."""
     lonely = outcome.never and not reply.alone_by_wish
-    people = ("status", "overview", "top", "page")
+    people = ("status", "overview", "live", "page")
     assert show.never_merged(reply) == lonely, name
     assert ("merged no peer's prompts" in shown["page"]) == lonely, name
     for view in people:

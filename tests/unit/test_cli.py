@@ -45,7 +45,7 @@ EXPECTED = {
         "admit",
         "refuse",
     ),
-    *("introducer", "top", "logs", "explain", "export", "import", "recover", "reset", "track"),
+    *("introducer", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }
 
 NAMED = f"fednode, version {__version__}"

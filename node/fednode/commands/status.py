@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import time
 from pathlib import Path
+from typing import Final
 
 import click
 import uvloop
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
 from fednode.app.asking import Replies, Targets, ask_all
 from fednode.app.reach import PEERS, Make, reach
-from fednode.errors import FednodeError, IdentityError, Unreachable
+from fednode.errors import ConfigError, FednodeError, IdentityError, Refused, Unreachable
+from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.formats import format_option, plain
 from fednode.terminal.paths import PATH
 from fednode.wire.gen import status_pb2
+
+EVERY_S: Final = 1.0
+"""Seconds between two looks of --watch."""
 
 
 @click.command()
@@ -24,14 +35,21 @@ from fednode.wire.gen import status_pb2
 )
 @click.option("--state", type=PATH, help="Whose key to use where the mesh speaks TLS.")
 @click.option("--quiet", is_flag=True, help="Print nothing; exit 0 where the node answers.")
+@click.option("--watch", is_flag=True, help="Look again each second, until Ctrl-C.")
 @format_option
 def status(
-    address: str | None, peers_path: Path | None, state: Path | None, quiet: bool, as_json: bool
+    address: str | None,
+    peers_path: Path | None,
+    state: Path | None,
+    quiet: bool,
+    watch: bool,
+    as_json: bool,
 ) -> None:
     """Show the status of the node at ADDRESS: host:port, or its name.
 
     Without ADDRESS, one line is shown for every node of peers.yaml (if it lists none: of this
-    machine), and for the members that these nodes know; `fednode top` shows them live.
+    machine), and for the members that these nodes know. With --watch each look replaces the one
+    before on a terminal; elsewhere the looks follow each other, with `--format json` a line each.
     The exit code is 5 if a node does not answer, and 7 if a node ended its rounds and merged no
     peer's prompts.
 
@@ -44,19 +62,24 @@ def status(
     heard   the time since a peer's last message
     chosen  how often this node's policy chose the peer (ZeroDFL)
     """
+    if quiet and watch:
+        raise ConfigError("--quiet prints nothing, and --watch shows each look: give one of them.")
     make, targets = reach(address, peers_path, state)
     single = address is not None
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            uvloop.run(_watch(make, targets, single, as_json))
+        return
     try:
-        replies = uvloop.run(_ask(make, targets, single))
+        replies = uvloop.run(_ask_once(make, targets, single))
     except Unreachable:
         _require_member(peers_path, state)
         raise
     answers = [reply for _, reply in replies if reply is not None]
     if as_json:
-        shown = [plain(reply) for reply in answers]
-        click.echo(json.dumps(shown[0] if single else shown, indent=2, sort_keys=True))
+        click.echo(_as_json(replies, single, indent=2))
     elif not quiet:
-        show.print_whole(show.node(answers[0]) if single else show.mesh(replies))
+        show.print_whole(_view(replies, single))
         if single and answers[0].page:
             _show_page(answers[0], state)
     if len(answers) < len(replies):
@@ -108,9 +131,50 @@ async def _reason(make: Make, targets: Targets) -> str:
     return "ask again."
 
 
-async def _ask(make: Make, targets: Targets, single: bool) -> Replies:
-    """Ask all nodes; raise Unreachable if a single node was asked and does not answer."""
+async def _ask_once(make: Make, targets: Targets, single: bool) -> Replies:
     async with make() as client:
-        if single:
-            return [(target, await client.status(target[1])) for target in targets]
-        return await ask_all(client, targets)
+        return await _ask(client, targets, single)
+
+
+async def _ask(client: Client, targets: Targets, single: bool) -> Replies:
+    """Ask all nodes; raise Unreachable if a single node was asked and does not answer."""
+    if single:
+        return [(target, await client.status(target[1])) for target in targets]
+    return await ask_all(client, targets)
+
+
+def _as_json(replies: Replies, single: bool, indent: int | None = None) -> str:
+    """Return the answers as JSON: a list, or the answer of a single node (null for none)."""
+    shown = [plain(reply) for _, reply in replies if reply is not None]
+    one = shown[0] if shown else None
+    return json.dumps(one if single else shown, indent=indent, sort_keys=True)
+
+
+def _view(replies: Replies, single: bool) -> RenderableType:
+    """Draw the single node that answered in full, or a line for each node."""
+    answers = [reply for _, reply in replies if reply is not None]
+    return show.node(answers[0]) if single else show.mesh(replies)
+
+
+async def _watch(make: Make, targets: Targets, single: bool, as_json: bool) -> None:
+    """Show the nodes every EVERY_S seconds until cancelled."""
+    console = Console()
+    live = Live(console=console, auto_refresh=False, screen=True)
+    in_place = console.is_terminal and not as_json
+    async with make() as client:
+        with live if in_place else contextlib.nullcontext():
+            while True:
+                replies: Replies = []
+                try:
+                    replies = await _ask(client, targets, single)
+                    view = _view(replies, single)
+                except (Unreachable, Refused) as fault:
+                    view = Text(str(fault))
+                page = Group(Text(f"{time.strftime('%X')}; Ctrl-C ends this view", "dim"), view)
+                if as_json:
+                    click.echo(_as_json(replies, single))
+                elif in_place:
+                    live.update(page, refresh=True)
+                else:
+                    show.print_whole(page)
+                await asyncio.sleep(EVERY_S)

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fednode.commands.status import status
+from fednode.commands.status import EVERY_S, status
 from fednode.errors import Unreachable
 from fednode.observe.client import Client
 from tests.command_line import named
 from tests.unit.commands.canned import node
 from tests.unit.commands.run import Fednode
+
+
+@pytest.fixture
+def two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End --watch by Ctrl-C after its second look."""
+    looks, sleep = [0], asyncio.sleep
+
+    async def pause(seconds: float) -> None:
+        looks[0] += seconds == EVERY_S
+        if looks[0] == 2:
+            signal.raise_signal(signal.SIGINT)
+        await sleep(0 if seconds == EVERY_S else seconds)
+
+    monkeypatch.setattr("fednode.commands.status.asyncio.sleep", pause)
 
 
 def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
@@ -37,12 +59,64 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         assert fednode.out == ""
 
 
+@pytest.mark.usefixtures("two_looks")
+def test_watching_in_a_pipe_prints_each_look(fednode: Fednode, peers: Path) -> None:
+    with node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode("status", "--watch") == 0
+        assert [fednode.out.count(text) for text in ("12/150", "no answer")] == [2, 2]
+        assert "\x1b" not in fednode.out
+
+
+@pytest.mark.usefixtures("two_looks")
 @pytest.mark.parametrize(
-    "command", [["status"], ["status", "a"], ["top", "--times", "2"], ["logs"], ["pause", "a"]]
+    ("words", "shown"), [([], ["a"]), (["a"], "a"), (["b"], None)], ids=["all", "one", "silent"]
+)
+def test_watching_as_json_prints_a_line_a_look(
+    fednode: Fednode, peers: Path, words: list[str], shown: Any
+) -> None:
+    def names(told: Any) -> Any:
+        return [one["name"] for one in told] if isinstance(told, list) else told and told["name"]
+
+    with node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode("status", *words, "--watch", "--format", "json") == 0
+    looks = [json.loads(line) for line in fednode.out.splitlines()]
+    assert [names(one) for one in looks] == [shown] * 2
+
+
+@pytest.mark.usefixtures("two_looks")
+def test_watching_a_node_that_is_silent_goes_on(fednode: Fednode, peers: Path) -> None:
+    assert fednode("status", "a", "--watch") == 0
+    assert fednode.out.count("Nobody answers at 127.0.0.1:7191") == 2
+    assert "give one of them" in fednode.fault("status", "--watch", "--quiet")
+
+
+def test_watching_on_a_terminal_shows_looks_in_place_until_ctrl_c() -> None:
+    own, theirs = pty.openpty()
+    with node() as address:
+        words = [sys.executable, "-m", "fednode.cli", "status", address, "--watch"]
+        with subprocess.Popen(words, stdin=theirs, stdout=theirs, start_new_session=True) as ran:
+            os.close(theirs)
+            seen = b""
+            while b"round 12 of 150" not in seen:
+                seen += os.read(own, 1 << 16)
+            ran.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # the other end of the terminal is closed
+                while True:
+                    seen += os.read(own, 1 << 16)
+            assert ran.wait() == 0
+    os.close(own)
+    assert b"\x1b[?1049h" in seen, "a screen of its own"
+    assert seen.rstrip().endswith(b"\x1b[?25h"), "the screen of before, with its cursor"
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["status", "a"], ["status", "--watch"], ["logs"], ["pause", "a"]]
 )
 @pytest.mark.parametrize("form", [[], ["--format", "json"]])
 def test_what_a_hostile_node_says_is_text(
-    command: list[str], form: list[str], fednode: Fednode, peers: Path
+    command: list[str], form: list[str], fednode: Fednode, peers: Path, two_looks: None
 ) -> None:
     if command[0] == "pause" and form:
         return
@@ -88,7 +162,7 @@ def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     assert "There is no file" in fednode.fault("status", "a")
 
 
-@pytest.mark.parametrize("command", ["status", "logs", "top"])
+@pytest.mark.parametrize("command", ["status", "logs"])
 def test_a_mesh_that_lists_nobody_is_not_called_silent(
     fednode: Fednode, tmp_path: Path, command: str
 ) -> None:
