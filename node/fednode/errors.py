@@ -16,17 +16,17 @@
         └── VersionError          a message of another version of fednode
 
 The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
-codes are stable: 0 well, 2 settings or words on the command line, 3 images or model, 4 this machine
-(state directory, key, address), 5 nobody answers, 6 refused, 7 a node
-ended its rounds and merged no peer's prompts, 8 the operator answered no, 70 a defect of fednode,
-130 Ctrl-C.
+codes are stable: 0 well, 1 no (the operator's answer to a question, or a node that ended its rounds
+and merged no peer's prompts), 2 settings or words on the command line, 3 images or model, 4 this
+machine (state directory, key, address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130
+Ctrl-C.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-FAULT_CODES: Final = frozenset(range(2, 8))
+FAULT_CODES: Final = frozenset({2, 3, 4, 6})
 """Exit codes of what starting again cannot mend."""
 
 
@@ -91,13 +91,13 @@ class Refused(FednodeError):
 class NeverMerged(FednodeError):
     """A node ended its rounds without a peer's prompts, and was not meant to."""
 
-    exit_code = 7
+    exit_code = 1
 
 
 class Declined(FednodeError):
     """The operator answered no to the question of a command, so nothing was done."""
 
-    exit_code = 8
+    exit_code = 1
 
 
 class FrameError(FednodeError):

@@ -27,7 +27,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.cli import main
-from fednode.errors import FAULT_CODES, FednodeError
+from fednode.errors import FAULT_CODES, FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
@@ -99,7 +99,7 @@ def fednode(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def sentence(*words: str, folder: Path) -> str:
     """Return what a command says that ends with a fault and no traceback."""
     ended = fednode(*words, folder=folder)
-    assert ended.returncode in FAULT_CODES, ended
+    assert ended.returncode in {*FAULT_CODES, Unreachable.exit_code}, ended
     assert "Traceback" not in ended.stderr
     lines = ended.stderr.strip().splitlines()
     assert lines[-1].startswith("fednode: ")

@@ -13,7 +13,7 @@ import click
 import uvloop
 
 from fednode.app.reach import PEERS, Make, reach
-from fednode.errors import ConfigError, StateError
+from fednode.errors import ConfigError, Declined, StateError
 from fednode.terminal.paths import PATH
 
 STOPS_S: Final = 30.0
@@ -70,8 +70,7 @@ def _forget(folder: Path, make: Make, where: str, yes: bool) -> None:
         raise StateError(f"{folder} holds nothing of a node: give another with --state.")
     settings = _settings_of(folder)
     if not yes and not _confirmed(folder, doomed):
-        click.echo("Nothing was done; the node is still a member.")
-        return
+        raise Declined("Nothing was done; the node is still a member.")
     descriptor = uvloop.run(_left(folder, make, where))
     try:
         doomed = found_in(folder, WHOLE)  # a node that stops adds files, and takes some away

@@ -17,7 +17,7 @@ from fednode.app.documents import FOLDER as DOCUMENTS
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
 from fednode.app.saved import find
-from fednode.errors import ConfigError, StateError
+from fednode.errors import ConfigError, Declined, StateError
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
 from fednode.storage.runs import CLASSES, RUNS, SETTINGS
@@ -57,8 +57,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes and not _confirmed(folder, doomed):
-            click.echo("Nothing was deleted.")
-            return
+            raise Declined("Nothing was deleted.")
         delete(doomed)
     finally:
         os.close(descriptor)

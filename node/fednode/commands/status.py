@@ -50,7 +50,7 @@ def status(
     Without ADDRESS, one line is shown for every node of peers.yaml (if it lists none: of this
     machine), and for the members that these nodes know. With --watch each look replaces the one
     before on a terminal; elsewhere the looks follow each other, with `--format json` a line each.
-    The exit code is 5 if a node does not answer, and 7 if a node ended its rounds and merged no
+    The exit code is 5 if a node does not answer, and 1 if a node ended its rounds and merged no
     peer's prompts.
 
     \b

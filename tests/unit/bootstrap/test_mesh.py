@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from fednode.app.network import IDENTITY
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, Unreachable
 from fednode.identity.identity import Identity
 from fednode.settings.peers import load_peers
 from fednode_bootstrap import forks
@@ -162,8 +162,11 @@ async def test_a_daemon_that_dies_is_told_and_the_mesh_goes_on(make: Make) -> No
     ]
 
 
-async def test_a_daemon_that_crashes_is_started_again(make: Make) -> None:
-    async with make("fake.exit=node-1", "fake.code=70", restarts=1) as mesh:
+@pytest.mark.parametrize("code", [70, Unreachable.exit_code])
+async def test_a_daemon_that_starting_again_may_mend_is_started_again(
+    make: Make, code: int
+) -> None:
+    async with make("fake.exit=node-1", f"fake.code={code}", restarts=1) as mesh:
         assert await mesh.wait_finished(LIMIT_S) == ["node-1", "node-2"]
         pid = pid_of(mesh, "node-1")
     assert mesh.events[1] == f"node-1 was started again (pid {pid})"

@@ -121,8 +121,8 @@ def test_it_asks_before_it_does_anything(
     assert "give --yes" in fednode.fault("leave", "a", "--forget")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.confirm", lambda text: False)
-    assert fednode("leave", "a", "--forget") == 0
-    assert "Nothing was done" in fednode.out
+    assert fednode("leave", "a", "--forget") == 1
+    assert "Nothing was done" in fednode.err
     assert "This node admits sites" in fednode.out
     assert (asked, held(state)) == ([], before)
     monkeypatch.setattr("click.confirm", lambda text: True)

@@ -92,8 +92,8 @@ def test_it_asks_first(
         return len(asked) > 1
 
     monkeypatch.setattr("click.confirm", answer)
-    code, out, _ = ended(capsys, "--state", state)
-    assert (code, "Nothing was deleted." in out) == (0, True)
+    code, _, err = ended(capsys, "--state", state)
+    assert (code, "Nothing was deleted." in err) == (1, True)
     assert held(state) == before
     assert ended(capsys, "--state", state)[0] == 0
     assert held(state) == {"identity", ACCOUNT}
