@@ -42,8 +42,6 @@ EXPECTED = {
         "settings",
         "remove",
         "requests",
-        "admit",
-        "refuse",
     ),
     *("introducer", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }

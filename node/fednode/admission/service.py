@@ -145,8 +145,8 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
                 self._mesh.asks(
                     request.name,
                     f"{request.name} at {request.address} asks to join, words of its key: {words}; "
-                    f"compare them by phone, then `fednode admit {request.name}` or `fednode "
-                    f"refuse {request.name}`",
+                    f"compare them by phone, then `fednode requests admit {request.name}` or "
+                    f"`fednode requests refuse {request.name}`",
                 )
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except IdentityError as fault:

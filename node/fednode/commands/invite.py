@@ -14,7 +14,7 @@ DAYS_MAX = 365
 @click.option("--days", default=7, show_default=True, help="How long the link can be used.")
 @click.option("--address", "more", multiple=True, help="Another HOST:PORT of this node.")
 @click.option("--again", is_flag=True, help="Free the name of a member that lost its key.")
-@click.option("--approve", is_flag=True, help="SITE only asks; `fednode admit SITE` admits it.")
+@click.option("--approve", is_flag=True, help="SITE only asks (`fednode requests`).")
 @click.option("--revoke", is_flag=True, help="End the links for this site that nobody used.")
 def invite(
     site: str, days: int, more: tuple[str, ...], again: bool, approve: bool, revoke: bool
@@ -49,8 +49,8 @@ def invite(
     words = words_of(keys.read_group(str(plan.peers.mesh_key)))
     then = (
         f"{site} does not join at once: `fednode join` there asks this node, and ends. Then "
-        f"`fednode requests` here shows the words of {site}'s key, and after `fednode admit "
-        f"{site}` the same `fednode join` joins.\n"
+        f"`fednode requests` here shows the words of {site}'s key, and after `fednode requests "
+        f"admit {site}` the same `fednode join` joins.\n"
     )
     click.echo(
         f"For {site}, to be used once within {days} days: fednode join LINK --data DIR\n"

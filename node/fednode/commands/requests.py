@@ -1,4 +1,4 @@
-"""`fednode requests`, `admit` and `refuse`: sites whose links wait for a word of the operator."""
+"""`fednode requests`: list, admit or refuse the sites whose links wait for the operator."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ def _register() -> Register:
     return register_of(plan.state, Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name))
 
 
-@click.command()
-def requests() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def requests(context: click.Context) -> None:
     """List the sites that wait (`fednode invite --approve`), with the words of their keys.
 
     Compare the words by phone before you admit a site.
     """
+    if context.invoked_subcommand is None:
+        _list()
+
+
+def _list() -> None:
     from fednode.admission.words import words_of
     from fednode.identity import keys
 
@@ -36,7 +42,7 @@ def requests() -> None:
         click.echo("No site waits.")
 
 
-@click.command()
+@requests.command()
 @click.argument("site")
 def admit(site: str) -> None:
     """Admit the node SITE that waits; it runs its `fednode join` again."""
@@ -44,7 +50,7 @@ def admit(site: str) -> None:
     click.echo(f"{asked.name} may join now: it runs the same `fednode join` again.")
 
 
-@click.command()
+@requests.command()
 @click.argument("site")
 def refuse(site: str) -> None:
     """Refuse the node SITE that waits, and end its link."""

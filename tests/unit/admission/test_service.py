@@ -79,7 +79,7 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
     assert (name, alarms) == ("c", [])
     assert text == (
         f"c at {ADDRESS} asks to join, words of its key: {words}; compare them by phone, then "
-        "`fednode admit c` or `fednode refuse c`"
+        "`fednode requests admit c` or `fednode requests refuse c`"
     )
 
 

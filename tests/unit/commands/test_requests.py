@@ -30,7 +30,7 @@ def test_a_site_knocks_and_is_admitted_or_refused(
     assert fednode.out == "No site waits.\n"
     for good in (False, True):
         assert fednode("invite", "b", "--approve") == 0
-        assert "after `fednode admit b` the same `fednode join` joins" in fednode.err
+        assert "after `fednode requests admit b` the same `fednode join` joins" in fednode.err
         token = links.read(fednode.out).token.hex()
         asked = (LISTED["b"], MESH, "b", AWAY, token)
         assert register.enrol(*asked, dry=True) == b"", "a question is no knock"
@@ -39,19 +39,21 @@ def test_a_site_knocks_and_is_admitted_or_refused(
                 register.enrol(*asked)
         with pytest.raises(StolenLink, match="another key knocked with the link for 'b' before"):
             register.enrol(LISTED["a"] if not good else keys.grouped(bytes(32)), *asked[1:])
-        assert "No site waits as 'bb'; did you mean 'b'?" in fednode.fault("admit", "bb")
+        assert "No site waits as 'bb'; did you mean 'b'?" in fednode.fault(
+            "requests", "admit", "bb"
+        )
         assert fednode("requests") == 0
         assert fednode.out == f"b at {AWAY}: {words_of(keys.read_group(LISTED['b']))}\n"
         if good:
-            assert fednode("admit", "b") == 0
+            assert fednode("requests", "admit", "b") == 0
             with pytest.raises(StolenLink, match="another key knocked"):
                 register.enrol(keys.grouped(bytes(32)), *asked[1:])
             assert register.enrol(*asked)
         else:
-            assert fednode("refuse", "b") == 0
+            assert fednode("requests", "refuse", "b") == 0
             with pytest.raises(IdentityError, match="the link for 'b' was ended by its sender"):
                 register.enrol(*asked)
-    assert "No site waits as 'b'; waiting: none." in fednode.fault("admit", "b")
+    assert "No site waits as 'b'; waiting: none." in fednode.fault("requests", "admit", "b")
     token = register.tokens.for_link("c", 7, approve=True).hex()
     with pytest.raises(Knocked):
         register.enrol(LISTED["a"], MESH, "c", AWAY, token)
