@@ -41,7 +41,6 @@ COMMANDS: Final = {
     "explain": ("fednode.lab.commands.explain", "Show what prompts say and where they look."),
     "export": ("fednode.commands.export", "Write a node's prompts for other programs."),
     "import": ("fednode.commands.import_", "Make a state directory of prompts in a file."),
-    "recover": ("fednode.commands.recover", "Go on after damage to a node's journal."),
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),

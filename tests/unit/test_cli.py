@@ -43,7 +43,7 @@ EXPECTED = {
         "remove",
         "requests",
     ),
-    *("introducer", "logs", "explain", "export", "import", "recover", "reset", "track"),
+    *("introducer", "logs", "explain", "export", "import", "reset", "track"),
 }
 
 NAMED = f"fednode, version {__version__}"

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.errors import StateError
-from fednode.storage.disk import Disk, because, lock
+from fednode.storage.disk import DAMAGED, Disk, because, lock
 from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow, checksum_of
-from fednode.storage.store import tensors_fault
+from fednode.storage.store import Store, tensors_fault
 
 ASIDE: Final = ".damaged"
 ROUND_MAX: Final = 200_000
@@ -27,20 +27,37 @@ ROUND_MAX: Final = 200_000
 _ROW: Final = re.compile(rb'([0-9a-f]{64})(\{"best_round".{,65536}?\})([0-9a-f]{64})', re.DOTALL)
 
 
+def opened(folder: Path) -> Store:
+    """Take a state directory, and make it if needed; rebuild its journal first if it is damaged.
+
+    A rebuilt journal is a warning of the store. Raise StateError if the directory cannot be used.
+    """
+    try:
+        return Store(folder)
+    except StateError as fault:
+        cause = fault.__cause__
+        if not isinstance(cause, sqlite3.Error) or because(cause) != DAMAGED:
+            raise
+    number, lost = recover(folder)
+    store = Store(folder)
+    more = "" if not lost else f", and {lost} newer round{' is' if lost == 1 else 's are'} lost"
+    store.warnings.append(
+        f"{folder / 'journal.db'} was damaged and is now journal.db{ASIDE}; going on from round "
+        f"{number}{more}"
+    )
+    return store
+
+
 def recover(folder: Path) -> tuple[int, int]:
-    """Rebuild the journal of a directory; return the newest whole round, and how many are lost.
+    """Rebuild a damaged journal; return the newest whole round, and how many newer ones are lost.
 
     The damaged files stay beside the new one, with ".damaged" after their names. Raise StateError
-    if the journal is sound, if a node runs on the directory, or if no round is whole.
+    if a node runs on the directory, or if no round is whole.
     """
     path = folder / "journal.db"
-    if not path.is_file():
-        raise StateError(f"There is no journal {path}: give the directory of a node that ran.")
     held = lock(folder)
     try:
         scanned = list(_scanned(path))  # before SQLite touches the file
-        if not _damaged(path):
-            raise StateError(f"{path} is not damaged: `fednode start` goes on from it.")
         by_round = {row.round: row for row in (*scanned, *_snapshots(path))}
         whole = [row for row in by_round.values() if not tensors_fault(folder, row.digest)]
         if not whole:
@@ -58,14 +75,6 @@ def recover(folder: Path) -> tuple[int, int]:
     finally:
         os.close(held)
     return newest, last - newest
-
-
-def _damaged(path: Path) -> bool:
-    try:
-        Journal.open(path, Disk()).close()
-    except sqlite3.DatabaseError:
-        return True
-    return False
 
 
 def _replace(

@@ -207,8 +207,8 @@ class Store:
 def _advice(fault: OSError | sqlite3.Error, folder: Path) -> str:
     if because(fault) == DAMAGED:
         return (
-            "Without it the rounds that are stored there cannot be found. `fednode recover --state "
-            f"{folder}` goes on from the newest round that is whole."
+            "Without it the rounds that are stored there cannot be found. The node's next start "
+            "goes on from the newest round that is whole."
         )
     return "Make sure that there is room and that this user may write there."
 

@@ -10,6 +10,7 @@ import pty
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,15 @@ from tests.unit.commands.run import Fednode
 
 
 @pytest.fixture
-def two_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C be heard, also by programs that a test starts, where a shell had it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def two_looks(monkeypatch: pytest.MonkeyPatch, interruptible: None) -> None:
     """End --watch by Ctrl-C after its second look."""
     looks, sleep = [0], asyncio.sleep
 
@@ -92,7 +101,7 @@ def test_watching_a_node_that_is_silent_goes_on(fednode: Fednode, peers: Path) -
     assert "give one of them" in fednode.fault("status", "--watch", "--quiet")
 
 
-def test_watching_on_a_terminal_shows_looks_in_place_until_ctrl_c() -> None:
+def test_watching_on_a_terminal_shows_looks_in_place_until_ctrl_c(interruptible: None) -> None:
     own, theirs = pty.openpty()
     with node() as address:
         words = [sys.executable, "-m", "fednode.cli", "status", address, "--watch"]
@@ -108,7 +117,7 @@ def test_watching_on_a_terminal_shows_looks_in_place_until_ctrl_c() -> None:
             assert ran.wait() == 0
     os.close(own)
     assert b"\x1b[?1049h" in seen, "a screen of its own"
-    assert seen.rstrip().endswith(b"\x1b[?25h"), "the screen of before, with its cursor"
+    assert seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l"), "cursor and screen are back"
 
 
 @pytest.mark.parametrize(

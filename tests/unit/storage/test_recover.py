@@ -10,7 +10,7 @@ import pytest
 from fednode.errors import StateError
 from fednode.storage.disk import Disk
 from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, SnapshotRow
-from fednode.storage.recover import recover
+from fednode.storage.recover import opened, recover
 from fednode.storage.store import Store, read_snapshot
 from tests.unit.storage.stored import FACTS, files, filled, snapshot
 
@@ -47,19 +47,33 @@ def test_the_newest_whole_round_comes_back(
     path = tmp_path / "journal.db"
     before = path.read_bytes()
     path.write_bytes(spoil(before))
-    with pytest.raises(
-        StateError, match=rf"journal\.db is damaged\. .*recover --state {tmp_path}`"
-    ):
-        Store(tmp_path)
-    assert recover(tmp_path)[0] == back
+    store = opened(tmp_path)
+    assert store.warnings == [
+        f"{path} was damaged and is now journal.db.damaged; going on from round {back}"
+    ]
     assert (tmp_path / "journal.db.damaged").read_bytes() == spoil(before)
     assert read_snapshot(tmp_path) == snapshot(back)
-    store = Store(tmp_path)
     store.bind(FACTS)
     assert store.latest() == snapshot(back)
     store.commit(snapshot(back + 1))
     assert store.latest() == snapshot(back + 1)
     store.close()
+
+
+def test_a_directory_that_is_sound_new_or_beyond_repair_is_not_rebuilt(tmp_path: Path) -> None:
+    store = opened(tmp_path / "s")
+    with pytest.raises(StateError, match="is in use"):
+        opened(tmp_path / "s")
+    store.close()
+    filled(tmp_path / "s", 2).close()
+    store = opened(tmp_path / "s")
+    assert (store.latest(), store.warnings) == (snapshot(2), [])
+    store.close()
+    path = tmp_path / "s" / "journal.db"
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    with pytest.raises(StateError, match=f"No round in {path} is whole: restore"):
+        opened(tmp_path / "s")
+    assert path.read_bytes() == b"\xff" * path.stat().st_size
 
 
 def test_a_round_whose_file_is_lost_is_skipped(tmp_path: Path) -> None:
@@ -68,7 +82,10 @@ def test_a_round_whose_file_is_lost_is_skipped(tmp_path: Path) -> None:
     path.write_bytes(header(path.read_bytes()))
     newest = max(files(tmp_path), key=lambda one: one.stat().st_mtime_ns)
     newest.unlink()
-    assert recover(tmp_path) == (4, 1)
+    store = opened(tmp_path)
+    assert store.latest() == snapshot(4)
+    assert store.warnings[0].endswith("; going on from round 4, and 1 newer round is lost")
+    store.close()
 
 
 def test_of_many_whole_rounds_the_newest_stay(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_where_no_round_is_whole_nothing_is_used(tmp_path: Path) -> None:
 def test_a_journal_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
     filled(tmp_path, 1).close()
     (tmp_path / "journal.db").write_bytes(content)
-    advice = r"journal\.db is damaged.*`fednode recover --state .*` goes on from the newest round"
+    advice = r"journal\.db is damaged.*next start goes on from the newest round"
     with pytest.raises(StateError, match=advice):
         Store(tmp_path)
 
