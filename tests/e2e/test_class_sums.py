@@ -32,7 +32,7 @@ SETTINGS = {
     "policy": {"name": "gda"},
     "privacy": {"least_images": 1},  # an image more is sent at once
     "rounds": {"min_interval_s": 0.5, "deadline_s": 5, "start": {"peers": 2}},
-    "membership": {"probe_interval_s": 0.2},
+    "membership": {"preset": "local"},
     "tuning": {"threads": 1},
 }
 

@@ -39,7 +39,7 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
             "tuning.kind=closed-form",
             f"rounds.max={ROUNDS}",
             "rounds.min_interval_s=0.15",
-            "membership.probe_interval_s=0.2",
+            "membership.preset=local",
         ),
         poll_s=0.05,
     )
@@ -80,7 +80,7 @@ async def test_a_node_whose_peers_are_all_dead_goes_on_alone(tmp_path: Path) -> 
             "tuning.kind=closed-form",
             f"rounds.max={ROUNDS}",
             "rounds.min_interval_s=0.1",
-            "membership.probe_interval_s=0.2",
+            "membership.preset=local",
         ),
         poll_s=0.05,
     )

@@ -31,7 +31,6 @@ NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
 LIMIT_S = 180.0
-PATIENT = "membership={preset: wan, probe_interval_s: 5, probe_timeout_s: 30}"
 
 
 async def daemons(folder: Path, policy: str) -> None:
@@ -50,7 +49,7 @@ async def daemons(folder: Path, policy: str) -> None:
             "data.partition.alpha=100.0",
             f"rounds={{mode: sync, max: {ROUNDS}, deadline_s: {LIMIT_S}, "
             f"start: {{peers: {len(NODES) - 1}, timeout_s: {LIMIT_S}}}}}",
-            PATIENT,
+            "membership.preset=wan",
         ),
         poll_s=0.1,
     )

@@ -37,7 +37,7 @@ from tests.contract.faults import pause
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
 TETHERED = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
-CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.probe_interval_s=0.2")
+CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.preset=local")
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 180.0
 POLL_S = 0.02

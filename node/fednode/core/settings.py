@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
 Barrier = Literal["async", "sync"]
@@ -148,8 +148,12 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The time limits of SWIM, all of them given; see MembershipSettings.
+    """The time limits of SWIM.
 
+    probe_interval_s: time between two probes, each of one member. A shorter time notices a death
+    sooner; each probe costs two small messages.
+    probe_timeout_s: longest wait for the answer to a probe. After that, other members are asked to
+    probe.
     suspicion_mult: see `suspicion_s`. A lower value is quicker; a higher value tolerates slow
     machines and bad links.
     sync_interval_s: time between two comparisons of the member list with a random live member. A
@@ -189,28 +193,11 @@ class MembershipSettings:
     preset: Literal["local", "lan", "wan"] = "lan"
     """local (one machine), lan or wan: the time limits of docs/membership.md. wan tolerates slow
     machines and bad links, and notices a death later."""
-    probe_interval_s: float | None = None
-    """Time between two probes, each of one member (local 0.2, lan 0.5, wan 2). A shorter time
-    notices a death sooner; each probe costs two small messages."""
-    probe_timeout_s: float | None = None
-    """Longest wait for the answer to a probe (0.2, 0.4, 1.5). After that, other members are asked
-    to probe."""
-
-    def __post_init__(self) -> None:
-        for key in ("probe_interval_s", "probe_timeout_s"):
-            given = getattr(self, key)
-            if given is not None:
-                positive(f"membership.{key}", given, LONGEST_S)
 
     @property
     def timing(self) -> Timing:
-        """Return the preset's figures, replaced by those that are given."""
-        preset = PRESETS[self.preset]
-        return replace(
-            preset,
-            probe_interval_s=self.probe_interval_s or preset.probe_interval_s,
-            probe_timeout_s=self.probe_timeout_s or preset.probe_timeout_s,
-        )
+        """Return the preset's figures."""
+        return PRESETS[self.preset]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ FILE: Final = "fednode.log"
 LINES_BURST: Final = 1000
 LINES_S: Final = 10.0
 """Lines on standard error: LINES_BURST at once, then so many a second. Nothing rotates it."""
-MB: Final = 1_000_000
+FILE_BYTES: Final = 10_000_000
+"""Size at which the log file is rotated; one older file is kept."""
 
 
 class Text(logging.Formatter):
@@ -118,10 +119,8 @@ def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
     text = Text("%(asctime)s %(message)s", datefmt="%H:%M:%S")
     shown.setFormatter(text if people else lines)
     ours.addHandler(shown)
-    if settings.file_mb:
-        size = int(settings.file_mb * MB)
-        kept = _File(state / FILE, maxBytes=size, backupCount=1, encoding="utf-8", delay=True)
-        kept.setFormatter(lines)
-        ours.addHandler(kept)
+    kept = _File(state / FILE, maxBytes=FILE_BYTES, backupCount=1, encoding="utf-8", delay=True)
+    kept.setFormatter(lines)
+    ours.addHandler(kept)
     ours.propagate = False
     logging.getLogger().addHandler(logging.NullHandler())

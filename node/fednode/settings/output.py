@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fednode.core.settings import STRICT, bounded
+from fednode.core.settings import STRICT
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The log on standard error, and the log file."""
+    """The log on standard error and in a file."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -18,13 +18,7 @@ class LogSettings:
     """The lowest level that is shown; debug shows each message."""
     format: Literal["auto", "text", "json"] = "auto"
     """Format on standard error: text for people, json for one object per line, or auto for text
-    on a terminal and json elsewhere."""
-    file_mb: float = 10.0
-    """Size at which fednode.log in the state directory (always JSON) is rotated; one older file is
-    kept. 0: no log file."""
-
-    def __post_init__(self) -> None:
-        bounded("log.file_mb", self.file_mb, 0, 10_000)
+    on a terminal and json elsewhere. fednode.log in the state directory is always JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509 import Certificate
 
 from fednode import registry
-from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import LAN, RoundSettings, StartSettings
 from fednode.core.types import Message
 from fednode.identity import keys
 from fednode.identity.certificate import mint
@@ -96,7 +96,7 @@ class Node:
         self.store = Store(folder / name)
         self.learner = scene.learner(name)
         chosen = registry.policy(scene.policy)
-        membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0).timing
+        membership = replace(LAN, probe_interval_s=1.0, probe_timeout_s=5.0)
         config = chosen.config_type(**scene.config)
         plan = Setup(policy=chosen, config=config, rounds=scene.rounds, membership=membership)
         peers = tuple(one for one in scene.names if one != name)

@@ -34,7 +34,7 @@ KEYS = {"a": A, "b": B, "c": STRANGER}
 IDS = {name: keys.node_id(key) for name, key in KEYS.items()}
 CLOSED = (
     *("tuning.kind=closed-form", "policy.name=promptfl", "rounds.mode=sync", "page.listen=null"),
-    *("rounds.max=5000", "rounds.min_interval_s=0.02", "membership.probe_interval_s=0.1"),
+    *("rounds.max=5000", "rounds.min_interval_s=0.02", "membership.preset=local"),
 )
 
 

@@ -10,7 +10,6 @@ import pytest
 from fednode.core.settings import (
     GuardSettings,
     LimitSettings,
-    MembershipSettings,
     MergeSettings,
     RoundSettings,
     StartSettings,
@@ -59,7 +58,6 @@ def test_positive_means_above_zero_and_finite(value: float) -> None:
         (lambda: MergeSettings(trim=0.6), "policy.merge.trim"),
         (lambda: LimitSettings(messages_s=0), "limits.messages_s"),
         (lambda: LimitSettings(megabytes_s=0), "limits.megabytes_s"),
-        (lambda: MembershipSettings(probe_interval_s=0), "membership.probe_interval_s"),
         (lambda: TopologySettings(degree=0), "topology.degree"),
         (lambda: TopologySettings(kind="edges"), "topology.edges"),
         (lambda: TopologySettings(edges=(("a", "b"),)), "topology.edges"),

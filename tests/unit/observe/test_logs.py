@@ -69,9 +69,13 @@ def test_who_asks_for_every_message_gets_every_line(
 
 
 def test_lines_for_people_and_a_file_that_makes_room(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ours: logging.Logger,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    logs.begin(LogSettings(format="text", file_mb=0.002), "clinic", "a", tmp_path)
+    monkeypatch.setattr(logs, "FILE_BYTES", 2000)
+    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
     for number in range(60):
         ours.info("line %d", number)
     lines = capsys.readouterr().err.splitlines()
