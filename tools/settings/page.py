@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import MISSING
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -54,8 +54,7 @@ def page() -> str:
         elif one.name == "policy":
             lines += [f"### {one.name}", "", marked(one.name, one.text), "", *TABLE]
             lines += [f"| `policy.name` | `{POLICY}` | text | {names_text()} |"]
-            lines += [*common_rows(), ""]
-            lines += [line for name in policies() for line in policy(name)]
+            lines += [*common_rows(), *(line for name in policies() for line in policy(name)), ""]
             lines += [f"### {MERGE}", "", summary(MergeSettings)]
             lines += table(MergeSettings, f"{MERGE}.")
         if one.name == "tuning":
@@ -65,14 +64,13 @@ def page() -> str:
     return f"{HEAD}\n" + "\n".join(lines).rstrip() + "\n"
 
 
-def policy(name: str) -> list[str]:
-    """Return a policy's section: the settings that it alone has; nothing if it has none."""
+def policy(name: str) -> Iterator[str]:
+    """Yield the rows of the settings that a policy alone has, below a row with its name."""
     kind = policies()[name]
     own = [one for one in settings_of(kind.config_type) if not is_common(one)]
-    if not own:
-        return []
-    title = [f"### policy: {name}", "", summary(kind.config_type)]
-    return [*title, *framed(row(one, "policy.") for one in own)]
+    if own:
+        yield cells(f"**{name}**", "", "", summary(kind.config_type))
+    yield from (row(one, "policy.") for one in own)
 
 
 def brought() -> Iterator[str]:
@@ -111,12 +109,7 @@ def cells(*texts: str) -> str:
 
 def table(kind: type, place: str = "") -> list[str]:
     """Return a Markdown table of settings, between empty lines; nothing if there are none."""
-    return framed(rows(kind, place))
-
-
-def framed(found: Iterable[str]) -> list[str]:
-    """Return rows as a table between empty lines; nothing if there are no rows."""
-    lines = list(found)
+    lines = list(rows(kind, place))
     return ["", *TABLE, *lines, ""] if lines else [""]
 
 
