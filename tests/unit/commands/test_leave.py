@@ -30,7 +30,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = Store(plan.state)
     store.commit(Snapshot(PolicyState(1, Tensors(), Tensors()), {"loss": 1.0}))
     store.close()
-    for name in ("privacy.json", "alone.safetensors"):
+    for name in ("privacy.json", "control.safetensors"):
         (plan.state / name).write_text("x")
     return plan.state
 
@@ -77,7 +77,7 @@ def test_a_node_that_runs_leaves_first_and_everything_of_it_goes(
     assert fednode("leave", "a", "--forget", "--yes") == 0
     assert [command for _, command in asked] == ["leave"]
     assert fednode.out.startswith("it said goodbye\n")
-    for name in ("identity", "admission", "journal.db", "privacy.json", "alone.safetensors"):
+    for name in ("identity", "admission", "journal.db", "privacy.json", "control.safetensors"):
         assert name in fednode.out
     assert not state.exists()
     assert mesh_key_file(MESH).exists(), "other nodes' leases hang on it"
