@@ -22,7 +22,7 @@ test: install  ## the default suite
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
 
 test-all: install  ## everything but what needs a GPU
-	$(BIN)/python -m pytest -m "not gpu and not bench" --hypothesis-profile=thorough
+	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough
 
 test-gpu: install  ## what needs a GPU: every policy, every kind of model, and daemons
 	$(BIN)/python -m pytest -m gpu -rs
@@ -42,11 +42,11 @@ format: install
 proto: install  ## regenerate node/fednode/wire/gen from proto/
 	$(BIN)/python -m tools.protogen
 
-settings: install  ## write node.yaml, policies, schemas and docs/settings.md from the code
+settings: install  ## write node.yaml, schemas and docs/settings.md from the code
 	$(BIN)/python -m tools.settings
 
-bench: install  ## speed and memory, printed as ratios
-	$(BIN)/python -m pytest -m bench -s tests/bench
+bench: install  ## speed and memory of this machine
+	for name in tuning wire mesh scale merges start; do $(BIN)/python -m tools.bench.$$name; done
 
 docs: install  ## the site, in build/docs
 	$(BIN)/python -m sphinx -q -W -b html docs build/docs

@@ -58,12 +58,11 @@ COMMANDS: Final = {
     "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
     "track": ("fednode.lab.commands.track", "Write figures to TensorBoard, W&B or MLflow."),
     "simulate": ("fednode.lab.commands.simulate", "Play meshes full of faults, each by its seed."),
-    "bench": ("fednode.lab.commands.bench", "Measure speed and how a mesh grows."),
     "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),
     "demo": ("fednode.lab.commands.demo", "Show on images whether exchanging prompts helps."),
 }
 LAB: Final = "fednode.lab"
-"""Experiments, the demo, benches and trackers. A node runs without it."""
+"""Experiments, the demo and trackers. A node runs without it."""
 FAULT: Final = 2
 DEFECT: Final = 70
 INTERRUPTED: Final = 130

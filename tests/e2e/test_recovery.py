@@ -1,4 +1,4 @@
-"""`fednode bench mesh`: a daemon is killed, and the others go on; small meshes, short tunings."""
+"""A daemon is killed, and the others go on (tools/bench/mesh.py); small meshes, short tunings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fednode.lab.bench import mesh as bench_mesh
 from fednode.learn.closed_form import STEPS
 from fednode_bootstrap.mesh import LocalMesh
+from tools.bench import mesh as bench_mesh
 
 pytestmark = pytest.mark.e2e
 LIMIT_S = 180.0

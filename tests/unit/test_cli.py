@@ -29,7 +29,6 @@ EXPECTED = {
         "predict",
         "mesh",
         "demo",
-        "bench",
     ),
     *("pause", "resume", "accept", "leave", "identity"),
     *(

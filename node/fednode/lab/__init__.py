@@ -1,1 +1,1 @@
-"""The laboratory: experiments, simulated faults, demo, benches and trackers. No node needs it."""
+"""The laboratory: experiments, simulated faults, demo and trackers. No node needs it."""

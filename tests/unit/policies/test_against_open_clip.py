@@ -1,7 +1,7 @@
 """Losses and gradients of the policies' objectives against open_clip's own forward pass.
 
-The benchmark's reference calls open_clip's modules as the papers' code does, every text at full
-length; its losses are written apart from the objectives.
+reference.py calls open_clip's modules as the papers' code does, every text at full length; its
+losses are written apart from the objectives.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.lab.bench.encoders import Plain
-from fednode.lab.bench.losses import loss
-from fednode.lab.bench.tasks import Inputs, Method, Task, inputs
 from fednode.learn.context import ContextObjective
 from fednode.learn.objective import Given, Objective
 from fednode.policies.feddpt.config import FedDPTConfig
@@ -22,9 +19,9 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.objective import Objective as Plan
 from tests.unit.learn.jobs import batch, given, job
+from tests.unit.policies.reference import CLIENTS, Inputs, Method, inputs, loss
 from tests.unit.policies.tiny import tuning
 
-CLASSES, LENGTH, IMAGES, CLIENTS = 4, 3, 5, 3
 DOMAINS = tuple(f"domain-{at}" for at in range(CLIENTS))
 Leaves = dict[str, Tensor]
 
@@ -47,7 +44,7 @@ def plan_a(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
 
 
 def plan_b(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    """Biases are 0: the benchmark's aggregator has none."""
+    """Biases are 0: the reference's aggregator has none."""
     weights = {aggregator.PREFIX + name: one for name, one in start.items()}
     for name in ("text", "visual"):
         for part in aggregator.PARTS:
@@ -72,29 +69,17 @@ def plan_b(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
     [("zerodfl", zerodfl), ("feddpt", feddpt), ("plan-a", plan_a), ("plan-b", plan_b)],
 )
 def test_loss_and_gradients(model: Backbone, method: Method, make: object) -> None:
-    made = inputs(
-        model,
-        Task(
-            name="x",
-            method=method,
-            classes=CLASSES,
-            context_length=LENGTH,
-            images=IMAGES,
-            clients=CLIENTS,
-        ),
-    )
+    made = inputs(model, method)
     found = []
     for ours in (False, True):
-        # Ten times the benchmark's start: so near to nothing, all domains look alike.
+        # Ten times the reference's start: so near to nothing, all domains look alike.
         start = {name: (10 * one).requires_grad_() for name, one in made.start.items()}
         if ours:
             objective, of = make(model, made, start)  # type: ignore[operator]
             images = {"pixels": made.pixels} if objective.looks else {"features": made.features}
             value = objective.begin(of).loss(batch(made.labels, **images))
         else:
-            value = loss(Plain(model, made.names, LENGTH), made, start, model.logit_scale)
-            if method == "feddpt":  # the benchmark has 1 - cos
-                value = value - 1.0
+            value = loss(model, method, made, start)
         torch.autograd.backward(value)
         found.append((float(value.detach()), {name: one.grad for name, one in start.items()}))
     (theirs, wanted), (mine, gradients) = found

@@ -1,4 +1,4 @@
-"""How a simulated mesh grows: one run for each number of nodes, with the closed-form learner.
+"""`python -m tools.bench.scale`: how a simulated mesh grows, with the closed-form learner.
 
 All nodes start at once and know each other's names. From START_S on, one node after another, drawn
 by the seed, crashes and comes back AWAY_S later with what its disk holds. Crashes end when the
@@ -15,19 +15,23 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
+
+import click
 
 from fednode import registry
 from fednode.core.members.phases import PHASES
 from fednode.core.settings import RoundSettings, StartSettings
-from fednode.errors import FednodeError
+from fednode.errors import ConfigError, FednodeError
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.lab.simulate.faults import switch_on
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.transports.framing import Traffic
+from tools.bench.timer import as_json, show
 
 ALL_TO_ALL_MAX: Final = 64
 """Most nodes of a policy whose nodes all exchange with all others."""
@@ -44,6 +48,12 @@ LIMIT_S: Final = 3600.0
 """Virtual seconds after the last crash within which all nodes must have run their rounds."""
 TUNE_S: Final = 0.2
 EVENTS_MAX: Final = 100_000_000
+SIZES: Final = (8, 16, 32, 64, 125, 250, 500, 1000)
+NOTE: Final = (
+    "There is no reference: compare the rows. seconds and cpu_s are this machine's; all else\n"
+    "repeats exactly with the same seed. prompts: a node and round. watch, list, hello: what a\n"
+    "node sends for membership in a virtual second, and parts of it."
+)
 SMALL: Final = {"text.art": (4, 8), "text.photo": (4, 8), "visual.art": (8,), "visual.photo": (8,)}
 
 
@@ -251,3 +261,45 @@ def _of(traffic: dict[str, Traffic], phases: Iterable[str]) -> Traffic:
     for phase in phases:
         total.add(traffic.get(phase, Traffic()))
     return total
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(min=2), multiple=True, help="Of a mesh (8 to 1000).")
+@click.option("--rounds", type=click.IntRange(1, 10_000), default=500, show_default=True)
+@click.option("--policy", type=click.Choice(list(KINDS)), multiple=True, help="All by default.")
+@click.option(
+    "--churn",
+    type=click.FloatRange(0, 4, min_open=True),
+    help="Crashes a node and minute; without it, a node of the mesh crashes every two seconds.",
+)
+@click.option("--seed", default=1, show_default=True, help="Of crashes, delays and draws.")
+@as_json
+def scale(
+    nodes: tuple[int, ...],
+    rounds: int,
+    policy: tuple[str, ...],
+    churn: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run meshes of more and more nodes in the simulator, with crashes.
+
+    ZeroDFL runs with up to 1,000 nodes. promptfl and feddpt send to all others, so they run with up
+    to 64 nodes, for at most 50 rounds.
+    """
+    chosen, sizes = policy or tuple(KINDS), nodes or SIZES
+    runs = [(kind, size) for kind in chosen for size in sizes if size <= KINDS[kind].most]
+    if not runs:
+        most = max(KINDS[kind].most for kind in chosen)
+        raise ConfigError(
+            f"--nodes is {min(sizes):,}; {', '.join(chosen)} runs with at most {most:,} nodes here."
+        )
+    rows = []
+    for kind, size in runs:
+        click.echo(f"{kind}, {size:,} nodes", err=True)
+        rows.append(asdict(measure(kind, size, rounds, seed, partial(click.echo, err=True), churn)))
+    show(f"Simulated meshes, {rounds} rounds, with crashes", rows, as_json, NOTE)
+
+
+if __name__ == "__main__":
+    scale()

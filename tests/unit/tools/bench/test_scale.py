@@ -1,13 +1,13 @@
-"""`fednode bench scale`: the smallest runs, their fields, and figures counted another way."""
+"""tools/bench/scale.py: the smallest runs, their fields, and figures counted another way."""
 
 from __future__ import annotations
 
 import pytest
 
 from fednode.core.types import Message
-from fednode.lab.bench.scale import START_S, measure
 from fednode.lab.sim.world import World
 from fednode.wire import codec
+from tools.bench.scale import START_S, measure
 
 
 def test_bytes_and_messages_are_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:

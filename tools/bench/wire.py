@@ -1,4 +1,4 @@
-"""Time one exchange between two nodes on loopback, an echo and gRPC's own echo, in one run.
+"""`python -m tools.bench.wire`: one exchange between two nodes on loopback, beside echoes.
 
 The ways take turns, call by call, both ends in this process, so all share its noise:
 
@@ -16,15 +16,15 @@ import datetime
 import json
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import grpc
 import grpc.aio
 import numpy as np
+import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -44,6 +44,7 @@ from fednode.transports.tls import Tls
 from fednode.transports.ways import Ways
 from fednode.wire import codec
 from fednode_bootstrap.relay_host import key_in
+from tools.bench.timer import Figure, Timer, as_json, show
 
 ANSWER: Final = codec.encode_ack("ok")
 HOST: Final = "127.0.0.1"
@@ -57,77 +58,49 @@ TRIES: Final = 100
 """Tries to reach a node that has only just begun to wait at a relay."""
 UNBOUNDED: Final = Rates.around(messages_s=1e6, megabytes_s=1e6)
 """The meter counts as in a daemon, and never slows the calls that are timed."""
+KIB: Final = (4, 64, 1024, 4096, 32768)
+NOTE: Final = (
+    "Medians; the ways take turns. relayed: an echo through a relay in a process of its own."
+)
 Send = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireRow:
-    """One size, with or without TLS; times are medians in milliseconds, rates in MB/s.
-
-    size: bytes of the prompts. frame: bytes of the message. calls: of each way. exchange_p99_ms: of
-    99 % of the exchanges. encode_ms, decode_ms: the parts of an exchange that are the codec's.
-    ratio: exchange over echo. gate: echo over raw. relayed_ms: an echo through a relay; None
-    without TLS. relayed: that over echo.
-    """
-
-    size: int
-    frame: int
-    tls: bool
-    calls: int
-    raw_ms: float
-    echo_ms: float
-    exchange_ms: float
-    exchange_p99_ms: float
-    encode_ms: float
-    decode_ms: float
-    ratio: float
-    gate: float
-    raw_mb_s: float
-    exchange_mb_s: float
-    relayed_ms: float | None
-    relayed: float | None
-
-
-async def measure(size: int, tls: bool, calls: int) -> WireRow:
+async def measure(size: int, tls: bool, calls: int) -> dict[str, Figure]:
     """Return the figures of one size: bytes of prompts, in float32."""
     said = message(size)
     frame = codec.encode(said, "float32")
     calls = max(CALLS_MIN, min(calls, BYTES_MAX // size))
-    codecs: dict[str, list[float]] = {"encode": [], "decode": []}
+    timer = Timer()
     with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
         async with (
             _raw(tls, frame) as raw,
-            _nodes(tls, Path(folder), said, codecs) as (a, b),
-            _through_a_relay(tls, Path(folder), frame) as c,
+            _nodes(tls, Path(folder), said, timer) as (echo, exchange),
+            _through_a_relay(tls, Path(folder), frame) as relayed,
         ):
-            ways: dict[str, Send] = {"raw": raw, "echo": a, "exchange": b}
-            ways |= {} if c is None else {"relayed": c}
-            times: dict[str, list[float]] = {name: [] for name in ways}
+            ways: dict[str, Send] = {"raw": raw, "echo": echo, "exchange": exchange}
+            ways |= {} if relayed is None else {"relayed": relayed}
             for call in range(WARM + calls):
+                if call == WARM:
+                    timer.seconds.clear()
                 for name, send in ways.items():
-                    began = time.perf_counter()
-                    await send()
-                    if call >= WARM:
-                        times[name].append(1e3 * (time.perf_counter() - began))
-    middle = {name: float(np.median(taken)) for name, taken in times.items()}
-    return WireRow(
-        size=size,
-        frame=len(frame),
-        tls=tls,
-        calls=calls,
-        raw_ms=middle["raw"],
-        echo_ms=middle["echo"],
-        exchange_ms=middle["exchange"],
-        exchange_p99_ms=float(np.quantile(times["exchange"], 0.99)),
-        encode_ms=float(np.median(codecs["encode"])),
-        decode_ms=float(np.median(codecs["decode"])),
-        ratio=middle["exchange"] / middle["echo"],
-        gate=middle["echo"] / middle["raw"],
-        raw_mb_s=size / middle["raw"] / 1e3,
-        exchange_mb_s=size / middle["exchange"] / 1e3,
-        relayed_ms=middle.get("relayed"),
-        relayed=middle["relayed"] / middle["echo"] if tls else None,
-    )
+                    with timer.of(name):
+                        await send()
+    medians = {name: 1e3 * timer.median(name) for name in timer.seconds}
+    return {
+        "prompts, bytes": size,
+        "TLS": tls,
+        "calls": calls,
+        "raw, ms": medians["raw"],
+        "echo, ms": medians["echo"],
+        "exchange, ms": medians["exchange"],
+        "p99, ms": 1e3 * timer.quantile("exchange", 0.99),
+        "encode, ms": medians["encode"],
+        "decode, ms": medians["decode"],
+        "exchange / echo": medians["exchange"] / medians["echo"],
+        "echo / raw": medians["echo"] / medians["raw"],
+        "MB/s": size / medians["exchange"] / 1e3,
+        "relayed / echo": medians["relayed"] / medians["echo"] if tls else None,
+    }
 
 
 def message(size: int) -> Message:
@@ -146,7 +119,7 @@ def message(size: int) -> Message:
 
 @contextlib.asynccontextmanager
 async def _nodes(
-    tls: bool, folder: Path, said: Message, codecs: dict[str, list[float]]
+    tls: bool, folder: Path, said: Message, timer: Timer
 ) -> AsyncIterator[tuple[Send, Send]]:
     """Give the ways "echo" and "exchange" of one node to two others."""
     known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b")}
@@ -158,16 +131,12 @@ async def _nodes(
             Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED) if tls else None
         )
 
-    def timed(what: str, began: float) -> None:
-        codecs[what].append(1e3 * (time.perf_counter() - began))
-
     async def echo(frame: bytes, caller: str) -> bytes:
         return ANSWER
 
     async def take(frame: bytes, caller: str) -> bytes:
-        began = time.perf_counter()
-        decoded = codec.decode(frame)
-        timed("decode", began)
+        with timer.of("decode"):
+            decoded = codec.decode(frame)
         wrong = trust.refusal(caller, decoded.sender) if tls else ""
         return codec.encode_ack("refused" if wrong else "ok", wrong)
 
@@ -182,9 +151,8 @@ async def _nodes(
         await ends["a"].send(addresses["echo"], frame, TIMEOUT_S, "echo")
 
     async def exchange() -> None:
-        began = time.perf_counter()
-        sent = codec.encode(said, "float32")
-        timed("encode", began)
+        with timer.of("encode"):
+            sent = codec.encode(said, "float32")
         codec.decode_ack(await ends["a"].send(addresses["b"], sent, TIMEOUT_S, "b"))
 
     try:
@@ -312,3 +280,19 @@ def _certificate() -> tuple[bytes, bytes]:
         serialization.NoEncryption(),
     )
     return private, certificate.public_bytes(serialization.Encoding.PEM)
+
+
+@click.command()
+@click.option("--kib", type=click.IntRange(1, 65536), multiple=True, help="Of prompts.")
+@click.option("--calls", type=click.IntRange(min=1), default=200, show_default=True)
+@as_json
+def wire(kib: tuple[int, ...], calls: int, as_json: bool) -> None:
+    """Time one exchange, with and without TLS."""
+    rows = [
+        uvloop.run(measure(size << 10, tls, calls)) for tls in (True, False) for size in kib or KIB
+    ]
+    show("One exchange on loopback", rows, as_json, NOTE)
+
+
+if __name__ == "__main__":
+    wire()

@@ -1,4 +1,4 @@
-"""Measure a local mesh of real daemons whose training costs nothing: pace, traffic and recovery.
+"""`python -m tools.bench.mesh`: pace, traffic and recovery of real daemons that train nothing.
 
 A death is measured twice: of a node that trains nothing, and of a node that is killed while it
 tunes, in a mesh whose nodes all tune for TUNING_S.
@@ -6,19 +6,24 @@ tunes, in a mesh whose nodes all tune for TUNING_S.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import click
+import uvloop
 
 from fednode.core.merge.numbers import ITEM_BYTES
 from fednode.learn.closed_form import STEPS
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.local import client_for
 from fednode_bootstrap.mesh import LocalMesh, MeshError, MeshSettings
+from tools.bench.timer import Figure, as_json, show
 
+MODES: Final = ("async", "sync")
 POLL_S: Final = 0.02
 """Seconds between two questions to each node, where a death is measured."""
 PACE_POLL_S: Final = 0.2
@@ -30,55 +35,20 @@ TUNING_S: Final = 1.0
 """Time that a node tunes in a round, where a node is killed while it tunes."""
 WIDTH: Final = 16
 """Numbers in a row of the closed-form learner's prompts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompts:
-    """The prompts of one message: rows of 16 numbers, in a type of ITEM_BYTES."""
-
-    rows: int = 4
-    dtype: str = "float16"
-    policy: str = "zerodfl"
-
-    @property
-    def bytes(self) -> int:
-        """The bytes of the numbers alone."""
-        return self.rows * WIDTH * ITEM_BYTES[self.dtype]
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """The settings of a node that exchanges such prompts."""
-        return (
-            f"policy.name={self.policy}",
-            f"tuning.context_length={self.rows}",
-            f"policy.wire_dtype={self.dtype}",
-        )
-
-
-SMALL: Final = Prompts()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshRow:
-    """One mesh; messages and bytes are those of all nodes together, for one round of each.
-
-    rounds: how many of the slowest node were counted. round_s: seconds a round of the slowest
-    node. control: messages without prompts. bytes: of frames with their gRPC and HTTP/2 framing,
-    as the nodes' meters count them. recovery_s: from `kill -9` of a node to the second round that
-    every other node adopts after it; None if it was not measured. tuning_recovery_s: from
-    `kill -9` of a node that tunes to the next round that every other node adopts.
-    """
-
-    mode: str
-    nodes: int
-    tls: bool
-    rounds: int
-    round_s: float
-    prompts: float
-    control: float
-    bytes: float
-    recovery_s: float | None
-    tuning_recovery_s: float | None
+ROWS: Final = 4
+"""Rows of numbers in the prompts of a message."""
+PROMPT_BYTES: Final = ROWS * WIDTH * ITEM_BYTES["float16"]
+POLICY: Final = (
+    "policy.name=zerodfl",
+    f"tuning.context_length={ROWS}",
+    "policy.wire_dtype=float16",
+)
+NOTE: Final = (
+    "Messages and bytes are of all nodes, a round; control: all but prompts. bytes: frames with\n"
+    "their gRPC and HTTP/2 framing. recovery: from `kill -9` of a node to the second round that\n"
+    "all others adopt after it, with at least 0.1 s between rounds. tuning: to the next round,\n"
+    "if the node is killed while all tune."
+)
 
 
 async def measure(
@@ -88,14 +58,13 @@ async def measure(
     rounds: int,
     tls: bool,
     death: bool = True,
-    prompts: Prompts = SMALL,
-) -> MeshRow:
+) -> dict[str, Figure]:
     """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
 
     The daemons themselves have no last round: those that train nothing would be through with a
     short run before they are asked for the first time, and nothing would be left to count.
     """
-    endless = ("rounds.max=0", *prompts.settings)
+    endless = ("rounds.max=0", *POLICY)
     async with _mesh(folder / "pace", mode, nodes, tls, *endless, poll_s=PACE_POLL_S) as mesh:
         await _wait_for(mesh, lambda: all(status.round for status in known(mesh)))
         first, began = known(mesh), time.perf_counter()
@@ -108,27 +77,23 @@ async def measure(
         - sum(getattr(status.traffic, field) for status in first)
         for field in ("messages_out", "payload_out", "wire_out")
     )
-    return MeshRow(
-        mode=mode,
-        nodes=nodes,
-        tls=tls,
-        rounds=slowest,
-        round_s=seconds / slowest,
-        prompts=numbers / prompts.bytes / mean,
-        control=(sent - numbers / prompts.bytes) / mean,
-        bytes=wire / mean,
-        recovery_s=await recovery(folder / "death", mode, nodes, tls, prompts) if death else None,
-        tuning_recovery_s=(
-            await tuning_recovery(folder / "tuning", mode, nodes, tls, prompts) if death else None
-        ),
-    )
+    return {
+        "mode": mode,
+        "nodes": nodes,
+        "TLS": tls,
+        "rounds": slowest,
+        "round, s": seconds / slowest,
+        "prompts": numbers / PROMPT_BYTES / mean,
+        "control": (sent - numbers / PROMPT_BYTES) / mean,
+        "bytes": wire / mean,
+        "recovery, s": await recovery(folder / "death", mode, nodes, tls) if death else None,
+        "tuning, s": await tuning_recovery(folder / "tuning", mode, nodes, tls) if death else None,
+    }
 
 
-async def recovery(
-    folder: Path, mode: str, nodes: int, tls: bool, prompts: Prompts = SMALL
-) -> float:
+async def recovery(folder: Path, mode: str, nodes: int, tls: bool) -> float:
     """Return the seconds from a death to the second round that every survivor adopted after it."""
-    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *prompts.settings)
+    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *POLICY)
     async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
         await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)
@@ -148,7 +113,6 @@ async def tuning_recovery(
     mode: str,
     nodes: int,
     tls: bool,
-    prompts: Prompts = SMALL,
     tuning_s: float = TUNING_S,
     before: int = 2,
 ) -> float:
@@ -157,7 +121,7 @@ async def tuning_recovery(
     tuning_s: time that every node tunes in a round. before: rounds of every node before the death.
     The node is killed in the first half of a tuning, as its status says.
     """
-    endless = ("rounds.max=0", f"tuning.step_s={tuning_s / STEPS}", *prompts.settings)
+    endless = ("rounds.max=0", f"tuning.step_s={tuning_s / STEPS}", *POLICY)
     async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
         victim, *left = reversed(mesh.members)
         await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= before)
@@ -219,3 +183,32 @@ async def _mesh(
             yield mesh
     finally:
         await client.close()
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(2, 64), multiple=True, help="Daemons (4).")
+@click.option("--mode", type=click.Choice(MODES), multiple=True, help="Of rounds (both).")
+@click.option("--rounds", type=click.IntRange(min=2), default=200, show_default=True)
+@click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
+@click.option("--death/--no-death", default=True, show_default=True, help="Measure recovery.")
+@as_json
+def mesh(
+    nodes: tuple[int, ...],
+    mode: tuple[str, ...],
+    rounds: int,
+    tls: bool,
+    death: bool,
+    as_json: bool,
+) -> None:
+    """Measure a local mesh of daemons; a round costs only what fednode itself does."""
+    rows = []
+    for kind in mode or MODES:
+        for count in nodes or (4,):
+            click.echo(f"{kind}, {count} nodes", err=True)
+            with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
+                rows.append(uvloop.run(measure(Path(folder), kind, count, rounds, tls, death)))
+    show("Daemons on this machine, closed-form learner", rows, as_json, NOTE)
+
+
+if __name__ == "__main__":
+    mesh()
