@@ -191,6 +191,17 @@ def test_a_wrong_scenario_is_a_sentence_with_its_line(
     assert f"{file}, line " in str(fault.value) or f"{file}:" in str(fault.value)
 
 
+def test_a_scenario_may_take_the_meshes_of_another_file(tmp_path: Path) -> None:
+    (meshes, configs), (taken, same) = load(FILE), load(FILE.parent / "harsher.yaml")
+    assert taken.meshes == meshes.meshes
+    assert same == configs
+    assert (meshes.agrees, taken.agrees) == (True, False)
+    file = tmp_path / "s.yaml"
+    file.write_text("meshes: none.yaml")
+    with pytest.raises(ConfigError, match=r"s.yaml, line 1: meshes is 'none.yaml', and there is"):
+        load(file)
+
+
 # The parts ----------------------------------------------------------------------------------------
 
 

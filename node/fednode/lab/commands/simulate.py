@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ import click
 from fednode.errors import ConfigError, FednodeError
 from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play
 from fednode.lab.simulate.shrink import shrink
-from fednode.settings.read import checked, chosen_of, read_yaml
+from fednode.settings.read import Source, checked, chosen_of, read_yaml
 from fednode.storage import files
 from fednode.terminal.paths import PATH
 from fednode.terminal.stop import held_back
@@ -78,7 +79,7 @@ def simulate(
 
 def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
     """Return a scenario and its policies' configurations; raise ConfigError if they are wrong."""
-    source = read_yaml(file)
+    source = _with_meshes(file)
     scenario = checked(Scenario, source)
     configs = []
     for number, mesh in enumerate(scenario.meshes):
@@ -90,6 +91,24 @@ def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
             place = source.at(["meshes", str(number)])
             raise ConfigError(f"{place}: {fault}") from fault
     return scenario, tuple(configs)
+
+
+def _with_meshes(file: Path) -> Source:
+    """Return a scenario's file; if its meshes are the name of another file, with that one's."""
+    source = read_yaml(file)
+    named = source.tree.get("meshes")
+    if not isinstance(named, str):
+        return source
+    path = file.parent / named
+    if not os.path.isfile(path):  # False for a name that no file can have
+        raise ConfigError(
+            f"{source.at(['meshes'])}: meshes is {named!r}, and there is no file {path}; name a "
+            "scenario beside this one, or list meshes."
+        )
+    other = read_yaml(path)
+    places = {place: at for place, at in other.places.items() if place[0] == "meshes"}
+    tree = {**source.tree, "meshes": other.tree.get("meshes")}
+    return Source(str(file), tree, {**source.places, **places})
 
 
 def _outcomes(

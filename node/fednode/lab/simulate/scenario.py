@@ -61,7 +61,8 @@ class Scenario:
     "label-flip"). A seed draws at most liar_share (0..1) of the nodes, or exactly liar_count. If it
     draws "collude" (a tenth of the seeds, or all if there is no other kind), all liars collude,
     there are at least five nodes, and at least two of them lie unless liar_count says otherwise.
-    private: whether privacy is on at all nodes.
+    private: whether privacy is on at all nodes. agrees: False takes back what the meshes say of it.
+    In a file, meshes may also be the name of another file beside it, whose meshes are taken.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -76,6 +77,7 @@ class Scenario:
     liar_share: float = 0.34
     liar_count: int | None = None
     private: bool = False
+    agrees: bool = True
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -225,7 +227,7 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
             if world.now >= until:
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
-        if case.agrees:
+        if case.agrees and scenario.agrees:
             judge.agreed(world)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
         if text := unsaid(world, honest):
