@@ -143,7 +143,7 @@ def test_the_wheel_holds_both_packages_and_no_tool(wheel: Path) -> None:
         names = file.namelist()
     folders = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert folders == PACKAGES
-    shipped = ("node.yaml", "peers.yaml", "demo/node.yaml", "policies/plan.yaml")
+    shipped = ("node.yaml", "peers.yaml", "demo/node.yaml")
     configs = [f"configs/{name}" for name in (*shipped, "schema/node.json", "schema/peers.json")]
     for wanted in ("cli.py", "lab/demo/demo.py", "py.typed", *configs):
         assert f"fednode/{wanted}" in names

@@ -12,7 +12,7 @@ from fednode.shipped import config_file
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", ["node.yaml", "peers.yaml", "policies", "schema"])
+@pytest.mark.parametrize("name", ["node.yaml", "peers.yaml", "schema"])
 def test_in_a_checkout_they_are_those_at_its_root(name: str) -> None:
     assert config_file(name) == ROOT / "configs" / name
     assert config_file(name).exists()

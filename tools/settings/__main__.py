@@ -10,17 +10,13 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from fednode.settings.read import POLICY
 from tools import generated
-from tools.settings.fields import policies
-from tools.settings.files import node_file, peers_file, policy_file
+from tools.settings.files import node_file, peers_file
 from tools.settings.page import page
 from tools.settings.schema import node_text, peers_text
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CONFIGS: Final = ROOT / "configs"
-WITHOUT_FILE: Final = (POLICY, "local")
-"""Policies whose settings are in node.yaml, or that have none."""
 
 
 def generate() -> dict[Path, bytes]:
@@ -32,9 +28,6 @@ def generate() -> dict[Path, bytes]:
         CONFIGS / "schema/peers.json": peers_text(),
         ROOT / "docs/settings.md": page(),
     }
-    for name in policies():
-        if name not in WITHOUT_FILE:
-            found[CONFIGS / "policies" / f"{name}.yaml"] = policy_file(name)
     return {path: text.encode() for path, text in found.items()}
 
 
@@ -44,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         __doc__,
         arguments,
         generate,
-        lambda: (path for name in ("policies", "schema") for path in CONFIGS.glob(f"{name}/*")),
+        lambda: CONFIGS.glob("schema/*"),
         "not what the code says; run `make settings`",
     )
 

@@ -20,7 +20,6 @@ from tools.settings.fields import (
     policies,
     settings_of,
     shown,
-    summary,
 )
 
 WIDTH: Final = 100
@@ -41,10 +40,6 @@ NODE_HEAD: Final = """\
 # (*): all nodes of a mesh must agree, for a section in all its keys; nodes that differ refuse each
 # other and name the difference.
 """
-POLICY_HEAD: Final = """\
-# A key in a comment has its default; under `tuning` that is the default that this policy brings.
-# All nodes of a mesh must agree in the keys of `policy`.
-"""
 PEERS_HEAD: Final = """\
 # The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is one.
 """
@@ -56,15 +51,6 @@ def node_file() -> str:
     first = [line for name in FIRST for line in key(parts[name])]
     others = [line for name, one in parts.items() if name not in FIRST for line in key(one)]
     return NODE_HEAD + "\n".join([*first, "", *others]) + "\n"
-
-
-def policy_file(name: str) -> str:
-    """Return configs/policies/<name>.yaml."""
-    kind = policies()[name]
-    tuning = [f"  #{key}: {shown(value)}" for key, value in kind.tuning.items()]
-    lines = [*policy_block(name), *(["", "tuning:", *tuning] if tuning else [])]
-    head = "\n".join(comment(summary(kind.config_type), ""))
-    return f"{head}\n{POLICY_HEAD}\n" + "\n".join(lines) + "\n"
 
 
 def peers_file() -> str:
@@ -101,14 +87,9 @@ def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
     top = not place and (one.section or here == "policy")
     lines = [*([""] if top else []), *comment(marked(here, one.text), indent)]
     if here == "policy":
-        return [*lines, *policy_block(POLICY)]
+        inside = block(policies()[POLICY].config_type, "policy.", "  ")
+        return [*lines, "policy:", *comment(names_text(), "  "), f"  name: {POLICY}", *inside]
     if one.section:
         return [*lines, f"{indent}{one.name}:", *block(one.section, f"{here}.", f"{indent}  ")]
     sign = "" if here in LIVE or one.name in EXAMPLES else "#"
     return [*lines, f"{indent}{sign}{one.name}: {shown(one.default)}"]
-
-
-def policy_block(name: str) -> list[str]:
-    """Return the lines of the section `policy`."""
-    inside = block(policies()[name].config_type, "policy.", "  ")
-    return ["policy:", *comment(names_text(), "  "), f"  name: {name}", *inside]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,14 +139,25 @@ def with_policy(text: str, name: str) -> str:
     from fednode import registry
 
     kind = registry.policy(name)
-    file = config_file(f"policies/{name}.yaml")
-    section = f"policy:\n  name: {name}\n"
     if f"\n  name: {name}\n" in text:
         return text
-    if file.is_file():
-        section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
-        section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
+    head = ("policy:", "  # docs/settings.md explains the keys (*).", f"  name: {name}")
+    section = "\n".join([*head, *_keys(kind.config_type, "  ")])
     before, _, rest = text.partition("\npolicy:\n")
     rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
-    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
+    text = f"{before}\n{section}\n\n{rest.partition(chr(10) * 2)[2]}"
     return with_defaults(with_defaults(text, "tuning", kind.tuning), "rounds", rounds)
+
+
+def _keys(section: Any, indent: str) -> list[str]:
+    """Return the keys of a section, each as a comment with its default."""
+    lines = []
+    for key in fields(section):
+        if is_dataclass(key.default_factory):
+            lines += [f"{indent}{key.name}:", *_keys(key.default_factory, f"{indent}  ")]
+        elif key.default is MISSING:
+            lines.append(f"{indent}#{key.name}: []")
+        else:
+            default = list(key.default) if isinstance(key.default, tuple) else key.default
+            lines.append(f"{indent}#{key.name}: {_yaml(default)}")
+    return lines

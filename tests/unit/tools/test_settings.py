@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
 NODE_FILES = [
     *(CONFIGS / name for name in ("node.yaml", "demo/node.yaml")),
-    *sorted((CONFIGS / "policies").glob("*.yaml")),
     *(CONFIGS / f"pacs/{name}.yaml" for name in ("photo", "art_painting", "cartoon", "sketch")),
 ]
 PEER_FILES = [CONFIGS / f"{name}peers.yaml" for name in ("", "pacs/", "compose/")]
@@ -44,7 +43,7 @@ def test_the_committed_files_are_what_the_code_says() -> None:
     wanted = command.generate()
     assert wanted == command.generate()
     assert command.main(["--check"]) == 0
-    assert {path.name for path in wanted} >= {"node.yaml", "peers.yaml", "plan.yaml", "settings.md"}
+    assert {path.name for path in wanted} >= {"node.yaml", "peers.yaml", "settings.md"}
 
 
 def test_check_names_stale_files(
@@ -55,7 +54,7 @@ def test_check_names_stale_files(
     assert command.main(["--check"]) == 1
     assert "configs/node.yaml" in capsys.readouterr().err
     (tmp_path / "docs").mkdir()
-    surplus = tmp_path / "configs" / "policies" / "gone.yaml"
+    surplus = tmp_path / "configs" / "schema" / "gone.json"
     surplus.parent.mkdir(parents=True)
     surplus.write_text("")
     assert command.main([]) == 0
@@ -135,16 +134,6 @@ def test_a_key_that_policies_have_in_common_is_explained_once() -> None:
     assert optimizer.endswith("Not for gda, local, plan. |")
 
 
-def test_a_file_of_a_policy_explains_the_keys_in_common_too() -> None:
-    for name, kind in settings.policies().items():
-        lines = files.policy_block(name)
-        for one in settings.settings_of(kind.config_type):
-            if settings.is_common(one):
-                at = next(at for at, line in enumerate(lines) if line.strip(" #") == one.name + ":"
-                          or line.startswith(f"  #{one.name}: "))  # fmt: skip
-                assert lines[at - 1].startswith("  # ")
-
-
 def test_words_for_values() -> None:
     assert page.words(int | None) == "whole number or null"
     assert page.words(tuple[str, ...]) == "list of texts"
@@ -153,7 +142,7 @@ def test_words_for_values() -> None:
 
 
 def test_lines_of_yaml_keep_within_the_width() -> None:
-    for text in (files.node_file(), files.peers_file(), files.policy_file("plan")):
+    for text in (files.node_file(), files.peers_file()):
         assert max(map(len, text.splitlines())) <= files.WIDTH
 
 
