@@ -1,14 +1,9 @@
-"""Hold both ways to run an experiment to equal tables: processes of this machine, and Dask.
-
-Dask is no development package. Install it into a folder of its own (pip install --target FOLDER
-distributed) and name it in FEDNODE_EXECUTORS.
-"""
+"""Hold both ways to run an experiment to equal tables: processes of this machine, and Dask."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import subprocess
 import sys
 import time
@@ -23,24 +18,15 @@ import yaml
 from fednode.transports.ports import free_ports
 from tests.unit.lab.experiment.pictures import domains
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        importlib.util.find_spec("distributed") is None,
+        reason="distributed is not installed: pip install 'fednode[dask]'",
+    ),
+]
 WAIT_S = 600.0
 TABLES = ("scores.csv", "curves.csv", "classes.csv", "confusion.csv", "classes.md")
-PLACE = os.environ.get("FEDNODE_EXECUTORS", "")
-# Packages of that folder come behind all installed ones, in every process.
-START = f"""
-import sys
-sys.path.append({PLACE!r})
-"""
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return variables for commands: packages of the folder are found behind all others."""
-    place = tmp_path_factory.mktemp("site")
-    (place / "sitecustomize.py").write_text(START if PLACE else "")
-    roots = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
 
 
 @pytest.fixture(scope="module")
@@ -70,14 +56,13 @@ def command(file: Path, *words: object) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def call(file: Path, environment: dict[str, str]) -> Callable[..., str]:
+def call(file: Path) -> Callable[..., str]:
     """Return a function that runs the command to its end and returns what it prints."""
 
     def call(*words: object) -> str:
         ran = subprocess.run(
             command(file, *words),
             cwd=file.parent,
-            env=environment,
             capture_output=True,
             text=True,
             timeout=WAIT_S,
@@ -105,13 +90,6 @@ def same(one: Path, other: Path) -> None:
     assert head[0] == head[1], "the table over all values has no seconds"
 
 
-def needed(package: str) -> None:
-    """Skip the test if a package is not installed, here or in the folder."""
-    spec = importlib.util.find_spec(package)
-    if spec is None and not (PLACE and (Path(PLACE) / package / "__init__.py").is_file()):
-        pytest.skip(f"{package} is not installed; see the head of this file")
-
-
 def until(holds: Callable[[], Any], *processes: subprocess.Popen[bytes]) -> Any:
     """Return what holds as soon as it does; the processes run until then."""
     end = time.monotonic() + WAIT_S
@@ -124,14 +102,10 @@ def until(holds: Callable[[], Any], *processes: subprocess.Popen[bytes]) -> Any:
 
 
 @contextmanager
-def begun(
-    file: Path, environment: dict[str, str], *words: object
-) -> Iterator[subprocess.Popen[bytes]]:
+def begun(file: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
     """Start the command; end it with the block."""
     with (file.parent / "log").open("a") as log:
-        made = subprocess.Popen(
-            command(file, *words), cwd=file.parent, env=environment, stdout=log, stderr=log
-        )
+        made = subprocess.Popen(command(file, *words), cwd=file.parent, stdout=log, stderr=log)
         try:
             yield made
         finally:
@@ -139,11 +113,8 @@ def begun(
             made.wait()
 
 
-def test_a_cluster_of_dask_that_loses_a_worker(
-    file: Path, environment: dict[str, str], alone: Path
-) -> None:
+def test_a_cluster_of_dask_that_loses_a_worker(file: Path, alone: Path) -> None:
     """A scheduler and two workers, each with two threads and in a folder of its own."""
-    needed("distributed")
     out, address = file.parent / "dask", f"tcp://127.0.0.1:{free_ports(1)[0]}"
     program = [sys.executable, "-m"]
     port = address.rpartition(":")[2]
@@ -155,11 +126,11 @@ def test_a_cluster_of_dask_that_loses_a_worker(
             place = file.parent / f"process-{number}"
             place.mkdir()
             log = held.enter_context((place / "log").open("w"))
-            made = subprocess.Popen(words, cwd=place, env=environment, stdout=log, stderr=log)
+            made = subprocess.Popen(words, cwd=place, stdout=log, stderr=log)
             held.callback(made.wait)
             held.callback(made.kill)
             processes.append(made)
-        with begun(file, environment, "--out", out.name, "--scheduler", address) as whole:
+        with begun(file, "--out", out.name, "--scheduler", address) as whole:
             until(lambda: list(out.rglob("cells/*.json")), whole)
             processes[1].kill()
             assert whole.wait(WAIT_S) == 0
