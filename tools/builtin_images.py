@@ -41,11 +41,6 @@ def by_category(source: zipfile.ZipFile) -> dict[str, list[str]]:
     return members
 
 
-def others(members: Iterable[str]) -> list[str]:
-    """Return the categories that do not ship, without the excluded ones: no table tests them."""
-    return sorted(name for name in members if name not in EXCLUDED)[1::2]
-
-
 def build(archive: Path) -> dict[str, bytes]:
     """Return the content of every shipped image, by its path below the assets folder."""
     files: dict[str, bytes] = {}

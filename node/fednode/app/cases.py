@@ -1,7 +1,7 @@
 """The policies that `fednode init` recommends, as the tables of README say.
 
-README's tables measure methods on images that chose none of their settings; the searches of
-configs/experiments (search-same, search-classes, search-domains) chose the settings, on other
+README's tables measure methods on images that chose none of their settings; a search
+(docs/results.md) chose the settings, on other
 images. The rule: the highest accuracy on the images that a case is about, which are a node's own
 images or, if nodes have other classes, the classes of the whole mesh. Of methods that are less than
 one point behind it, take the one that loses least elsewhere. Leave out methods that are certainly

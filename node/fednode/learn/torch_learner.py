@@ -22,7 +22,7 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.captured import Captures, recorder_of
 from fednode.clip.placed import fits
 from fednode.core.facts import fingerprint
-from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Array, Job, Progress, Report, Tensors
+from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
@@ -381,11 +381,6 @@ class TorchLearner:
         logits, labels = self._logits(split, tensors, cancelled)
         right = float((logits.argmax(dim=1) == labels).float().mean())
         return right, float(F.cross_entropy(logits, labels))
-
-    def losses(self, split: Split, tensors: Tensors) -> Array:
-        """Return the cross-entropy [n] of each image of a split under given prompts."""
-        logits, labels = self._logits(split, tensors, lambda: False)
-        return array_of(F.cross_entropy(logits, labels, reduction="none"))
 
     @torch.no_grad()
     def _logits(

@@ -81,7 +81,8 @@ def _log(logits: np.ndarray) -> np.ndarray:
 
 
 def _chances(made: TorchLearner, prompts: Tensors, data: NodeData) -> np.ndarray:
-    return np.exp(-made.losses(data.train, prompts))
+    logits, labels = made._logits(data.train, prompts, lambda: False)
+    return logits.softmax(dim=1)[range(len(labels)), labels].numpy()
 
 
 def test_rows_are_packed_and_read_back() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from fednode.core.settings import LAN, StartSettings
 from fednode.core.types import Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
-from fednode.lab.experiment import classes, leak
+from fednode.lab.experiment import classes
 from fednode.lab.experiment.files import learns, settings_of
 from fednode.lab.experiment.judge import Judge, Parts, Scores
 from fednode.lab.experiment.scene import Scene
@@ -121,11 +121,10 @@ def prepare(
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of all rounds. kept: prompts by round and node; leak: figures of `leak`, or {}."""
+    """What came of all rounds."""
 
     world: World
     diary: _Diary
-    leak: dict[str, float]
 
 
 def play(prepared: Prepared) -> Played:
@@ -138,17 +137,9 @@ def play(prepared: Prepared) -> Played:
     world.watch = diary.note
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
         learners = _learners(prepared, Path(accounts))
-        heard = {
-            name: leak.Overheard(told, inner, _tested(experiment, scene, name))
-            for name, (told, inner) in learners.items()
-            if experiment.leak and name not in prepared.lying
-        }
         tongues = prepared.lying if prepared.method.lie != FLIPPED else ()
-        told = {name: learner for name, (learner, _) in learners.items()}
-        both = cast("dict[str, Learner]", {**told, **heard})
-        _play(world, plan, prepared.method, both, tongues)
-    leaks = [heard[name].figures() for name in sorted(heard)]
-    return Played(world, diary, leak.mean_of(leaks) if leaks else {})
+        _play(world, plan, prepared.method, learners, tongues)
+    return Played(world, diary)
 
 
 def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
@@ -177,7 +168,6 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
         "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, len(scene.clients)),
         "nodes": len(scene.clients),
         "rounds": rounds,
-        "leak": played.leak,
         "warnings": sorted(
             {
                 f"{name}: {record.text}"
@@ -242,14 +232,14 @@ def _own_texts(
     return {name: made[text] for name, text in texts.items() if text in made}
 
 
-def _learners(prepared: Prepared, accounts: Path) -> dict[str, tuple[Learner, TorchLearner]]:
-    """Return what each node trains with, clipped and blurred where that is set, and what is inside.
+def _learners(prepared: Prepared, accounts: Path) -> dict[str, Learner]:
+    """Return what each node trains with, clipped and blurred where that is set.
 
     accounts: a folder for the counts of releases. The noise is drawn from the seed: an experiment
     is repeatable, and its noise protects nobody.
     """
     settings, seed, parts = prepared.settings, prepared.seed, prepared.parts
-    learners: dict[str, tuple[Learner, TorchLearner]] = {}
+    learners: dict[str, Learner] = {}
     for at, client in enumerate(prepared.scene.clients):
         objective = prepared.own.get(client.name, prepared.objective)
         inner = TorchLearner(
@@ -260,24 +250,14 @@ def _learners(prepared: Prepared, accounts: Path) -> dict[str, tuple[Learner, To
             parts.features,
             least_images=settings.privacy.least_images,
         )
-        told: Learner = inner
+        learners[client.name] = inner
         if settings.privacy.clip is not None:
             own = accounts / client.name
             own.mkdir()
             noise = np.random.default_rng([seed, at])
             first = start_seed(start_of(settings), seed, client.name)
-            told = PrivateLearner(inner, settings.privacy, first, own, noise)
-        learners[client.name] = (told, inner)
+            learners[client.name] = PrivateLearner(inner, settings.privacy, first, own, noise)
     return learners
-
-
-def _tested(experiment: Experiment, scene: Scene, name: str) -> Split:
-    """Return the test images from where a node's own are; none where its domain is left out."""
-    wanted = {"in-domain": "", "base-to-new": "own"}.get(experiment.protocol.kind)
-    for test in scene.tests:
-        if wanted is not None and test.name.endswith(wanted) and name in test.images:
-            return test.images[name]
-    return Split((), ())
 
 
 def _play(

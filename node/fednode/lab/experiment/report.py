@@ -12,7 +12,6 @@ from fednode.core import foreign
 from fednode.lab.experiment import classes, paired, scores
 from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.figures import markdown_table, mean
-from fednode.lab.experiment.scores import ATTACKS, FALSE_ALARMS
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
 from fednode.learn.private import epsilon
@@ -47,8 +46,6 @@ def write(
         files["classes.md"] = classes.markdown(experiment, table, by_class)
         files["classes.csv"] = csv_table(classes.class_lines(by_class))
         files["confusion.csv"] = csv_table(classes.confusion_lines(by_class))
-    if experiment.leak:
-        files["leak.csv"] = csv_table(scores.leak_lines(done))
     for name, text in files.items():
         put(folder / name, text, ELSEWHERE, for_all=True)
     return folder / "report.md"
@@ -86,7 +83,6 @@ def markdown(
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
         *_privacy_lines(table),
-        *_leak_lines(experiment, table),
     ]
     faults = [
         f"- {ended.cell.title}: {foreign.markdown(ended.fault)}" for ended in done if ended.fault
@@ -203,21 +199,6 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
         "here:"
     )
     return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]
-
-
-def _leak_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
-    if not experiment.leak:
-        return []
-    names = [f"{attack}_{what}" for attack in ATTACKS for what in ("auc", "found")]
-    body = [[*_about(row), *(str(row.leak.get(name, "-")) for name in names)] for row in table]
-    text = (
-        "Membership inference by a member that hears everything "
-        "(node/fednode/lab/experiment/leak.py), in percent: AUC, of which 50 "
-        "is chance, and the share of training images found where "
-        f"{FALSE_ALARMS:.0%} of others are taken for some:"
-    )
-    head = [name.replace("_auc", ": AUC").replace("_found", ": found") for name in names]
-    return ["", text, "", *markdown_table([*ABOUT, *head], body)]
 
 
 def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:

@@ -12,12 +12,6 @@ from fednode.lab.experiment.cells import Done, Outcome
 
 COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
 """cell: the key of everything that the cell's outcome depends on."""
-ATTACKS: Final = ("loss", "drop")
-"""What node/fednode/lab/experiment/leak.py tries."""
-FALSE_ALARMS: Final = 0.01
-"""The share of others that an attack may take for training images."""
-LEAK_COLUMNS: Final = ("method", "seed", "left out", "figure", "value", "cell")
-"""figure: a name of leak.Overheard.figures; value: its mean over the honest nodes."""
 
 
 def lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -28,16 +22,6 @@ def lines(done: Sequence[Done]) -> list[list[Any]]:
         for test, nodes in ended.outcome.get("scores", {}).items():
             for node, value in sorted(nodes.items()):
                 rows.append([*place, test, node, f"{value:.6f}", ended.cell.key])
-    return rows
-
-
-def leak_lines(done: Sequence[Done]) -> list[list[Any]]:
-    """Return the rows of leak.csv, the header first: one row for each figure of each cell."""
-    rows: list[list[Any]] = [list(LEAK_COLUMNS)]
-    for ended in done:
-        place = [ended.cell.method.label, ended.cell.seed, ended.cell.target]
-        for name, value in ended.outcome.get("leak", {}).items():
-            rows.append([*place, name, f"{value:.6f}", ended.cell.key])
     return rows
 
 

@@ -125,8 +125,7 @@ class Experiment:
     """One file. tuning: for all methods, below what a method says itself.
 
     round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
-    of the accuracy curves; 0 for the end alone. leak: measure what exchanged prompts tell of who
-    was trained on (node/fednode/lab/experiment/leak.py). smoke: what --smoke puts over all this.
+    of the accuracy curves; 0 for the end alone. smoke: what --smoke puts over all this.
     vary: one key of this file, and its values; the experiment is run once for each
     (node/fednode/lab/experiment/vary.py). cache: as in node.yaml; no outcome depends on it.
     against: labels of the methods that the report compares all others with, in pairs; None for the
@@ -144,7 +143,6 @@ class Experiment:
     rounds: int = 30
     seeds: tuple[int, ...] = (1, 2, 3)
     curve_every: int = 0
-    leak: bool = False
     vary: dict[str, list[Any]] = field(default_factory=dict)
     smoke: dict[str, Any] = field(default_factory=dict)
     cache: CacheSettings = field(default_factory=CacheSettings)

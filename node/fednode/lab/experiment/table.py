@@ -65,7 +65,6 @@ class MethodRow:
     figures: dict[str, Figure]
     traffic: Traffic | None
     consensus: float | None
-    leak: dict[str, Figure]
     seconds: float
     warnings: int
     missing: int
@@ -135,7 +134,6 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Me
         figures=figures,
         traffic=_traffic([ended.outcome for ended in played]),
         consensus=mean(last) if last else None,
-        leak=_leak([ended.outcome["leak"] for ended in played if ended.outcome.get("leak")]),
         seconds=sum(ended.outcome["seconds"] for ended in played),
         warnings=sum(len(ended.outcome.get("warnings", ())) for ended in played),
         missing=len(done) - len(played),
@@ -169,14 +167,6 @@ def images_of(outcome: Outcome) -> dict[str, list[int]]:
             count = sum(images for _, _, images in entry["confusion"])
             images.setdefault(test, []).extend([count] * len(entry["nodes"]))
     return images
-
-
-def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
-    """Return what each attack found, in percent, over all cells."""
-    if not outcomes:
-        return {}
-    figures = {name: [100 * outcome[name] for outcome in outcomes] for name in outcomes[0]}
-    return {name: _summed(values, []) for name, values in figures.items()}
 
 
 def _figure(

@@ -1,8 +1,8 @@
 """No image of a table's tests is in the search that chose the table's settings.
 
-search-classes.yaml and search-same.yaml take other classes of Caltech-101 than the tables.
-search-domains.yaml, for PACS, takes categories of Caltech-101 that tools.domains redraws. Where the
-images are on this machine, they are compared by digest, too.
+The searches took the images of pays-classes.yaml, pays-same.yaml and pays-domains.yaml: other
+classes of Caltech-101 than the tables and, for PACS, categories of Caltech-101 that were redrawn.
+Where the images are on this machine, they are compared by digest, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.settings import Experiment
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"
-SEARCHES = ("search-classes", "search-same")
+SEARCHES = ("pays-classes", "pays-same")
 CALTECH = ("caltech-base-to-new", "zerodfl-beyond", "zerodfl-why", "zerodfl-overfit")
 PACS = ("pacs-in-domain", "pacs-in-domain-published", "pacs-leave-one-out", "pacs-examined")
 IMAGES = os.environ.get("FEDNODE_IMAGES", "")
@@ -43,18 +43,18 @@ def test_a_table_of_caltech_has_no_class_of_a_search(table: str, search: str) ->
 
 def test_tables_and_searches_take_classes_by_name_of_one_folder() -> None:
     """Equal names are equal images: all files but those of PACS name one folder."""
-    folders = {Path(read(name).data.path).name for name in (*CALTECH, "search-classes")}
+    folders = {Path(read(name).data.path).name for name in (*CALTECH, "pays-classes")}
     assert folders == {"101_ObjectCategories"}
 
 
 @pytest.mark.parametrize("table", PACS)
 def test_a_table_of_pacs_has_another_source_than_its_search(table: str) -> None:
     assert Path(read(table).data.path).name == "PACS"
-    assert Path(read("search-domains").data.path).name != "PACS"
+    assert Path(read("pays-domains").data.path).name != "PACS"
 
 
 def test_what_is_redrawn_for_pacs_is_in_no_table_of_caltech() -> None:
-    """tools.domains redraws categories that do not ship; the tables' are those that ship."""
+    """Categories that do not ship were redrawn; the tables' are those that ship."""
     assert set.union(*map(classes, CALTECH)) == {path.name for path in builtin.root().iterdir()}
 
 

@@ -35,11 +35,6 @@ def test_what_is_written_comes_back_by_the_cell_s_key(tmp_path: Path) -> None:
     assert found["k1"]["scores"] == {"own": {"a": 0.25, "b": 0.5}, "new": {"a": 0.333333}}
 
 
-def test_a_cell_that_was_listened_to_has_a_row_for_each_figure() -> None:
-    rows = scores.leak_lines([done("k1", leak={"auc": 0.5}), done("k2")])
-    assert rows == [list(scores.LEAK_COLUMNS), ["PromptFL", 1, "photo", "auc", "0.500000", "k1"]]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
