@@ -17,13 +17,12 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from fednode import __version__
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
-from fednode.core.waiting import BOUNDED_S
 from fednode.errors import FednodeError, StateError
 from fednode.lab.experiment import cell, scene
 from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Job, Outcome
@@ -40,10 +39,6 @@ from fednode.storage.files import put
 
 REASON_MAX: Final = 400
 """Most characters of what a cluster says about a run that it lost; the last ones."""
-SINCE: Final[Mapping[tuple[str, str], Any]] = {
-    ("tuning", "gpu_share"): None,
-}
-"""Settings that came after the first files, with the defaults that give files their old names."""
 PARTS: Final = ("model", "policy", "tuning", "privacy", "rounds", "guard", "limits", "topology")
 """The sections of a node's settings that an outcome depends on."""
 
@@ -59,37 +54,18 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 
 def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str) -> str:
+    """Return a digest of all that an outcome depends on; a default that changes is a part of it."""
     tree = asdict(experiment)
     for name in ("title", "methods", "seeds", "smoke", "vary", "cache", "against"):
         del tree[name]
     del tree["protocol"]["targets"]
-    for name in ("templates", "domains"):  # files of before these settings keep their names
-        if not tree["data"][name]:
-            del tree["data"][name]
-    own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
-    if learns(method):  # a default that changes makes another cell
+    own = asdict(method)
+    for name in ("label", "paper", "privacy", "guard"):  # the last two are among the settings
+        del own[name]
+    own.update(seed=seed, target=target, version=__version__, experiment=tree)
+    if learns(method):
         whole = tree_of(settings_of(experiment, method, experiment.title, ("x",)))
-        if whole["rounds"]["mode"] != "async":  # files of before this setting keep their names
-            del whole["rounds"]["lead"]
-        if whole["rounds"]["start"]["timeout_s"] is None:  # files of before name this time
-            whole["rounds"]["start"]["timeout_s"] = BOUNDED_S
-        if whole["tuning"]["kind"] == "torch":  # likewise
-            del whole["tuning"]["step_s"]
-        words = whole["tuning"]["template"]  # files of before name the sentence
-        whole["tuning"]["template"] = ModelSettings(whole["model"]["name"]).worded(words)
-        for (part, name), usual in SINCE.items():
-            if whole[part][name] == usual:
-                del whole[part][name]
-        if whole["policy"].get("classes_max") == 256:  # likewise
-            del whole["policy"]["classes_max"]
-        if whole["policy"]["name"] != "gda":
-            del whole["privacy"]["least_images"]  # no other policy reads it
         own["settings"] = {name: whole[name] for name in PARTS}
-    if method.liars:
-        own.update(liars=method.liars, lie=method.lie)
-    if method.mean_at_end:
-        own.update(mean_at_end=True)
-    own.update(target=target, rounds=method.rounds, version=__version__, experiment=tree)
     text = json.dumps(own, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
