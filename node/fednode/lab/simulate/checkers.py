@@ -8,6 +8,7 @@ read are in node/fednode/lab/simulate/speech.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,7 +19,6 @@ from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import Tensors
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.bounds import RepeatsItselfOnce
 from fednode.lab.simulate.check import Check
 from fednode.lab.simulate.lives import LivesAreTrue
 from fednode.lab.simulate.moves import MovesByProof
@@ -274,6 +274,36 @@ class WaitsWithinDeadlines(Check):
         fresh = stages - self._said[name]
         self._said[name] |= fresh
         return bool(fresh) or any(isinstance(effect, ev.Adopt | ev.Tune) for effect in effects)
+
+
+@dataclass(slots=True)
+class RepeatsItselfOnce(Check):
+    """In a round a node repeats its messages once to each peer that asks for it.
+
+    After a commit a node may still answer for the round that ended, and then for the next one.
+    """
+
+    REPEATS_MAX: Final = 2
+    _given: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+
+    def started(self, world: World, name: str) -> None:
+        """Forget what the node sent before it restarted."""
+        self._given = Counter({key: n for key, n in self._given.items() if key[0] != name})
+
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
+        """Count the requests of each peer that the node answers between two commits."""
+        if name in self.liars or not isinstance(event, ev.Received) or event.message.phase != AGAIN:
+            return
+        if not any(isinstance(effect, ev.Send) for effect in effects):
+            return
+        held = world.hosts[name].durable
+        key = name, event.message.sender, held.policy.round if held else 0
+        self._given[key] += 1
+        if self._given[key] > self.REPEATS_MAX:
+            text = f"repeats itself to {key[1]} {self._given[key]} times after round {key[2]}"
+            raise self.broken(world, name, text)
 
 
 ALL: Final[tuple[type[Check], ...]] = (

@@ -25,7 +25,7 @@ from fednode.core.settings import (
 )
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.lab.simulate import ends, judge
+from fednode.lab.simulate import ends
 from fednode.lab.simulate.allowed import HOUR_S, FaultSettings, MeshKind
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
@@ -222,13 +222,13 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
         until = world.now + scenario.heal_s
-        while not judge.well(world, honest):
+        while not ends.well(world, honest):
             decide(world)
             if world.now >= until:
-                raise Violation("AllEndsWell", judge.unwell(world, honest))
+                raise Violation("AllEndsWell", ends.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
         if case.agrees and scenario.agrees:
-            judge.agreed(world)
+            ends.agreed(world)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
         if text := unsaid(world, honest):
             raise Violation("NobodyDiffersUnsaid", text)

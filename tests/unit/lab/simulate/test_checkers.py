@@ -10,8 +10,8 @@ import pytest
 from fednode.core.events import Received, Send
 from fednode.core.rounds.exchange import AGAIN
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.bounds import RepeatsItselfOnce
 from fednode.lab.simulate.check import Violation
+from fednode.lab.simulate.checkers import RepeatsItselfOnce
 from tests.unit.core.scenes import message
 
 SENT = [Send("b", message(sender="a"))]
