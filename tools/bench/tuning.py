@@ -56,13 +56,17 @@ def model_of(name: str, precision: Any, device: str) -> Backbone:
 
 def learner_of(
     frozen: Backbone, policy: str, classes: int, tuning: TuningSettings, cache: str
-) -> TorchLearner:
-    """Return the learner of a node with the built-in images of so many classes."""
+) -> tuple[TorchLearner, bool]:
+    """Return the learner of a node with the built-in images of so many classes.
+
+    Return whether its prompts are visual, too.
+    """
     kept = cache_of(CacheSettings(folder=cache))
     folders = sorted(one.name for one in (ASSETS / FOLDER).iterdir() if one.is_dir())
     data = load(DataSettings(shots=SHOTS, classes=tuple(folders[:classes])), kept)
     objective = registry.objective(policy)(frozen, tuning, chosen_of({"name": policy}).config)
-    return TorchLearner(frozen, objective, data, tuning, Features(frozen, kept))
+    learner = TorchLearner(frozen, objective, data, tuning, Features(frozen, kept))
+    return learner, objective.looks
 
 
 def reference(
@@ -128,9 +132,9 @@ def step(
     """Measure the steps of a policy."""
     brought = {**chosen_of({"name": policy}).kind.tuning, "iterations": STEPS, "threads": threads}
     tuning = TuningSettings(**{key: one for key, one in brought.items() if key != "epochs"})
-    learner = learner_of(frozen, policy, classes, tuning, cache)
+    learner, looks = learner_of(frozen, policy, classes, tuning, cache)
     job = Job(round=1, stage="prompts", tensors=learner.initial(1), seed=1, measure=False)
-    images = min(tuning.batch_size, learner.samples) if learner.looks else 0
+    images = min(tuning.batch_size, learner.samples) if looks else 0
     vectors = tuning.fitted(frozen.text.length_max).vectors
     theirs = reference(frozen, learner.classes, vectors, images)
 

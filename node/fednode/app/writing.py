@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from fednode.shipped import config_file
 
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
+EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
+"""Values of keys of policies that have no valid default."""
 ABOUT_A_LIST: Final = (
     (
         "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is "
@@ -155,8 +157,8 @@ def _keys(section: Any, indent: str) -> list[str]:
     for key in fields(section):
         if is_dataclass(key.default_factory):
             lines += [f"{indent}{key.name}:", *_keys(key.default_factory, f"{indent}  ")]
-        elif key.default is MISSING:
-            lines.append(f"{indent}#{key.name}: []")
+        elif key.name in EXAMPLES:
+            lines.append(f"{indent}{key.name}: {_yaml(EXAMPLES[key.name])}")
         else:
             default = list(key.default) if isinstance(key.default, tuple) else key.default
             lines.append(f"{indent}#{key.name}: {_yaml(default)}")

@@ -104,7 +104,7 @@ def test_no_class_of_a_table_is_in_the_search_that_chose_its_settings() -> None:
         text = (CONFIGS / f"{name}.yaml").read_text("utf-8")
         return set(yaml.safe_load(text)["data"]["classes"])
 
-    searched = classes("search-classes") | classes("search-same")
+    searched = classes("pays-classes") | classes("pays-same")  # the images of the searches
     assert len(searched) > 40
     for table in ("caltech-base-to-new", "caltech-same-classes"):
         assert classes(table).isdisjoint(searched)
@@ -114,7 +114,7 @@ def test_no_class_of_a_table_is_in_the_search_that_chose_its_settings() -> None:
     }
     paths = {
         name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text("utf-8"))["data"]["path"]
-        for name in ("search-domains", "pacs-in-domain", "pacs-leave-one-out")
+        for name in ("pays-domains", "pacs-in-domain", "pacs-leave-one-out")
     }
-    assert "PACS" not in paths["search-domains"]
-    assert all("PACS" in path for name, path in paths.items() if name != "search-domains")
+    assert "PACS" not in paths["pays-domains"]
+    assert all("PACS" in path for name, path in paths.items() if name != "pays-domains")
