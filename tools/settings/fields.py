@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
@@ -14,6 +14,7 @@ from typing import Any, Final, get_type_hints
 import yaml
 
 from fednode import registry
+from fednode.app.writing import EXAMPLES
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.settings import MergeSettings
@@ -25,8 +26,6 @@ AGREED: Final = frozenset(
     {"model.name", "model.pretrained", "policy", "rounds.mode", "topology", "tuning.context_length"}
 )
 """Keys, and whole sections, in which all nodes of a mesh must agree (fednode.app.plan.facts_of)."""
-EXAMPLES: Final[Mapping[str, Any]] = {"domains": ("photo", "art_painting", "cartoon", "sketch")}
-"""Values for settings of policies that have no valid default."""
 
 
 @cache

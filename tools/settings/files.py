@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fednode.app.writing import EXAMPLES
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import (
-    EXAMPLES,
     Setting,
     marked,
     names_text,

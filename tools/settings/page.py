@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import MISSING
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
+from fednode.app.writing import EXAMPLES
 from fednode.core.settings import MergeSettings
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import (
     AGREED,
-    EXAMPLES,
     MARK,
     Setting,
     common,
