@@ -13,7 +13,7 @@ from tests.e2e.test_two_daemons import Pair, fednode, pair
 __all__ = ["pair"]
 pytestmark = pytest.mark.e2e
 RUN = ("--set", "policy.name=promptfl", "--set", "rounds.max=3")
-NEVER_MERGED = 7
+NEVER_MERGED = 1
 
 
 def finished(reply: Any) -> bool:
