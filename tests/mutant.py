@@ -1,4 +1,4 @@
-"""A mutant, and the mutants of what bounds one member, of a node's life and of late peers."""
+"""A mutant, and the mutants of what bounds one member, of older states and of late peers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-LIVES: Final = {
-    "lives-one-word": Mutant(
-        "node/fednode/core/lives.py",
-        "needed = (len(remaining) + 1) // 2 + 1",
-        "needed = 1",
-        ("tests/unit/core/test_lives.py",),
+OLDER: Final = {
+    "older-one-word": Mutant(
+        "node/fednode/core/older.py",
+        "half = len(others) // 2",
+        "half = 0",
+        ("tests/unit/core/test_older.py",),
     ),
-    "lives-speak-on": Mutant(
-        "node/fednode/core/lives.py",
-        "                if self.undecided:\n                    continue\n",
-        "",
-        ("tests/unit/core/test_lives.py",),
+    "older-speak-on": Mutant(
+        "node/fednode/core/older.py",
+        "        if not self.undecided:\n            return effects\n",
+        "        return effects\n",
+        ("tests/unit/core/test_older.py",),
     ),
-    "lives-any-proof": Mutant(
-        "node/fednode/identity/marks.py",
-        "or not self._signed(mark, self.identity)",
+    "boots-once": Mutant(
+        "node/fednode/core/members/boots.py",
+        "or now - held.first_s <= late_s",
         "",
-        ("tests/unit/identity/test_marks.py",),
+        ("tests/unit/core/members/test_boots.py",),
     ),
 }
 INSIDERS: Final = {

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.mutant import INSIDERS, LIVES, Mutant
+from tests.mutant import INSIDERS, OLDER, Mutant
 from tests.mutant_doors import DOORS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -316,7 +316,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **_MERGE_RULES,
     **_STORAGE,
     **_GATEWAY,
-    **LIVES,
+    **OLDER,
     **INSIDERS,
     **DOORS,
     **_COMPANY,

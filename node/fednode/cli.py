@@ -44,7 +44,6 @@ COMMANDS: Final = {
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
-    "accept": ("fednode.commands.control", "Let a node go on from an older state directory."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "introducer": (

@@ -53,11 +53,11 @@ def _arrays(data: bytes) -> None:
 
 def _ack(data: bytes) -> None:
     try:
-        code, detail, known = decode_ack(data)
+        code, detail, later = decode_ack(data)
     except FrameError:
         return
-    again = decode_ack(encode_ack(code, detail, known))
-    assert (again.code, again.known) == (code, known), "a verdict changes when it is sent on"
+    again = decode_ack(encode_ack(code, detail, later))
+    assert (again.code, again.later) == (code, later), "a verdict changes when it is sent on"
 
 
 def _lease(data: bytes) -> None:

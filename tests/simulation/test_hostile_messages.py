@@ -24,7 +24,7 @@ from fednode.core.policy import Policy
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.method import ARRAYS, SHARED
 from fednode.core.rounds.transfer import QUESTIONS
-from fednode.core.types import STANDINGS, Mark, Message, Tensors, Terms, Update
+from fednode.core.types import STANDINGS, Message, Tensors, Terms, Update
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
@@ -96,9 +96,6 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         )
         for _ in range(draw.choice((0, 1, 2, 5)))
     )
-    run, round_, released = draw.choices(WHOLE, k=3)
-    process, proof = draw.choice(("0", "f" * 32)), draw.choice((b"", b"x" * 64))
-    mark = Mark(process=process, run=run, round=round_, released=released, proof=proof)
     terms = Terms(*(draw.choice(("", "0" * 32)) for _ in range(3)))
     near = policy.round + draw.choice((-1, 0, 1, 2, 17))
     return replace(
@@ -108,7 +105,7 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         facts=facts,
         round=draw.choice((message.round, message.round + 1, max(0, near), *WHOLE)),
         members=news if draw.random() < 0.3 else message.members,
-        mark=mark if draw.random() < 0.4 else message.mark,
+        boot=draw.choice((message.boot, "", "00000000", "ffffffff")),
         terms=terms if draw.random() < 0.3 else message.terms,
         active=draw.choice((message.active, True, False)),
         run=draw.choice((message.run, *WHOLE)),
@@ -171,6 +168,5 @@ def values_first(self: Any, held: Any, packed: Mapping[str, Any]) -> str:
 
 def test_a_check_that_raises_is_found_and_ends_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GDA, "state_fault", values_first)
-    found = defects(attacked(POLICIES["gda"], 4))
-    assert found
+    found = next(filter(None, (defects(attacked(POLICIES["gda"], seed)) for seed in range(1, 20))))
     assert all(f"refused a message of '{LIAR}'" in text for text in found)

@@ -226,8 +226,8 @@ def test_frames_are_lost_doubled_delayed_and_held_back() -> None:
     assert len(network.arrivals("a", "b")) == 1
 
 
-# These lie by silence, or about what these messages do not have: class names, marks of lives.
-QUIET = {COLLUDE, "withhold", "busy-helper", "busy", "false-life", "renamed"}
+# These lie by silence, or about what these messages do not have: class names, rounds of before.
+QUIET = {COLLUDE, "withhold", "busy-helper", "busy", "false-past", "renamed"}
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - QUIET))

@@ -30,7 +30,7 @@ EXPECTED = {
         "mesh",
         "demo",
     ),
-    *("pause", "resume", "accept", "leave", "identity"),
+    *("pause", "resume", "leave", "identity"),
     *(
         "simulate",
         "relay",

@@ -30,7 +30,6 @@ from fednode.core.events import Record
 from fednode.data.base import Told
 from fednode.errors import ConfigError
 from fednode.freed import trim
-from fednode.identity.marks import Marks
 from fednode.identity.trust import Trust
 from fednode.learn.learner import Learner
 from fednode.observe.telemetry import Telemetry
@@ -243,14 +242,13 @@ def driver_of(
     inner: what `learner` wraps. Raise StateError if the directory belongs to other settings.
     """
     settings, facts = plan.settings, facts_of(plan, learner)
-    marks = Marks(plan.peers.mesh, None if plan.peers.insecure else mesh.identity)
-    process = secrets.token_hex(8)
-    complete(plan, mesh, store, learner, process)
+    boot = secrets.token_hex(4)
+    complete(plan, mesh, store, learner, boot)
     tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
-    settling = Settling(mesh, store, inner, process, faces.working)
+    settling = Settling(mesh, store, inner, boot, faces.working)
     kernel = kernel_of(
-        context_of(plan, mesh, learner, process),
+        context_of(plan, mesh, learner, boot),
         plan.policy.kind,
         plan.policy.config,
         learner.initial,
@@ -258,8 +256,7 @@ def driver_of(
         store.latest(),
         settings.membership.timing,
         beginning=store.beginning(),
-        past=learner.past,
-        prove=marks.sign,
+        account=learner.account,
         documents=settling.folder.documents,
         under=settling.under,
     )
@@ -273,7 +270,6 @@ def driver_of(
         refusals=mesh.refusals,
         limits=settings.limits,
         telemetry=Telemetry(faces.events, faces.metrics),
-        marks=marks,
         settling=settling,
     )
     faces.follow(settling)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # the accountant's library takes a moment to load
     from fednode.learn.private import PrivateLearner
 
 
-def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, process: str) -> NodeContext:
-    """Return what a node's policy may know. process: the word of this start (core/lives.py)."""
+def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, boot: str) -> NodeContext:
+    """Return what a node's policy may know. boot: what this start drew (NodeContext)."""
     settings = plan.settings
     return NodeContext(
         name=plan.name,
@@ -35,7 +35,7 @@ def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, process: str
         start=start_of(settings),
         remote=plan.remote,
         introduced=plan.peers.grows,
-        process=process,
+        boot=boot,
         private=settings.privacy.clip is not None,
     )
 

@@ -57,13 +57,13 @@ class Settling:
         mesh: NodeNetwork,
         store: Store,
         learner: Learner,
-        process: str,
+        boot: str,
         working: Told = silent,
     ) -> None:
-        """Set up. learner: of the plan, without privacy. process: the word of this start."""
+        """Set up. learner: of the plan, without privacy. boot: what this start drew."""
         self.folder = DocumentFolder.of(mesh.plan.state, mesh.plan.peers)
         self.swapped: Callable[[Learner], None] = lambda _: None
-        self._mesh, self._store, self._process = mesh, store, process
+        self._mesh, self._store, self._boot = mesh, store, boot
         self.learner, self._working = learner, working
         self._wrapped: PrivateLearner | None = None
         self._beginning = store.beginning()
@@ -170,7 +170,7 @@ class Settling:
     def under(self, digest: str, state: PolicyState) -> Parts:
         """Return the parts under the document that `switch` made the one in force."""
         assert self._wrapped is not None
-        parts = parts_under(self.plan, self._mesh, self._wrapped, self._process)
+        parts = parts_under(self.plan, self._mesh, self._wrapped, self._boot)
         return parts(state, beginning=self._beginning, begins=self._anew)
 
     # What the operator asks -----------------------------------------------------------------------

@@ -92,10 +92,10 @@ def _inputs(plan: NodePlan) -> tuple[object, ...]:
 
 
 def parts_under(
-    plan: NodePlan, mesh: NodeNetwork, learner: PrivateLearner, process: str
+    plan: NodePlan, mesh: NodeNetwork, learner: PrivateLearner, boot: str
 ) -> Callable[..., Parts]:
     """Return what makes a kernel's parts of the state that it holds (core/assemble.py)."""
-    context, facts = context_of(plan, mesh, learner, process), facts_of(plan, learner)
+    context, facts = context_of(plan, mesh, learner, boot), facts_of(plan, learner)
     chosen = plan.policy
     return partial(parts_of, context, chosen.kind, chosen.config, learner.initial, facts)
 
@@ -108,7 +108,7 @@ def bind(store: Store, folder: DocumentFolder, plan: NodePlan, learner: Learner)
 
 
 def complete(
-    plan: NodePlan, mesh: NodeNetwork, store: Store, learner: PrivateLearner, process: str
+    plan: NodePlan, mesh: NodeNetwork, store: Store, learner: PrivateLearner, boot: str
 ) -> None:
     """Complete a switch to the document in force that a crash interrupted, before the node starts.
 
@@ -119,6 +119,6 @@ def complete(
         return
     held = store.latest()
     if folder.anew and held is not None:
-        parts = parts_under(plan, mesh, learner, process)(held.policy, begins=True)
+        parts = parts_under(plan, mesh, learner, boot)(held.policy, begins=True)
         store.commit(beginning_of(held, parts))
     bind(store, folder, plan, learner)

@@ -369,7 +369,7 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     """Check the state directory if it exists; create none."""
-    from fednode.learn.private import read_past
+    from fednode.learn.private import read_undecided
 
     if not (plan.state / "journal.db").exists():
         return
@@ -380,7 +380,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         return
     try:
         tie(store, plan, facts)
-        held, undecided = store.latest(), read_past(plan.state).undecided
+        held, undecided = store.latest(), read_undecided(plan.state)
         if undecided:
             yield Finding("fault", undecided)
         yield from (Finding("note", text) for text in store.warnings)

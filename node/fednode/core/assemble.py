@@ -13,12 +13,11 @@ from typing import Any
 from fednode.core.documents import Documents
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
-from fednode.core.lives import Prove
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.reputation import Tolerance
 from fednode.core.run import Parts, Under, no_parts
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Past, PolicyState, Snapshot, Tensors
+from fednode.core.types import Account, PolicyState, Snapshot, Tensors
 
 
 def kernel_of(
@@ -31,8 +30,7 @@ def kernel_of(
     timing: Timing = LAN,
     tolerance: Tolerance | None = None,
     beginning: PolicyState | None = None,
-    past: Past | None = None,
-    prove: Prove = lambda _: b"",
+    account: Account | None = None,
     documents: Documents | None = None,
     under: Under = no_parts,
 ) -> Kernel:
@@ -43,8 +41,8 @@ def kernel_of(
     documents, under: the settings documents that the node knows, and what it runs with under them.
     initial: returns the node's initial prompts for a seed. facts: the settings that all nodes must
     agree on. held: the snapshot on disk; None to start at round 0. beginning: the state at round 0
-    of a node that began from other than the initial prompts. past, prove: what the node's privacy
-    account says, and its signature under its marks (lives.py).
+    of a node that began from other than the initial prompts. account: what the node's privacy
+    account says.
     """
     tolerance = tolerance or Tolerance()
     state = None if held is None else held.policy
@@ -57,8 +55,7 @@ def kernel_of(
         held,
         tolerance,
         anew=parts.anew,
-        past=past,
-        prove=prove,
+        account=account,
         documents=documents,
         under=under,
     )
@@ -107,8 +104,6 @@ def beginning_of(held: Snapshot, parts: Parts) -> Snapshot:
         parts.anew().state(),
         {},
         redone=held.redone + 1,
-        released=held.released,
-        marks=held.marks,
     )
 
 

@@ -15,14 +15,13 @@ from fednode.core.types import (
     Document,
     Job,
     Json,
-    Mark,
     Message,
     Report,
     Snapshot,
     Update,
 )
 
-Command = Literal["pause", "resume", "leave", "alone", "accept"]
+Command = Literal["pause", "resume", "leave", "alone", "resume --older-state"]
 Level = Literal["debug", "info", "warning", "error"]
 AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "inactive"]
 
@@ -156,14 +155,15 @@ class Delivered:
     """The receiver acknowledged a message.
 
     note: why it cannot reach this node; "" if it can. active: whether the receiver takes part in
-    rounds. known: what it knows of this node's life, if it is more than the node said (lives.py).
+    rounds. later: the round that an earlier start of this node said, if it is later than the
+    message's; else 0.
     """
 
     to: str
     message: Message
     note: str = ""
     active: bool = True
-    known: Mark | None = None
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +183,13 @@ class Undelivered:
 
 
 def acknowledged(
-    to: str, message: Message, code: AckCode, detail: str, known: Mark | None = None
+    to: str, message: Message, code: AckCode, detail: str, later: int = 0
 ) -> Delivered | Undelivered:
     """Return the event for a send that was answered with this acknowledgement."""
     if code in {"ok", "duplicate"}:  # taken now, or taken before
-        return Delivered(to, message, detail if code == "ok" else "", known=known)
+        return Delivered(to, message, detail if code == "ok" else "", later=later)
     if code == "inactive":
-        return Delivered(to, message, detail, active=False, known=known)
+        return Delivered(to, message, detail, active=False, later=later)
     return Undelivered(to, message, code, detail)
 
 
@@ -276,13 +276,13 @@ class Send:
 class Answer:
     """Acknowledge the message with this token.
 
-    detail: a sentence for the sender. known: as in Delivered.
+    detail: a sentence for the sender. later: as in Delivered.
     """
 
     token: int
     code: AckCode
     detail: str = ""
-    known: Mark | None = None
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,9 +353,9 @@ class TurnAway:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """Count releases that this node's key made elsewhere in its privacy account.
+    """Count releases that this node's state does not know of in its privacy account.
 
-    undecided: why the node is silent until its operator decides, to be stored; "" if it is not.
+    undecided: why the node is paused until its operator decides, to be stored; "" if it is not.
     """
 
     releases: int

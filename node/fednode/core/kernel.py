@@ -16,17 +16,17 @@ from collections.abc import Mapping
 from fednode.core import events as ev
 from fednode.core.documents import Documents
 from fednode.core.life import Life
-from fednode.core.lives import Lives, Prove
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
 from fednode.core.members.listing import relisted
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
+from fednode.core.older import Older
 from fednode.core.peering import RELEASE, Peering
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import Tolerance
 from fednode.core.run import Anew, Run, Under, again, ended, no_parts
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Past, Snapshot
+from fednode.core.types import Account, Snapshot
 from fednode.core.view import KernelView
 from fednode.core.waiting import HELD_S
 
@@ -48,8 +48,7 @@ class Kernel(Peering):
         tolerance: Tolerance | None = None,
         *,
         anew: Anew,
-        past: Past | None = None,
-        prove: Prove = lambda _: b"",
+        account: Account | None = None,
         documents: Documents | None = None,
         under: Under = no_parts,
     ) -> None:
@@ -63,8 +62,8 @@ class Kernel(Peering):
         self._failures = 0
         self._unsaved: Snapshot | None = None
         held = restored or Snapshot(policy.state(), {})
-        self.lives = Lives.of(context, self._members, held, past or Past(), prove)
-        self._life = Life.PAUSED if self.lives.undecided else Life.WAITING
+        self.older = Older(context, self._members, held.policy.round, account or Account())
+        self._life = Life.PAUSED if self.older.undecided else Life.WAITING
         self._run = Run(context, self._members, facts, policy, held, anew, documents)
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
@@ -130,7 +129,12 @@ class Kernel(Peering):
     def view(self) -> KernelView:
         """Return the node as status shows it."""
         peers, live = self._members.view(), self._members.live()
-        reach = self._reach.warnings(live)
+        warnings = (
+            self.older.warning,
+            *self._boots.warnings(),
+            *unreached.warnings(peers),
+            *self._reach.warnings(live),
+        )
         return KernelView(
             life=self._life,
             phase=self.policy.phase,
@@ -143,12 +147,11 @@ class Kernel(Peering):
             best_validation=self._run.best.validation,
             alone=bool(peers) and not live,
             apart=self._run.agreement.apart(live),
-            warnings=(*self.lives.warnings(), *unreached.warnings(peers), *reach),
+            warnings=tuple(filter(None, warnings)),
             awaited=self._run.wait.awaited if self._life == Life.WAITING else "",
             start_by=math.inf if self._run.wait.held else self._run.wait.by,
             merge_counts=self._run.merge_counts,
             by_wish=self._run.by_wish,
-            undecided=bool(self.lives.undecided),
             settled=self.documents.settled(sorted(self._members.remaining())),
         )
 
@@ -222,11 +225,12 @@ class Kernel(Peering):
     def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
         done = ev.Record("command", f"the operator asked to {command}")
         match command:
-            case "resume" | "alone" if self.lives.undecided:
-                return [ev.Record("command", f"{command} waits for fednode accept", "warning")]
-            case "accept" if self.lives.undecided:
+            case "resume" | "alone" if self.older.undecided:
+                text = f"{command} waits for fednode resume --older-state"
+                return [ev.Record("command", text, "warning")]
+            case "resume --older-state" if self.older.undecided:
                 self._life = Life.PAUSED
-                return [done, *self.lives.accept(), *self._command(now, "resume")[1:]]
+                return [done, *self.older.accept(), *self._command(now, "resume")[1:]]
             case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
                 self._life = Life.PAUSED
                 return [done]
@@ -275,7 +279,7 @@ class Kernel(Peering):
         self._links.follow(self._members, set(self._members.remaining()), self._active)
         effects = [*begun, *self._swim.hellos(sorted(self._members.remaining()))]
         if parts.begins:
-            return [*effects, *self.lives.counted(self._run.begin_under())]
+            return [*effects, *self._run.begin_under()]
         began = self._start_if_ready(now) or self._next_round(now)
         return [*effects, *self._met_again(now), *began]
 
@@ -283,7 +287,6 @@ class Kernel(Peering):
         self._failures, self._unsaved = 0, None
         if snapshot.redone > self._run.redone:
             return self._began_anew(now, snapshot)
-        self.lives.adopted(snapshot)
         self._run.adopted(snapshot)
         self._run.pace.ended(now)
         told = self._tell(now, event)
@@ -329,4 +332,4 @@ class Kernel(Peering):
                 told += self._misbehaved(now, peer, effect.text) if peer in self._members else []
                 effect = self._defect(effect)
             told.append(effect)
-        return self.lives.counted(told)
+        return self.older.permitted(told)

@@ -17,13 +17,14 @@ from fednode.core.changes import Changes
 from fednode.core.documents import Documents
 from fednode.core.gate import CONFIGURATION, LATER, Verdict
 from fednode.core.life import Life
-from fednode.core.lives import Lives
 from fednode.core.members.apart import heard_apart
+from fednode.core.members.boots import Boots
 from fednode.core.members.links import Links
 from fednode.core.members.phases import NOTED, PHASES, Phase
 from fednode.core.members.reach import Reach
 from fednode.core.members.swim import Swim
 from fednode.core.members.table import LIVE
+from fednode.core.older import Older
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.run import Run
@@ -38,7 +39,7 @@ UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it look
 class Peering(ABC):
     """What the kernel knows of its peers; see the file's header. The kernel fills in the rest."""
 
-    lives: Lives
+    older: Older
     _life: Life
     _run: Run
 
@@ -54,6 +55,7 @@ class Peering(ABC):
         self._facts = dict(facts)
         self._swim = Swim(context, timing, self._message)
         self._members = self._swim.members
+        self._boots = Boots()
         self._reputation = Reputation(tolerance)
         self._reach = Reach(context.address)
         self._refused, self._defects = Tally(), Tally()
@@ -114,7 +116,7 @@ class Peering(ABC):
         late = self._members.late(message)
         number = self._members[sender].round if late else message.round
         effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
-        effects += self.lives.heard(now, sender, message.mark, self._swim.around_s)
+        effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
             self._members.turn(sender, True)  # it sends prompts, so its rounds run
             effects += self._changes(now)
@@ -132,9 +134,9 @@ class Peering(ABC):
         effects += self._run.agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
-        note, more = self._members[sender].unreached, self.lives.answer(sender, message.mark)
+        note, later = self._members[sender].unreached, self._boots.later(message)
         plain: list[ev.Effect] = [
-            ev.Answer(token, "ok" if self._active else "inactive", note, more)
+            ev.Answer(token, "ok" if self._active else "inactive", note, later)
         ]
         answer = plain if special is None else special
         effects += [*self._swim.lists(message), *self._changes(now)]
@@ -185,9 +187,9 @@ class Peering(ABC):
         effects: list[ev.Effect] = []
         noted = event.message.phase in NOTED
         answer = event if isinstance(event, ev.Delivered) and noted else None
-        if answer is not None:  # first, because the node may have to be silent
-            effects += self.lives.told(answer)
-            if self.lives.undecided and self._life != Life.LEAVING:
+        if answer is not None:  # first, because the node may have to pause
+            effects += self.older.told(event.to, answer.later)
+            if self.older.undecided and self._life != Life.LEAVING:
                 self._life = Life.PAUSED
         if event.to in self._members:
             if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
@@ -241,6 +243,6 @@ class Peering(ABC):
             contributors=digest,
             active=self._active,
             run=self._run.redone,
-            mark=self.lives.mark,
+            boot=self.context.boot,
             terms=self.documents.terms,
         )

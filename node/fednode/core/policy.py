@@ -61,8 +61,8 @@ class NodeContext:
     (fednode.core.types.Update).
     norm_max: largest Euclidean norm of prompts that is accepted from a peer or from a merge.
     start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
-    process: a word that each start of the node draws anew; "" if it says nothing of its life.
-    private: privacy is on, so a release that the node does not know of silences it (lives.py).
+    boot: what each start of the node draws anew, eight hexadecimal digits; "" for nothing.
+    private: privacy is on, so the node is paused if its state is older (older.py).
     remote: a listed peer's address is not of this machine. introduced: an introducer admits nodes
     that are not listed.
     """
@@ -83,7 +83,7 @@ class NodeContext:
     guard: GuardSettings = field(default_factory=GuardSettings)
     norm_max: float = math.inf
     start: Initial = "common"
-    process: str = ""
+    boot: str = ""
     private: bool = False
     remote: bool = False
     introduced: bool = False

@@ -49,31 +49,15 @@ class Update:
     proof: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
-    """How far a node's life is, as the node says it of itself (node/fednode/core/lives.py).
-
-    process: a word that each start of a node draws anew. run, round: the last round that is
-    durable. released: how many results of training the node released until then, in all its runs.
-    proof: the node's signature under these values; b"" if nobody checked one.
-    """
-
-    process: str
-    run: int
-    round: int
-    released: int
-    proof: bytes = b""
-
-
 @dataclass(frozen=True, slots=True)
-class Past:
-    """What a privacy account says of a node's life (node/fednode/core/lives.py).
+class Account:
+    """What a node's privacy account says.
 
-    released: results of training that the node's key released so far. undecided: why the node is
-    silent until its operator decides; "" if it is not.
+    releases: number of results of training so far. undecided: why the node is paused until its
+    operator decides; "" if it is not (node/fednode/core/older.py).
     """
 
-    released: int = 0
+    releases: int = 0
     undecided: str = ""
 
 
@@ -233,9 +217,9 @@ class Message:
     facts: small strings, such as the settings behind the fingerprint in a hello.
     members: news of members, on messages of the kernel. active: also there, whether the sender
     takes part in rounds (node/fednode/core/run.py). run: also there, how often its rounds began
-    anew under other settings.
-    mark: how far the sender's life is; None if it does not say. terms: the sender's settings
-    documents, on messages of the kernel; None if it knows none. document: one that it passes on.
+    anew under other settings. boot: also there, what the sender drew at its start; "" if nothing.
+    terms: the sender's settings documents, on messages of the kernel; None if it knows none.
+    document: one that it passes on.
     """
 
     mesh: str
@@ -252,7 +236,7 @@ class Message:
     members: tuple[Update, ...] = ()
     active: bool = True
     run: int = 0
-    mark: Mark | None = field(default=None, compare=False)
+    boot: str = field(default="", compare=False)
     terms: Terms | None = field(default=None, compare=False)
     document: Document | None = field(default=None, compare=False)
 
@@ -346,8 +330,7 @@ class Snapshot:
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
     their round and accuracy. metrics: of the round that was just adopted. merge_counts: of
     the rounds so far (node/fednode/core/company.py). redone: how often its rounds began anew under
-    other settings. released: how many results of training it released so far. marks: the newest
-    marks of its peers (node/fednode/core/lives.py).
+    other settings.
     """
 
     policy: PolicyState
@@ -357,8 +340,6 @@ class Snapshot:
     best_validation: float = float("-inf")
     merge_counts: MergeCounts = NO_ROUNDS
     redone: int = 0
-    released: int = 0
-    marks: Mapping[str, Mark] = field(default_factory=dict)
 
     def used(self, keep_best: bool) -> tuple[Tensors, int]:
         """Return the prompts that the node predicts with, and their round."""

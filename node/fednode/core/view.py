@@ -21,7 +21,6 @@ class KernelView:
     that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
     merge_counts: rounds, and rounds that merged a peer's prompts. by_wish: the node is meant to be
     alone.
-    undecided: its key has spoken elsewhere, and it is silent until its operator decides (lives.py).
     settled: the settings that it shares with its peers, and how they stand to them (documents.py).
     """
 
@@ -41,5 +40,4 @@ class KernelView:
     warnings: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
-    undecided: bool = False
     settled: Settled = field(default_factory=Settled)

@@ -14,8 +14,8 @@ moves a clipped result by at most 2 * clip, so the Gaussian mechanism's noise mu
 
 The account, privacy.json, holds the clip and the noise of each release. So each release counts with
 its own noise, even if the settings change later. A release without clipping is recorded, too: after
-such a release no epsilon holds. The account also holds how many releases there were in all, and
-whether the node is silent until its operator decides (node/fednode/core/lives.py).
+such a release no epsilon holds. The account also says whether the node is paused until its operator
+decides (node/fednode/core/older.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fednode.core.types import EMPTY, MEASURE, Job, Past, Progress, Report, Tensors
+from fednode.core.types import EMPTY, MEASURE, Account, Job, Progress, Report, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.learn.learner import Learner
 from fednode.learn.settings import PrivacySettings
@@ -67,20 +67,20 @@ class PrivateLearner:
         self._inner, self._settings, self._folder = inner, settings, folder
         self._initial = inner.initial(seed)
         self._releases = read_account(folder)
-        self._past, self._guard = read_past(folder), threading.Lock()
+        self._undecided, self._guard = read_undecided(folder), threading.Lock()
         self._chance = np.random.default_rng() if generator is None else generator
         if settings.clip is not None:  # raises now, not in round 1, if the library is missing
             epsilon(settings.noise, 1, settings.delta)
 
     @property
-    def past(self) -> Past:
-        """What the account says of the node's life."""
-        return self._past
+    def account(self) -> Account:
+        """What the account says."""
+        return Account(sum(self._releases.values()), self._undecided)
 
     def missed(self, count: int, undecided: str) -> None:
-        """Count releases that the node's key made elsewhere: with which noise is not known.
+        """Count releases that the node's state does not know of: with which noise is not known.
 
-        undecided: why the node is silent until its operator decides. Raise StateError if the
+        undecided: why the node is paused until its operator decides. Raise StateError if the
         account cannot be written.
         """
         with self._guard:
@@ -158,15 +158,14 @@ class PrivateLearner:
         with self._guard:
             if clip is None and self._releases.get(UNKNOWN):
                 return  # one release without clipping already voids the guarantee
-            self._write((clip, noise), 1, self._past.undecided)
+            self._write((clip, noise), 1, self._undecided)
 
     def _write(self, key: tuple[float | None, float], count: int, undecided: str) -> None:
         releases = dict(self._releases)
         if count:
             releases[key] = releases.get(key, 0) + count
-        past = Past(self._past.released + count, undecided)
-        write_account(self._folder, releases, past)
-        self._releases, self._past = releases, past
+        write_account(self._folder, releases, undecided)
+        self._releases, self._undecided = releases, undecided
 
 
 def blurred(
@@ -255,14 +254,12 @@ def begin_account(folder: Path, has_rounds: bool) -> None:
     write_account(folder, {})
 
 
-def write_account(folder: Path, releases: Releases, past: Past | None = None) -> None:
+def write_account(folder: Path, releases: Releases, undecided: str = "") -> None:
     """Write the account of all releases; raise StateError if the file cannot be written."""
-    past = past or Past(sum(releases.values()))
     rows = [
         {"clip": clip, "noise": noise, "count": count} for (clip, noise), count in releases.items()
     ]
-    life = {"released": past.released, "undecided": past.undecided}
-    put(folder / ACCOUNT, json.dumps({"releases": rows, **life}) + "\n", ELSEWHERE)
+    put(folder / ACCOUNT, json.dumps({"releases": rows, "undecided": undecided}) + "\n", ELSEWHERE)
 
 
 def read_account(folder: Path) -> Releases:
@@ -271,14 +268,12 @@ def read_account(folder: Path) -> Releases:
     return _releases(folder / ACCOUNT, rows)
 
 
-def read_past(folder: Path) -> Past:
-    """Return what the account says of a node's life; raise StateError if it cannot be read.
+def read_undecided(folder: Path) -> str:
+    """Return why the node is paused until its operator decides; "" if it is not.
 
-    An account of before this figure counts its releases.
+    Raise StateError if the account cannot be read.
     """
-    found = _read(folder)
-    released = found.get("released", sum(read_account(folder).values()))
-    return Past(int(released), str(found.get("undecided", "")))
+    return str(_read(folder).get("undecided", ""))
 
 
 def _releases(path: Path, rows: list[dict[str, Any]]) -> Releases:
@@ -302,8 +297,7 @@ def _read(folder: Path) -> dict[str, Any]:
         raise _damaged(path) from fault
     if not path.exists():
         return {}
-    whole = isinstance(found, dict) and "releases" in found
-    if not whole or not isinstance(found.get("released", 0), int):
+    if not isinstance(found, dict) or "releases" not in found:
         raise _damaged(path)
     return dict(found)
 

@@ -20,7 +20,7 @@ names of members, counts and rounds; no text of a file, an image or an exception
 TOLD_WHOLE: Final = frozenset(
     {
         *("message.refused", "command", "identity.revoked", "watch.missed"),
-        *("state.agrees", "state.differs"),
+        *("state.agrees", "state.differs", "state.older"),
     }
 )
 """Further kinds of records that members see."""

@@ -126,7 +126,7 @@ class Client:
     async def control(self, address: str, command: str, proof: bytes = b"", which: str = "") -> str:
         """Send a command; return what the node did.
 
-        Commands: "pause", "resume", "accept", "leave", "alone"
+        Commands: "pause", "resume", "resume --older-state", "leave", "alone"
         and, with a proof, "revoke", "sponsor" and "propose"; with `which` or without, "take" and
         "refuse".
         """

@@ -26,7 +26,6 @@ from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.identity.listed import Listed
-from fednode.identity.marks import Marks
 from fednode.identity.trust import Believes
 from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
@@ -70,7 +69,6 @@ class Driver:
         refusals: Refusals | None = None,
         limits: LimitSettings | None = None,
         telemetry: Telemetry | None = None,
-        marks: Marks | None = None,
         settling: Settling | None = None,
     ) -> None:
         self.kernel = kernel
@@ -101,7 +99,6 @@ class Driver:
             dtype=learning.dtype,
             post=self._post,
             spawn=self._spawn,
-            checked=(marks or Marks(kernel.context.mesh)).own,
         )
 
     async def run(self) -> None:
@@ -207,10 +204,10 @@ class Driver:
             case ev.TurnAway(peer=peer, seconds=seconds):
                 if id := self.trust.id_of(peer):
                     self.transport.turn_away(id, seconds)
-            case ev.Answer(token=token, code=code, detail=detail, known=known):
+            case ev.Answer(token=token, code=code, detail=detail, later=later):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(Ack(code, detail, known))
+                    waiting.set_result(Ack(code, detail, later))
             case ev.SetTimer(name=name, delay_s=delay):
                 self._cancel_timer(name)
                 loop = asyncio.get_running_loop()

@@ -13,7 +13,6 @@ from typing import Final
 
 from fednode.core.events import Event, Record, Send, Undelivered, acknowledged
 from fednode.core.members.phases import Phase
-from fednode.core.types import Mark
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport
@@ -36,7 +35,6 @@ class Sender:
 
     addresses: where each peer listens; the driver changes it. dtype: the number format of messages
     that name none. post: takes the event that says how a send ended. spawn: runs a task.
-    checked: takes the proof off a mark of this node that its key did not sign.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class Sender:
         dtype: Dtype,
         post: Callable[[Event], None],
         spawn: Spawn,
-        checked: Callable[[Mark | None], Mark | None] = lambda mark: mark,
     ) -> None:
         self._transport = transport
         self._addresses = addresses
@@ -56,7 +53,6 @@ class Sender:
         self.dtype: Dtype = dtype
         self._post = post
         self._spawn = spawn
-        self._checked = checked
         self._outboxes: dict[str, Outbox] = {}
         self._broadcasts = Broadcasts()
         self._encoding = asyncio.Lock()
@@ -120,7 +116,7 @@ class Sender:
             limit = limit_s or SEND_TIMEOUT_S + SECONDS_PER_MIB * size / 2**20
             reply = await self._transport.send(self._addresses[peer], frame, limit, peer)
             self._telemetry.count(peer, "out", outgoing.payload, size)
-            code, detail, known = codec.decode_ack(reply)
+            code, detail, later = codec.decode_ack(reply)
         except (Unreachable, FrameError, AddressError) as fault:
             return Undelivered(peer, message, "unreachable", str(fault))
         except FednodeError as fault:
@@ -134,4 +130,4 @@ class Sender:
             self._telemetry.message("out", peer, message, size, code)
         if message.phase == Phase.PING:
             self._telemetry.metrics.rtt_seconds.observe(time.perf_counter() - began)
-        return acknowledged(peer, message, code, detail, self._checked(known))
+        return acknowledged(peer, message, code, detail, later)

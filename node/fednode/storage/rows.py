@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from fednode.core.types import Array, Json, Mark, MergeCounts, PolicyState, Snapshot, Tensors
+from fednode.core.types import Array, Json, MergeCounts, PolicyState, Snapshot, Tensors
 from fednode.storage.journal import SnapshotRow
 
 CLASSES: Final = "classes"
@@ -21,8 +21,6 @@ def body_of(snapshot: Snapshot) -> dict[str, Json]:
         "best_validation": snapshot.best_validation if snapshot.best else None,
         "merge_counts": list(snapshot.merge_counts),
         "redone": snapshot.redone,
-        "released": snapshot.released,
-        "marks": {name: _written(mark) for name, mark in sorted(snapshot.marks.items())},
         **_classes_of(snapshot),
     }
 
@@ -81,24 +79,6 @@ def split(row: SnapshotRow, together: Tensors) -> Snapshot:
         float("-inf") if best is None else float(str(best)),
         _merge_counts(row),
         int(str(row.body.get("redone", 0))),  # rows of before this count have none
-        int(str(row.body.get("released", 0))),
-        _marks(row),
-    )
-
-
-def _written(mark: Mark) -> Json:
-    return [mark.process, mark.run, mark.round, mark.released, mark.proof.hex()]
-
-
-def _marks(row: SnapshotRow) -> dict[str, Mark]:
-    held = row.body.get("marks", {})  # rows of before these marks have none
-    assert isinstance(held, dict), "the row's checksum held"
-    return {name: _mark(*cast("tuple[str, int, int, int, str]", one)) for name, one in held.items()}
-
-
-def _mark(process: str, run: int, number: int, released: int, proof: str) -> Mark:
-    return Mark(
-        process=process, run=run, round=number, released=released, proof=bytes.fromhex(proof)
     )
 
 

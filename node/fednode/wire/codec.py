@@ -27,9 +27,9 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.core.events import AckCode
-from fednode.core.types import STANDINGS, Mark, Message, Update
+from fednode.core.types import STANDINGS, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
-from fednode.wire import fields, marks, terms
+from fednode.wire import fields, terms
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
@@ -71,6 +71,7 @@ SPARE_BYTES: Final = 64
 
 _NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
+_BOOT: Final = re.compile(r"([0-9a-f]{8})?", re.ASCII)
 _DIGEST: Final = re.compile(r"([0-9a-f]{2}){0,64}", re.ASCII)
 _BLOCK_TAG: Final = b"\x72"
 # Field 1, a number below 128: the first two bytes of each frame, of every version.
@@ -93,12 +94,12 @@ _STANDINGS: Final = {
 class Ack(NamedTuple):
     """The receiver's verdict on one message.
 
-    detail: a sentence; "" if the message was taken. known: see node/fednode/core/lives.py.
+    detail: a sentence; "" if the message was taken. later: as in Answer.
     """
 
     code: AckCode
     detail: str = ""
-    known: Mark | None = None
+    later: int = 0
 
 
 def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
@@ -126,7 +127,7 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         members=[_news(update) for update in message.members],
         inactive=not message.active,
         run=message.run,
-        mark=marks.written(message.mark),
+        boot=message.boot,
         terms=terms.written(message.terms),
         document=b"" if message.document is None else message.document.proof,
         classes=message.tensors.classes,
@@ -184,7 +185,7 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         members=tuple(_member(member) for member in envelope.members),
         active=not envelope.inactive,
         run=envelope.run,
-        mark=marks.read(envelope, "mark"),
+        boot=envelope.boot,
         terms=terms.read(envelope),
         document=terms.carried(envelope),
     )
@@ -194,14 +195,14 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
     return message
 
 
-def encode_ack(code: AckCode, detail: str = "", known: Mark | None = None) -> bytes:
+def encode_ack(code: AckCode, detail: str = "", later: int = 0) -> bytes:
     """Return the frame of a verdict; a long detail is cut, control characters become spaces."""
-    return write_ack(code, foreign.line(detail, DETAIL_CHARACTERS_MAX), known)
+    return write_ack(code, foreign.line(detail, DETAIL_CHARACTERS_MAX), later)
 
 
-def write_ack(code: AckCode, detail: str, known: Mark | None = None) -> bytes:
+def write_ack(code: AckCode, detail: str, later: int = 0) -> bytes:
     """Return the frame of a verdict with any detail, such as a hostile node may send."""
-    ack = exchange_pb2.Ack(code=_CODES[code], detail=detail, known=marks.written(known))
+    ack = exchange_pb2.Ack(code=_CODES[code], detail=detail, later=later)
     return ack.SerializeToString(deterministic=True)
 
 
@@ -218,11 +219,9 @@ def decode_ack(frame: bytes) -> Ack:
         raise _unknown("the reply has the code", ack.code)
     if len(ack.detail) > DETAIL_CHARACTERS_MAX or not ack.detail.isprintable():
         raise FrameError("the reply's detail is too long or holds control characters")
-    known = marks.read(ack, "known")
-    wrong = marks.fault(known)
-    if wrong:
-        raise FrameError(wrong)
-    return Ack(code, ack.detail, known)
+    if ack.later > WHOLE_MAX:
+        raise FrameError(f"the reply's later round {ack.later} is more than {WHOLE_MAX}")
+    return Ack(code, ack.detail, ack.later)
 
 
 def payload_bytes(message: Message, dtype: Dtype) -> int:
@@ -251,8 +250,10 @@ def _fault(message: Message, limits: Limits) -> str:
             return f"the name of a fact, {name[:40]!r}, is not 1 to 128 printable characters"
         if len(value) > limits.fact_characters or not value.isprintable():
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
+    if not _BOOT.fullmatch(message.boot):
+        return f"boot id {message.boot[:40]!r} is not eight hexadecimal digits"
     found = _classes_fault(message, limits) or _member_fault(message, limits)
-    return found or marks.fault(message.mark) or terms.fault(message)
+    return found or terms.fault(message)
 
 
 @functools.lru_cache(maxsize=WORDS_KEPT)
@@ -337,11 +338,11 @@ def _member(member: exchange_pb2.Member) -> Update:
 
 def head_bytes_max(limits: Limits) -> int:
     """Return the bytes of the largest head that these limits allow."""
-    words = MESH_CHARACTERS_MAX * CHARACTER_BYTES + 2 * DIGEST_BYTES_MAX + 10 * SPARE_BYTES
+    words = MESH_CHARACTERS_MAX * CHARACTER_BYTES + 2 * DIGEST_BYTES_MAX + 11 * SPARE_BYTES
     fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
     member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
     classes = limits.classes * (CLASS_BYTES_MAX + 4)  # the tag and the length take four bytes
-    words += marks.BYTES_MAX + terms.BYTES_MAX
+    words += terms.BYTES_MAX
     return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fednode.app.plan import NodePlan, make, private
 from fednode.core.policy import start_seed
-from fednode.core.types import MEASURE, Job, Past, PolicyState, Snapshot, Tensors
+from fednode.core.types import MEASURE, Account, Job, PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.private import (
@@ -22,7 +22,6 @@ from fednode.learn.private import (
     composed,
     epsilon,
     read_account,
-    read_past,
     said,
 )
 from fednode.learn.settings import PrivacySettings
@@ -211,21 +210,11 @@ def test_after_releases_elsewhere_no_epsilon_holds_and_the_decision_is_kept(
     released(learner, known)
     learner.missed(0, "still")
     assert ("no epsilon holds" in learner.notes[-1]) is False
-    learner.missed(3, "its key has spoken")
+    learner.missed(3, "peers have seen it later")
     assert "no epsilon holds" in learner.notes[-1]
     learner = made(tmp_path, noise=100.0)
-    assert learner.past == Past(known + 3, "its key has spoken")
+    assert learner.account == Account(known + 3, "peers have seen it later")
     learner.missed(1, "")
     released(learner, 1)
     assert "no epsilon holds" in made(tmp_path).notes[-1]
-    assert read_past(tmp_path) == Past(known + 5)
-
-
-def test_an_account_of_before_counts_its_releases(tmp_path: Path) -> None:
-    rows = '{"releases": [{"clip": 1.0, "noise": 2.0, "count": 7}]}'
-    (tmp_path / ACCOUNT).write_text(rows)
-    assert read_past(tmp_path) == Past(7)
-    assert read_past(tmp_path / "none") == Past()
-    (tmp_path / ACCOUNT).write_text('{"releases": [], "released": "many"}')
-    with pytest.raises(StateError, match="damaged"):
-        read_past(tmp_path)
+    assert made(tmp_path).account == Account(known + 5)

@@ -258,6 +258,27 @@ def test_a_reply_that_is_no_verdict_is_refused(frame: bytes, sentence: str) -> N
 MEMBER = Update("node-2", "suspect", 7, "10.0.0.7:7700", "ID", b"\x00lease")
 
 
+def test_a_boot_id_and_a_later_round_come_back_as_they_were() -> None:
+    assert decode(encode(message(boot="0123abcd"), "float32")).boot == "0123abcd"
+    assert decode_ack(encode_ack("ok", "", 7)) == Ack("ok", "", 7)
+
+
+@pytest.mark.parametrize("boot", ["0123abc", "0123abcde", "0123ABCD", "\x1b[2Jabcd"])
+def test_a_boot_id_that_no_node_draws_is_refused(boot: str) -> None:
+    with pytest.raises(FednodeError, match="eight hexadecimal digits"):
+        encode(message(boot=boot), "float32")
+    frame = encode(message(boot="0123abcd"), "float32")
+    envelope = opened(frame)
+    envelope.boot = boot
+    with pytest.raises(FrameError, match="eight hexadecimal digits"):
+        decode(sealed(envelope))
+
+
+def test_a_later_round_that_no_node_reaches_is_refused() -> None:
+    with pytest.raises(FrameError, match="later round"):
+        decode_ack(codec.write_ack("ok", "", 2**63))
+
+
 def test_news_of_members_comes_back_as_it_was() -> None:
     news = tuple(replace(MEMBER, state=state) for state in STANDINGS)
     assert decode(encode(message(members=news), "float32")).members == news

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
-from fednode.core.types import Mark, Message, Past, Snapshot
+from fednode.core.types import Account, Message, Snapshot
 from fednode.learn.learner import Learner
 from fednode.wire import codec
 from fednode.wire.codec import Dtype
@@ -20,43 +19,30 @@ Say = Callable[[str, Message], list[tuple[str, Message]]]
 """Return the (receiver, message) pairs that a hostile node sends in place of one message."""
 Answers = Callable[[str, Message, AckCode, str], tuple[AckCode, str]]
 """Return the code and the detail with which a hostile node answers a message from a peer."""
-Known = Callable[[str, Mark | None], Mark | None]
-"""Return what a hostile node shows a peer as the newest mark of that peer."""
+Later = Callable[[int], int]
+"""Return the round in which a hostile node says that an earlier start of a peer was."""
 
 
 class Build(Protocol):
     """Makes a node's kernel at each of its starts."""
 
-    def __call__(self, held: Snapshot | None, past: Past | None = None) -> Kernel:
-        """Return a kernel; held: the snapshot on its disk; past: what its account says."""
+    def __call__(self, held: Snapshot | None, account: Account | None = None) -> Kernel:
+        """Return a kernel; held: the snapshot on its disk. account: its privacy account."""
         ...
-
-
-def signature(name: str, mark: Mark) -> bytes:
-    """Return a node's signature under its mark; hostile nodes can make none of others."""
-    text = f"{name} {mark.process} {mark.run} {mark.round} {mark.released}"
-    return hashlib.sha256(text.encode()).digest()[:8]
-
-
-def checked(name: str, mark: Mark | None) -> Mark | None:
-    """Return a mark that a node is shown, without its proof if the node did not sign it."""
-    if mark is None or mark.proof == signature(name, mark):
-        return mark
-    return replace(mark, proof=b"")
 
 
 def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
     return code, detail
 
 
-def _unchanged(_: str, known: Mark | None) -> Mark | None:
-    return known
+def _unchanged(later: int) -> int:
+    return later
 
 
 @lru_cache(maxsize=64)
-def travelled(code: AckCode, detail: str, known: Mark | None = None) -> codec.Ack:
+def travelled(code: AckCode, detail: str, later: int = 0) -> codec.Ack:
     """Return an honest verdict as its receiver reads it."""
-    return codec.decode_ack(codec.encode_ack(code, detail, known))
+    return codec.decode_ack(codec.encode_ack(code, detail, later))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ class Liar:
 
     say: Say
     answer: Answers = _as_it_is
-    known: Known = _unchanged
+    later: Later = _unchanged
 
     def __call__(self, to: str, message: Message) -> list[tuple[str, Message]]:
         """Return the (receiver, message) pairs to send in place of a message."""
@@ -94,7 +80,7 @@ class Host:
         clock_s: seconds by which the node's clock is ahead of the world's clock
         durable: the snapshot on the disk
         backup: a copy of an earlier snapshot
-        past: the node's privacy account
+        account: the node's privacy account
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
         events: events that arrived during that commit
@@ -108,8 +94,8 @@ class Host:
     kernel: Kernel | None = None
     boot: int = 0
     durable: Snapshot | None = None
-    backup: tuple[Snapshot | None, Past] | None = None
-    past: Past = field(default_factory=Past)
+    backup: tuple[Snapshot | None, Account] | None = None
+    account: Account = field(default_factory=Account)
     full: bool = False
     disk_s: float = 0.0
     clock_s: float = 0.0
@@ -128,13 +114,13 @@ class Host:
 
     def wipe(self) -> None:
         """Erase the disk of a node that is off."""
-        self.durable, self.past = None, Past()
+        self.durable, self.account = None, Account()
 
     def back_up(self) -> None:
         """Copy the disk."""
-        self.backup = self.durable, self.past
+        self.backup = self.durable, self.account
 
     def restore(self) -> None:
         """Put the copy back on the disk of a node that is off."""
         if self.backup is not None:
-            self.durable, self.past = self.backup
+            self.durable, self.account = self.backup

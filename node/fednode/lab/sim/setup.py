@@ -19,8 +19,8 @@ from fednode.core.settings import (
     Timing,
     TopologySettings,
 )
-from fednode.core.types import Past, Snapshot, Tensors
-from fednode.lab.sim.host import Build, signature
+from fednode.core.types import Account, Snapshot, Tensors
+from fednode.lab.sim.host import Build
 from fednode.learn.learner import Learner, told
 
 
@@ -80,12 +80,12 @@ class _Builder:
         self._setup, self._name, self._peers, self._learner = setup, name, peers, learner
         self._starts = itertools.count(1)
 
-    def __call__(self, held: Snapshot | None, past: Past | None = None) -> Kernel:
+    def __call__(self, held: Snapshot | None, account: Account | None = None) -> Kernel:
         """Return a kernel; parameters as in Build."""
         setup = self._setup
         context = setup.context(self._name, self._peers, self._learner)
         return kernel_of(
-            replace(context, process=f"{next(self._starts):x}"),
+            replace(context, boot=f"{next(self._starts):08x}"),
             setup.policy,
             setup.config,
             self._learner.initial,
@@ -93,6 +93,5 @@ class _Builder:
             held,
             setup.membership,
             setup.tolerance,
-            past=past,
-            prove=lambda mark: signature(self._name, mark),
+            account=account,
         )

@@ -25,9 +25,9 @@ from typing import Any, Final, Protocol
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
-from fednode.core.types import MEASURE, Job, Mark, Message, Past, Snapshot, Update
+from fednode.core.types import MEASURE, Account, Job, Message, Snapshot, Update
 from fednode.errors import FednodeError, FrameError
-from fednode.lab.sim.host import Build, Host, InFlight, checked, travelled
+from fednode.lab.sim.host import Build, Host, InFlight, travelled
 from fednode.lab.sim.network import Network
 from fednode.lab.sim.setup import Setup
 from fednode.learn.learner import Learner
@@ -115,7 +115,7 @@ class World:
             host.boot += 1
             host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
-            host.kernel = host.build(host.durable, host.past)
+            host.kernel = host.build(host.durable, host.account)
             for checker in self.checkers:
                 checker.started(self, name)
             self._step(name, ev.Started())
@@ -233,10 +233,10 @@ class World:
                 self._send(name, host.boot, peer, message, limit or TIMEOUT_S)
             case ev.Introduce(peer=peer, address=address):
                 host.addresses[peer] = address
-            case ev.Answer(token=token, code=code, detail=detail, known=known):
-                self._reply(host.answers.pop(token), code, detail, known)
+            case ev.Answer(token=token, code=code, detail=detail, later=later):
+                self._reply(host.answers.pop(token), code, detail, later)
             case ev.Spend(releases=releases, undecided=undecided):
-                host.past = Past(host.past.released + releases, undecided)
+                host.account = Account(host.account.releases + releases, undecided)
             case ev.SetTimer(name=timer, delay_s=delay):
                 self._set_timer(name, host, timer, delay)
             case ev.CancelTimer(name=timer):
@@ -265,7 +265,7 @@ class World:
         try:
             report = host.learner.tune(job, lambda: False, lambda _: None)
             if job.stage != MEASURE:
-                host.past = replace(host.past, released=host.past.released + 1)
+                host.account = replace(host.account, releases=host.account.releases + 1)
         except FednodeError as fault:
             self._post(name, host.boot, host.tune_s, ev.TuneFailed(job, str(fault)))
         else:
@@ -347,19 +347,15 @@ class World:
         traffic.count(outgoing.payload, len(outgoing.frame))
         return decoded
 
-    def _reply(
-        self, exchange: InFlight, code: ev.AckCode, detail: str, known: Mark | None = None
-    ) -> None:
+    def _reply(self, exchange: InFlight, code: ev.AckCode, detail: str, later: int = 0) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
         event: ev.Delivered | ev.Undelivered
         try:
             if liar is None:
-                ack = travelled(code, detail, known)
+                ack = travelled(code, detail, later)
             else:
                 said = liar.answer(exchange.sender, message, code, detail)
-                shown = liar.known(exchange.sender, known)
-                ack = codec.decode_ack(codec.write_ack(*said, shown))
-            ack = ack._replace(known=checked(exchange.sender, ack.known))
+                ack = codec.decode_ack(codec.write_ack(*said, liar.later(later)))
             event = ev.acknowledged(to, message, *ack)
         except FrameError as fault:
             event = ev.Undelivered(to, message, "unreachable", str(fault))

@@ -21,7 +21,7 @@
     again-flood    asks its peers ten times with each message to repeat what they sent
     busy           accepts no arrays: it answers "busy" to every message that carries some
     slow           holds each message with arrays back until it has sent sixty other messages
-    false-life     says that each peer's key has released more elsewhere, and signs that wrongly
+    false-past     says that each peer was in far rounds before, and changes its own boot id
     foreign-text   puts escape sequences and markup wherever the protocol allows text
     renamed        gives the rows of each class to the next class name (policies that name classes)
 
@@ -41,7 +41,7 @@ from fednode.core.events import AckCode
 from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
-from fednode.core.types import Mark, Message, Tensors, Update
+from fednode.core.types import Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 
 Said = list[tuple[str, Message]]
@@ -318,22 +318,18 @@ def _slow(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
     return Liar(say)
 
 
-def _false_life(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    """Show each peer a mark of its own key that no key signed; change the own mark's process."""
-    count = 0
+def _false_past(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
+    """Answer each peer that it was in a far round before; change the own boot id."""
 
-    def known(_: str, __: Mark | None) -> Mark:
-        nonlocal count
-        count += generator.choice([1, 10, FAR])
-        return Mark(process="f0", run=0, round=count, released=count, proof=b"no proof")
+    def later(_: int) -> int:
+        return generator.choice([1, 10, FAR])
 
     def say(to: str, message: Message) -> Said:
-        mark = message.mark
-        if mark is None or generator.random() < 0.5:
+        if not message.boot or generator.random() < 0.5:
             return [(to, message)]
-        return [(to, replace(message, mark=replace(mark, process=generator.choice(["a0", "b0"]))))]
+        return [(to, replace(message, boot=generator.choice(["a0a0a0a0", "b0b0b0b0"])))]
 
-    return Liar(say, known=known)
+    return Liar(say, later=later)
 
 
 def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
@@ -393,7 +389,7 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Li
     "again-flood": _again_flood,
     "busy": _busy,
     "slow": _slow,
-    "false-life": _false_life,
+    "false-past": _false_past,
     "foreign-text": _foreign_text,
     "renamed": _renamed,
 }

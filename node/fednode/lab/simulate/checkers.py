@@ -20,8 +20,8 @@ from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import Tensors
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
-from fednode.lab.simulate.lives import LivesAreTrue
 from fednode.lab.simulate.moves import MovesByProof
+from fednode.lab.simulate.older import OlderIsTrue
 from fednode.lab.simulate.speech import SaysOnlyText
 
 
@@ -319,7 +319,7 @@ ALL: Final[tuple[type[Check], ...]] = (
     MovesByProof,
     WaitsWithinDeadlines,
     RepeatsItselfOnce,
-    LivesAreTrue,
+    OlderIsTrue,
     SaysOnlyText,
 )
 """All safety checkers; scenario.py judges what must hold once all faults have ended."""

@@ -50,7 +50,7 @@ class Frame(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "inactive", "run", "mark", "terms", "document", "classes", "block", "head_bytes", "checksum")
+    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "inactive", "run", "boot", "terms", "document", "classes", "block", "head_bytes", "checksum")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -72,7 +72,7 @@ class Envelope(_message.Message):
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     INACTIVE_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
-    MARK_FIELD_NUMBER: _ClassVar[int]
+    BOOT_FIELD_NUMBER: _ClassVar[int]
     TERMS_FIELD_NUMBER: _ClassVar[int]
     DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
@@ -93,14 +93,14 @@ class Envelope(_message.Message):
     members: _containers.RepeatedCompositeFieldContainer[Member]
     inactive: bool
     run: int
-    mark: Mark
+    boot: str
     terms: Terms
     document: bytes
     classes: _containers.RepeatedScalarFieldContainer[str]
     block: bytes
     head_bytes: int
     checksum: bytes
-    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., inactive: _Optional[bool] = ..., run: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., document: _Optional[bytes] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., inactive: _Optional[bool] = ..., run: _Optional[int] = ..., boot: _Optional[str] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., document: _Optional[bytes] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
 
 class Terms(_message.Message):
     __slots__ = ("force", "accepts", "knows")
@@ -111,20 +111,6 @@ class Terms(_message.Message):
     accepts: bytes
     knows: bytes
     def __init__(self, force: _Optional[bytes] = ..., accepts: _Optional[bytes] = ..., knows: _Optional[bytes] = ...) -> None: ...
-
-class Mark(_message.Message):
-    __slots__ = ("process", "run", "round", "released", "proof")
-    PROCESS_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    ROUND_FIELD_NUMBER: _ClassVar[int]
-    RELEASED_FIELD_NUMBER: _ClassVar[int]
-    PROOF_FIELD_NUMBER: _ClassVar[int]
-    process: str
-    run: int
-    round: int
-    released: int
-    proof: bytes
-    def __init__(self, process: _Optional[str] = ..., run: _Optional[int] = ..., round: _Optional[int] = ..., released: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "state", "incarnation", "address", "id", "proof")
@@ -143,11 +129,11 @@ class Member(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[MemberState, str]] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., id: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("code", "detail", "known")
+    __slots__ = ("code", "detail", "later")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
-    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    LATER_FIELD_NUMBER: _ClassVar[int]
     code: AckCode
     detail: str
-    known: Mark
-    def __init__(self, code: _Optional[_Union[AckCode, str]] = ..., detail: _Optional[str] = ..., known: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...
+    later: int
+    def __init__(self, code: _Optional[_Union[AckCode, str]] = ..., detail: _Optional[str] = ..., later: _Optional[int] = ...) -> None: ...

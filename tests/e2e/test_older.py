@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fednode.learn.private import read_past
+from fednode.learn.private import read_account, read_undecided
 from fednode.transports.ports import free_ports
 from tests.e2e.test_identity import Say, alive, fednode, running, start, until
 from tests.unit.commands.run import Fednode
@@ -37,7 +37,7 @@ def warned(reply: Any, words: str) -> bool:
 
 
 @pytest.mark.parametrize("private", [True, pytest.param(False, marks=pytest.mark.slow)])
-async def test_a_restored_backup_says_so_and_is_silent_until_its_operator_decides(
+async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decides(
     private: bool, tmp_path: Path, fednode: Say
 ) -> None:
     at = await two(tmp_path, fednode)
@@ -54,22 +54,21 @@ async def test_a_restored_backup_says_so_and_is_silent_until_its_operator_decide
             last = await until(tmp_path, at["a"], "a", lambda reply: reply.round > 20)
         shutil.rmtree(tmp_path / "a")
         shutil.move(tmp_path / "copy", tmp_path / "a")
-        before = read_past(tmp_path / "a").released
+        before = sum(read_account(tmp_path / "a").values())
         async with running(tmp_path, "a", *words("a")):
             said = await until(
                 tmp_path, at["a"], "a", lambda reply: warned(reply, "this state directory is older")
             )
-            assert any(event.kind == "life.older" for event in said.events) or private
+            assert any(event.kind == "state.older" for event in said.events) or private
             if private:
                 assert said.life == "paused"
-                assert read_past(tmp_path / "a").released >= before + last.round - said.round - 1
-                told = await fednode(
-                    "accept", at["a"], "--peers", tmp_path / "peers.yaml", "--state", tmp_path / "a"
-                )
-                assert told == "a was asked to accept"
+                assert sum(read_account(tmp_path / "a").values()) > before
+                own = ("--peers", tmp_path / "peers.yaml", "--state", tmp_path / "a")
+                told = await fednode("resume", at["a"], "--older-state", *own)
+                assert told == "a was asked to resume --older-state"
             reply = await until(tmp_path, at["a"], "a", lambda reply: reply.round > last.round + 3)
             assert reply.life == "running"
-    assert not read_past(tmp_path / "a").undecided
+    assert not read_undecided(tmp_path / "a")
 
 
 @pytest.mark.slow
