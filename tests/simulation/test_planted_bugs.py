@@ -16,7 +16,7 @@ import pytest
 
 from fednode.core import agreement, assemble, gate, kernel, peering, policy
 from fednode.core import reputation as reputation
-from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, SetTimer
+from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, RoundDue, SetTimer
 from fednode.core.members import table as membership
 from fednode.core.rounds import averaging, catchup, exchange
 from fednode.core.rounds import engine as rounds
@@ -92,7 +92,7 @@ def the_next_round_begins_before_the_commit(patch: Patch) -> None:
     def finish(self: Any, used: Any) -> Any:
         effects = original(self, used)
         self._waiting = Idle()
-        return [*effects, *self._begin(self.now.number + 1, self.now.held)]
+        return [*effects, *self._due(RoundDue(self.now.number + 1))]
 
     patch.setattr(rounds.Rounds, "_finish", finish)
 
