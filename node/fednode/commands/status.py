@@ -161,20 +161,21 @@ async def _watch(make: Make, targets: Targets, single: bool, as_json: bool) -> N
     console = Console()
     live = Live(console=console, auto_refresh=False, screen=True)
     in_place = console.is_terminal and not as_json
-    async with make() as client:
-        with live if in_place else contextlib.nullcontext():
-            while True:
-                replies: Replies = []
-                try:
-                    replies = await _ask(client, targets, single)
-                    view = _view(replies, single)
-                except (Unreachable, Refused) as fault:
-                    view = Text(str(fault))
-                page = Group(Text(f"{time.strftime('%X')}; Ctrl-C ends this view", "dim"), view)
-                if as_json:
-                    click.echo(_as_json(replies, single))
-                elif in_place:
-                    live.update(page, refresh=True)
-                else:
-                    show.print_whole(page)
-                await asyncio.sleep(EVERY_S)
+    async with make() as client, contextlib.AsyncExitStack() as stack:
+        if in_place:
+            stack.enter_context(live)
+        while True:
+            replies: Replies = []
+            try:
+                replies = await _ask(client, targets, single)
+                view = _view(replies, single)
+            except (Unreachable, Refused) as fault:
+                view = Text(str(fault))
+            page = Group(Text(f"{time.strftime('%X')}; Ctrl-C ends this view", "dim"), view)
+            if as_json:
+                click.echo(_as_json(replies, single))
+            elif in_place:
+                live.update(page, refresh=True)
+            else:
+                show.print_whole(page)
+            await asyncio.sleep(EVERY_S)
