@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ def experiment(
         )
     loaded = load_experiment(file, smoke, flags)
     known = read(scores) if scores else {}
-    from fednode.lab.experiment import vary  # torch takes seconds; faults none
+    from fednode.lab.experiment import picture, vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
     from fednode.learn.cache import check_cache
 
@@ -86,59 +86,49 @@ def experiment(
             replace(variant, experiment=_with_curve(variant.experiment)) for variant in variants
         ]
     spread = all(variant.experiment.model.device in ANY_GPU for variant in variants)
+    command = _command(file, smoke, flags)
     with _ended_by_sigterm(), opened(workers, scheduler, spread) as pool:
-        start = _Start(loaded, variants, pool, console, known)
-        return start.report(folder, _command(file, smoke, flags), plot)
+        parts = _run(variants, pool, console, known, command, plot)
+    written = variants[0].folder / "report.md"
+    if loaded.vary:
+        shown = vary.figures(parts)
+        written = vary.write(loaded, parts, shown, folder, command)
+        panel = vary.panel(loaded, parts, shown) if plot else None
+        if panel is not None:
+            picture.draw([panel], folder / "curves.png")
+    for text in (written.read_text(encoding="utf-8"), f"All of it is in {folder}"):
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+    return 2 if any(ended.fault for _, done in parts for ended in done) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """One start of the command. known: outcomes by the cell's key, from --scores."""
+def _run(
+    variants: Sequence[Variant],
+    pool: Pool,
+    console: Console,
+    known: Mapping[str, Outcome],
+    command: str,
+    plot: bool,
+) -> list[tuple[Variant, Sequence[Done]]]:
+    """Run the cells that are missing, and write the tables of each variant.
 
-    experiment: Experiment
-    variants: Sequence[Variant]
-    pool: Pool
-    console: Console
-    known: Mapping[str, Outcome]
+    known: outcomes by the cell's key, from --scores.
+    """
+    from fednode.lab.experiment import picture, report
+    from fednode.lab.experiment.run import cells, run_all
 
-    def report(self, folder: Path, command: str, plot: bool) -> int:
-        """Run the cells that are missing, and write all tables."""
-        from fednode.lab.experiment import picture, report, vary
-
-        parts = []
-        jobs = [self._jobs(variant) for variant in self.variants]
-        with self._view([job for some in jobs for job in some]) as view:
-            for variant, mine in zip(self.variants, jobs, strict=True):
-                done = self._run(mine, view)
-                written = report.write(variant.experiment, done, variant.folder, command)
-                if plot:
-                    picture.draw(picture.panels_of(done), variant.folder / "curves.png")
-                parts.append((variant, done))
-        if self.experiment.vary:
-            shown = vary.figures(parts)
-            written = vary.write(self.experiment, parts, shown, folder, command)
-            panel = vary.panel(self.experiment, parts, shown) if plot else None
-            if panel is not None:
-                picture.draw([panel], folder / "curves.png")
-        self._say(written.read_text(encoding="utf-8"))
-        self._say(f"All of it is in {folder}")
-        return 2 if any(ended.fault for _, done in parts for ended in done) else 0
-
-    def _run(self, jobs: Sequence[Job], view: _View) -> Sequence[Done]:
-        from fednode.lab.experiment.run import run_all
-
-        return run_all(jobs, self.pool, view.note, self.known)
-
-    def _jobs(self, variant: Variant) -> Sequence[Job]:
-        from fednode.lab.experiment.run import cells
-
-        return [Job(variant.experiment, cell, variant.folder) for cell in cells(variant.experiment)]
-
-    def _view(self, jobs: Sequence[Job]) -> _View:
-        return _View(self.console, len(jobs))
-
-    def _say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+    parts: list[tuple[Variant, Sequence[Done]]] = []
+    jobs = [
+        [Job(variant.experiment, cell, variant.folder) for cell in cells(variant.experiment)]
+        for variant in variants
+    ]
+    with _View(console, sum(map(len, jobs))) as view:
+        for variant, mine in zip(variants, jobs, strict=True):
+            done = run_all(mine, pool, view.note, known)
+            report.write(variant.experiment, done, variant.folder, command)
+            if plot:
+                picture.draw(picture.panels_of(done), variant.folder / "curves.png")
+            parts.append((variant, done))
+    return parts
 
 
 @contextmanager
