@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import click
 import numpy as np
 
-Figure = str | float | bool | None
+Figure = str | int | float | bool | None
 
 
 class Timer:
