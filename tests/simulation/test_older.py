@@ -18,11 +18,10 @@ from fednode.lab.simulate.scenario import draw, play
 from tests.simulation.test_planted_bugs import FILE
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-BACKUPS: Final[Mapping[str, float]] = {
+BACKUPS: Final[Mapping[str, int]] = {
     "crashes": 9,
     "backups": 6,
-    "loss": 0.0,
-    **dict.fromkeys(("cuts", "one_way", "clogs", "full_disks", "pauses", "wipes"), 0),
+    **dict.fromkeys(("cuts", "one_way", "clogs", "full_disks", "loss", "pauses", "wipes"), 0),
 }
 """Restored backups and crashes, and nothing that keeps a node from learning of them."""
 
@@ -66,7 +65,7 @@ def each_late_message_is_a_second_process(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_bug_about_older_states_is_found(
-    monkeypatch: pytest.MonkeyPatch, plant: Plant, lies: str, more: Mapping[str, float], seed: int
+    monkeypatch: pytest.MonkeyPatch, plant: Plant, lies: str, more: Mapping[str, int], seed: int
 ) -> None:
     """OlderIsTrue finds it; without the bug nothing is found in the same run."""
     scenario, configs = load(FILE.parent / "insiders.yaml")
