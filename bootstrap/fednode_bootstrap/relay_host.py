@@ -17,15 +17,14 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.app.network import KEPT, trust_of
-from fednode.errors import ConfigError, FednodeError, IdentityError
+from fednode.errors import ConfigError, IdentityError
 from fednode.identity import keys
 from fednode.identity.certificate import shown_by
-from fednode.identity.lease import disarm
 from fednode.identity.trust import Trust
-from fednode.settings.peers import Peers, load_peers
+from fednode.settings.peers import load_peers
 from fednode.storage.disk import Disk, alone, keep_private
 from fednode.transports.address import parse
-from fednode.transports.relay import PING_S, Relay
+from fednode.transports.relay import Relay
 from fednode.transports.tls import Tls
 from fednode_bootstrap.relay_pages import Pages
 
@@ -47,15 +46,10 @@ def key_in(state: Path) -> Ed25519PrivateKey:
 
 
 class Admission:
-    """Whose keys a relay admits: those of peers.yaml, and those with a lease of its mesh key.
+    """Whose keys a relay admits: those of peers.yaml, and those with a lease of its mesh key."""
 
-    peers.yaml is read again whenever it changes; while it is faulty, the content before counts.
-    """
-
-    def __init__(self, file: Path, state: Path, say: Say = LOG.info) -> None:
+    def __init__(self, file: Path, state: Path) -> None:
         """Read peers.yaml; raise ConfigError if it is wrong. state: where revocations are kept."""
-        self._file, self._say = file, say
-        self._stamp = _stamp(file)
         peers = load_peers(file)
         if peers.insecure:
             raise ConfigError(
@@ -71,36 +65,6 @@ class Admission:
             update = self.trust.take_revocation(proof)
             if update.name:
                 LOG.debug("the key of %s is revoked", update.name)
-
-    def look(self) -> None:
-        """Read peers.yaml again if it changed."""
-        stamp = _stamp(self._file)
-        if stamp == self._stamp:
-            return
-        self._stamp = stamp
-        try:
-            peers = load_peers(self._file)
-            self._take(peers)
-        except (FednodeError, OSError) as fault:
-            self._say(f"{self._file} has changed and is not taken: {fault}")
-            return
-        self._say(f"{self._file} has changed and is taken: {len(peers.peers)} nodes are listed")
-
-    def _take(self, peers: Peers) -> None:
-        if peers.insecure or peers.mesh != self.mesh:
-            raise ConfigError("it is of another mesh, or insecure; start the relay again")
-        fresh = trust_of(peers)  # raises for a wrong revocation
-        self.trust.listed, self.trust.mesh_key = fresh.listed, fresh.mesh_key
-        for line in peers.revoked:
-            self.trust.take_revocation(disarm(line))
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    try:
-        status = file.stat()
-    except OSError:
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
 
 
 def raise_descriptors() -> None:
@@ -125,7 +89,7 @@ async def serve(
     listened on, ConfigError if peers.yaml is wrong.
     """
     raise_descriptors()
-    key, admission = key_in(state), Admission(file, state, say)
+    key, admission = key_in(state), Admission(file, state)
     relay = Relay(admission.trust.admits, admission.revoke, mbit)
     pages = Pages(relay)
 
@@ -134,7 +98,7 @@ async def serve(
 
     told = Told(say)
     tls = Tls(shown_by(key, "relay"), judge, told.note, relay=relay)
-    watching = asyncio.ensure_future(_watch(relay, admission))
+    watching = asyncio.ensure_future(relay.watch())
     try:
         at = await tls.listen(parse(listen))
         say(f"relay of {admission.mesh} at {parse(listen).at(at)}, id {keys.node_id(key)}")
@@ -150,13 +114,6 @@ async def serve(
         watching.cancel()
         await pages.close()
         await tls.close()
-
-
-async def _watch(relay: Relay, admission: Admission) -> None:
-    while True:
-        await asyncio.sleep(PING_S)
-        admission.look()
-        relay.look(asyncio.get_running_loop().time())
 
 
 class Told:

@@ -182,23 +182,27 @@ async def keyed_pair(folder: Path, fednode: Say) -> dict[str, str]:
     return {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
 
 
-async def test_running_nodes_read_peers_yaml_again_and_take_a_third(
+async def test_a_node_that_restarts_at_another_address_is_found_again(
     tmp_path: Path, fednode: Say
 ) -> None:
     at, (port,) = await keyed_pair(tmp_path, fednode), free_ports(1)
-    words = ("--mesh", "m", "--name", "c", "--state", str(tmp_path / "c"))
-    line = (await fednode("identity", "new", *words)).strip()
-    entry = line.replace("HOST:PORT", f"127.0.0.1:{port}")
-    async with (
-        running(tmp_path, "a", *start(tmp_path, "a")),
-        running(tmp_path, "b", *start(tmp_path, "b")),
-    ):
-        await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
-        file = tmp_path / "peers.yaml"
-        await asyncio.to_thread(lambda: file.write_text(f"{file.read_text()}  {entry}\n"))
-        async with running(tmp_path, "c", *start(tmp_path, "c")):
-            for name, others in (("a", "bc"), ("b", "ac")):
-                await until(tmp_path, at[name], name, partial(all_alive, names=others))
+    new, own = f"127.0.0.1:{port}", tmp_path / "own"
+    text = (tmp_path / "peers.yaml").read_text().replace(at["b"], new)
+    await asyncio.to_thread(own.mkdir)
+    await asyncio.to_thread((own / "peers.yaml").write_text, text)
+
+    def found(reply: Any) -> bool:
+        (peer,) = reply.peers
+        return (peer.address, peer.state, peer.unreached) == (new, "alive", "")
+
+    async with running(tmp_path, "a", *start(tmp_path, "a")):
+        async with running(tmp_path, "b", *start(tmp_path, "b")):
+            await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+        moved = (*start(own, "b"), "--state", str(tmp_path / "b"))
+        async with running(tmp_path, "b", *moved):  # a's peers.yaml has the old address
+            seen = await until(tmp_path, at["a"], "a", found)
+            later = await until(tmp_path, at["a"], "a", lambda one: one.round > seen.round + 20)
+            assert found(later)
 
 
 async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fednode: Say) -> None:

@@ -24,7 +24,6 @@ from fednode.app.settling import Settling
 from fednode.app.standing import lost, require_member
 from fednode.app.sums import sums_fault
 from fednode.app.switching import complete
-from fednode.app.watching import Watching
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
 from fednode.data.base import Told
@@ -127,9 +126,6 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
         beside.append(asyncio.create_task(keep_lease(mesh)))
         if mesh.met is not None:
             beside.append(asyncio.create_task(mesh.met.watch(lambda: driver.view().peers)))
-        if plan.own is not None:
-            watching = Watching(mesh, driver, partial(_fault, faces), faces.moved)
-            beside.append(asyncio.create_task(watching.watch()))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
         if faces.settling is not None:  # else a round could begin under the settings before
@@ -179,11 +175,6 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> No
     await stop.wait()
     await faces.draining()
     driver.stop()
-
-
-def _fault(faces: Interfaces, plan: NodePlan) -> str:
-    settling = faces.settling
-    return "" if settling is None else settling.fault(plan)
 
 
 async def _compare_classes(faces: Interfaces) -> None:

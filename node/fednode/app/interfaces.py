@@ -84,10 +84,6 @@ class Interfaces:
         self._settings = self._mesh.plan.settings
         self.service.swap(about_of(self._mesh.plan, self._mesh), learner)
 
-    def moved(self) -> None:
-        """Show people where the node is now."""
-        self.service.about = about_of(self._mesh.plan, self._mesh)
-
     async def draining(self) -> None:
         """Tell health probes that the node is about to stop."""
         await self._health.draining()

@@ -72,7 +72,7 @@ LOG = logging.getLogger("fednode")
 class NodeNetwork:
     """A node's identity, trust and transport, before it listens.
 
-    plan: what the node goes by now; other settings of the mesh and changes of peers.yaml change it.
+    plan: what the node goes by now; other settings of the mesh change it.
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
     newcomers on this node's port; None in a mesh that does not grow. met: members with leases; None
     in a mesh without them. contacts: members to greet at the start. unrenewed: why the

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fednode import registry
 from fednode.app.documents import DocumentFolder, with_relays
-from fednode.app.saved import PEERS, ROOT
+from fednode.app.saved import ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
@@ -58,11 +58,10 @@ LATER: Final = {"policy.head": "prompt", "policy.classes_max": "256"}
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A node's own files: its settings as written, and its peers.yaml with its place."""
+    """A node's own files: its settings as written, and its peers.yaml."""
 
     written: Source
     peers: Peers
-    place: Path = PEERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +154,7 @@ def make(
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers, peers_path))
+    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers))
     documents = DocumentFolder.of(folder, peers)
     known = documents.in_force
     if known is not None:

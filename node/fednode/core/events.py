@@ -48,22 +48,9 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """News of members from an introducer or the operator, not from a member."""
+    """News of members that the host knows, not from a member."""
 
     news: tuple[Update, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Relisted:
-    """The operator changed peers.yaml.
-
-    news: new peers, and peers with another address (else "") or id. gone: peers that are no longer
-    listed, and whose keys the host refuses from now on. own: this node's new address; "" for none.
-    """
-
-    news: tuple[Update, ...]
-    gone: tuple[str, ...] = ()
-    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +106,12 @@ class RoundDue:
     behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
     of two nodes, and in async mode, where no round waits.
     members: all other members that this node knows, live or not, except those that left or were
-    revoked. listed: the peers in peers.yaml now. None if the host does not say.
+    revoked. None if the host does not say.
     """
 
     round: int
     behind: frozenset[str] = frozenset()
     members: frozenset[str] | None = None
-    listed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +222,6 @@ Event = (
     | Stopping
     | Commanded
     | Told
-    | Relisted
     | Offered
     | Decided
     | Switched

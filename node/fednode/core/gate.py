@@ -56,9 +56,8 @@ class Gate:
             text = f"this is mesh {context.mesh!r}, not {message.mesh!r}"
             return "refused", "mesh", text
         if sender not in self._members:
-            remedy = (
-                "its next hello makes it known" if context.introduced else "add it to peers.yaml"
-            )
+            listed = f"add it to peers.yaml, and restart {context.name!r}"
+            remedy = "its next hello makes it known" if context.introduced else listed
             text = f"{sender!r} is not among the peers of {context.name!r}; {remedy}"
             return "refused", "sender", text
         held = self._members[sender]

@@ -18,7 +18,6 @@ from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
-from fednode.core.members.listing import relisted
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.older import Older
 from fednode.core.peering import RELEASE, Peering
@@ -87,10 +86,6 @@ class Kernel(Peering):
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
-            case ev.Relisted():
-                moved = self._moved(event.own) if event.own else []
-                effects = [*relisted(self._swim, now, event), *moved, *self._changes(now)]
-                return [*effects, *self._start_if_ready(now)]
             case ev.Offered(document=document):
                 return self.documents.offered(document)
             case ev.Decided(digest=digest, accepts=accepts):
@@ -208,15 +203,8 @@ class Kernel(Peering):
         self._life = Life.RUNNING
         self._run.pace.began(now)
         began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
-        members, listed = self._members.remaining(), frozenset(self._members.listed)
-        due = ev.RoundDue(number, self._run.behind(number), members, listed)
+        due = ev.RoundDue(number, self._run.behind(number), self._members.remaining())
         return [began, *self._tell(now, due)]
-
-    def _moved(self, address: str) -> list[ev.Effect]:
-        if self._life == Life.LEAVING:
-            return []
-        self._reach.moved(address)
-        return self._swim.move(address)
 
     def _awaited(self, peer: str) -> bool:
         live = peer in self._members and self._members[peer].live

@@ -102,10 +102,6 @@ class Trust:
     _file: Path | None = None  # where the proofs are stored
     _seen: Seen | None = None  # where leases are stored
 
-    def relist(self, listed: Mapping[str, str]) -> None:
-        """Believe the nodes of another peers.yaml from now on; leases hold as before."""
-        self.listed = listed
-
     def keep_in(self, file: Path) -> None:
         """Load the revocations and successions in a file, and store later ones there.
 

@@ -167,12 +167,12 @@ class Driver:
         return news.id
 
     def tell(self, news: Sequence[Update]) -> None:
-        """Take news of members from an introducer or the operator."""
+        """Take news of members that the host knows."""
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
     def post(self, event: ev.Event) -> None:
-        """Take an event of settings documents, or of peers.yaml (fednode.app.watching)."""
+        """Take an event of settings documents."""
         self._post(event)
 
     def regained(self) -> None:

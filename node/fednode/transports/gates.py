@@ -1,4 +1,4 @@
-"""The addresses at which a node takes connections, and whether a port is free."""
+"""The address at which a node takes connections, and whether a port is free."""
 
 from __future__ import annotations
 
@@ -11,60 +11,23 @@ from typing import Any, Final
 from fednode.errors import AddressError
 from fednode.transports.address import Endpoint
 
-MOVE_GRACE_S: Final = 60.0
-"""How long a node that moved takes connections at its address before."""
 BACKLOG: Final = 256
 
 Enter = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
-class Gates:
-    """The open gates of one node by address: one, and for a while after a move two."""
+async def open_gate(endpoint: Endpoint, enter: Enter, limit: int) -> asyncio.Server:
+    """Take connections at an address; raise AddressError if that fails.
 
-    def __init__(self, enter: Enter, limit: int) -> None:
-        """Set up. enter: serves a connection. limit: bytes that one may hold unread."""
-        self._enter, self._limit = enter, limit
-        self._open: dict[Endpoint, asyncio.Server] = {}
-        self._leaving: dict[Endpoint, asyncio.TimerHandle] = {}
-
-    async def open(self, endpoint: Endpoint) -> int:
-        """Take connections at an address, too; return the port. Raise AddressError if that fails.
-
-        An address that was to be left soon is kept.
-        """
-        leaving = self._leaving.pop(endpoint, None)
-        if leaving is not None:
-            leaving.cancel()
-            return endpoint.port
-        try:
-            server = await asyncio.start_server(
-                self._enter, endpoint.numeric, endpoint.port, limit=self._limit, backlog=BACKLOG
-            )
-        except OSError as fault:
-            reason = fault.strerror or str(fault)
-            raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
-        port = int(server.sockets[0].getsockname()[1])
-        self._open[endpoint.at(port)] = server
-        return port
-
-    def leave(self, endpoint: Endpoint) -> None:
-        """Take no new connections at an address after MOVE_GRACE_S."""
-        if endpoint in self._open and endpoint not in self._leaving:
-            loop = asyncio.get_running_loop()
-            self._leaving[endpoint] = loop.call_later(MOVE_GRACE_S, self.shut, endpoint)
-
-    def shut(self, endpoint: Endpoint) -> None:
-        """Take no new connections at an address; those that are open go on."""
-        self._leaving.pop(endpoint, None)
-        self._open.pop(endpoint).close()
-
-    def close(self) -> None:
-        """Take no connections any more. Idempotent."""
-        for timer in self._leaving.values():
-            timer.cancel()
-        self._leaving.clear()
-        for endpoint in tuple(self._open):
-            self.shut(endpoint)
+    enter: serves a connection. limit: bytes that one may hold unread.
+    """
+    try:
+        return await asyncio.start_server(
+            enter, endpoint.numeric, endpoint.port, limit=limit, backlog=BACKLOG
+        )
+    except OSError as fault:
+        reason = fault.strerror or str(fault)
+        raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
 
 
 def check_free(endpoint: Endpoint) -> None:

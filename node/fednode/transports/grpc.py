@@ -105,7 +105,6 @@ class GrpcTransport:
         self._frame_bytes = FRAME_BYTES_MAX
         self._calls = Calls(self.caller)
         self._servers: list[Any] = []  # the last one takes connections
-        self._at: Endpoint | None = None
         self._peers: dict[Place, _Peer] = {}
         self._places = Places()
         self._dropped: set[asyncio.Task[None]] = set()
@@ -143,7 +142,6 @@ class GrpcTransport:
         self._tls.wait_at_relays()
         if not endpoint.relayed:
             endpoint = endpoint.at(await self._tls.listen(endpoint))
-        self._at = endpoint
         return str(endpoint)
 
     async def _serve(self, place: str) -> int:
@@ -185,21 +183,6 @@ class GrpcTransport:
     async def _retire(self, server: Any) -> None:
         await server.stop(RENEW_GRACE_S)
         self._servers.remove(server)
-
-    async def move(self, address: Address) -> None:
-        """Serve at another address, and for MOVE_GRACE_S at the one before, too.
-
-        Raise AddressError if it cannot serve there; then it goes on as before.
-        """
-        endpoint = self._endpoint(address, "listen on")
-        if self._tls is None or self._at is None:
-            raise AddressError(
-                f"cannot move to {address}: without keys a node has one address until it restarts"
-            )
-        if not endpoint.relayed:
-            await self._tls.listen(endpoint)
-        self._tls.gates.leave(self._at)
-        self._at = endpoint
 
     def caller(self, context: Any) -> str | None:
         """Return the id behind a call; "" without keys; None if no id belongs to the connection."""

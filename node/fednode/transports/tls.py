@@ -32,7 +32,7 @@ from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
 from fednode.transports.carrier import PIECE, spare
 from fednode.transports.exits import Exits, Tell
-from fednode.transports.gates import Gates
+from fednode.transports.gates import open_gate
 from fednode.transports.line import Line
 from fednode.transports.lines import Lines
 from fednode.transports.links import Links
@@ -120,7 +120,7 @@ class Tls:
         """How many visitors it serves at a time; None for VISITORS_MAX."""
         self.visited: Callable[[], object] = lambda: None
         """Called when a visitor has gone."""
-        self.gates = Gates(self._enter, CHUNK)
+        self.gate: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
         self._count = 0
@@ -167,10 +167,10 @@ class Tls:
         return self._callers.get(peer.removeprefix("unix:"), ("", ""))[1]
 
     async def listen(self, endpoint: Endpoint) -> int:
-        """Open a gate at an address; return the port. Raise AddressError if that fails."""
-        port = await self.gates.open(endpoint)
+        """Open the gate at an address; return the port. Raise AddressError if that fails."""
+        self.gate = await open_gate(endpoint, self._enter, CHUNK)
         self._begin_sweeping()
-        return port
+        return int(self.gate.sockets[0].getsockname()[1])
 
     def wait_at_relays(self) -> None:
         """Let relays call this node from now on."""
@@ -183,7 +183,8 @@ class Tls:
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.gather(self._sweeping, return_exceptions=True)
-        self.gates.close()
+        if self.gate is not None:
+            self.gate.close()
         self.exits.close()
         if self.links is not None:
             await self.links.close()

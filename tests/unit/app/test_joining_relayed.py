@@ -65,7 +65,7 @@ class Place:
 @pytest.fixture
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
     monkeypatch.setattr(relay_module, "PING_S", 0.05)
-    monkeypatch.setattr("fednode_bootstrap.relay_host.PING_S", 0.05)
+    monkeypatch.setattr("fednode.transports.relay.PING_S", 0.05)
     monkeypatch.setattr(joining, "RELAY_AGAIN_S", 0.1)
     address, said = f"127.0.0.1:{free_ports(1)[0]}", list[str]()
     relay = RelayEntry(address, keys.node_id(key_in(tmp_path / "relay")))

@@ -233,17 +233,6 @@ def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
     assert (answer.code, answer.detail) == ("busy", "this node is leaving the mesh")
 
 
-def test_a_node_that_moves_tells_all_its_peers_unless_it_leaves() -> None:
-    kernel = make()
-    begin(kernel)
-    effects = kernel.step(1.0, ev.Relisted((), own="a:2"))
-    told = [(one.to, one.message.members[0].address) for one in only(effects, ev.Send)]
-    assert told == [("b", "a:2"), ("c", "a:2")]
-    assert kernel._reach.address == "a:2"
-    command(kernel, "leave")
-    assert kernel.step(2.0, ev.Relisted((), own="a:3")) == []
-
-
 @pytest.mark.parametrize("name", ["resume", "accept"])
 def test_what_cannot_be_done_now_says_so(name: ev.Command) -> None:
     kernel = make()
@@ -347,15 +336,14 @@ def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
     assert heard[0] == ev.PeerUp("b")
 
 
-def test_a_round_goes_by_the_list_of_today() -> None:
+def test_a_round_goes_by_the_members_of_today() -> None:
     listening = Listening(local())
     kernel = make(listening, start=ALONE)
     effects = begin(kernel)
-    kernel.step(0.0, ev.Relisted((Update("d", "alive", 0, "d:1"),), ("c",)))
+    kernel.step(0.0, ev.Told((Update("d", "alive", 0, "d:1"), Update("c", "revoked", 0))))
     round_of(kernel, effects, 1.0)
     due = [one for one in listening.heard if isinstance(one, ev.RoundDue)]
-    assert [set(one.listed or ()) for one in due] == [{"b", "c"}, {"b", "d"}]
-    assert due[1].members == frozenset({"b", "d"})
+    assert [one.members for one in due] == [frozenset("bc"), frozenset("bd")]
 
 
 def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:

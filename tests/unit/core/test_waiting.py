@@ -13,7 +13,6 @@ from fednode.core.events import (
     Effect,
     Event,
     Record,
-    Relisted,
     SetTimer,
     Started,
     TimerFired,
@@ -21,7 +20,6 @@ from fednode.core.events import (
 )
 from fednode.core.kernel import START, Kernel
 from fednode.core.settings import StartSettings
-from fednode.core.types import Update
 from fednode.core.waiting import PEERS_MAX
 from fednode.policies.local.exchange import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local
@@ -179,24 +177,6 @@ def test_a_node_that_ran_before_does_not_wait_without_end() -> None:
     state = replace(Local.start(LocalConfig(), frame, PROMPTS).state(), round=2)
     kernel = Kernel(frame, Local.restore(LocalConfig(), frame, state), FACTS, anew=local)
     assert timers(step(kernel, 0.0, Started())) == [SetTimer(START, 120.0)]
-
-
-@pytest.mark.parametrize("remote", [True, False])
-def test_nobody_waits_for_a_peer_that_is_no_longer_listed(remote: bool) -> None:
-    kernel = made("bc", remote=remote)
-    step(kernel, 0.0, Started())
-    step(kernel, 1.0, hello("b", policy="local"))
-    assert kernel.view().awaited == "c (no answer)"
-    assert tuned(step(kernel, 2.0, Relisted((), ("c",))))
-
-
-def test_a_peer_that_is_listed_before_round_one_is_waited_for() -> None:
-    kernel = made("b", remote=True)
-    step(kernel, 0.0, Started())
-    step(kernel, 1.0, Relisted((Update("c", "alive", 0, "c:1"),)))
-    assert not tuned(step(kernel, 2.0, hello("b", policy="local")))
-    assert kernel.view().awaited == "c (no answer)"
-    assert tuned(step(kernel, 3.0, hello("c", policy="local")))
 
 
 def test_a_listed_peer_that_said_goodbye_is_waited_for() -> None:

@@ -300,20 +300,6 @@ def test_a_node_asks_itself_without_a_lease_and_not_with_a_revoked_key() -> None
     assert "was revoked" in believes.admits(own, own)
 
 
-def test_another_list_is_believed_from_then_on_and_leases_stay() -> None:
-    believes = trust()
-    assert believes._take(lease("c", STRANGER), LISTED_C) == ""
-    believes.relist({"a": LISTED["a"]})
-    assert (believes.id_of("b"), believes.name_of(LISTED["b"])) == ("", "")
-    assert "no such id is in peers.yaml" in shown(believes, B, "b")
-    assert believes.id_of("c") == LISTED_C
-    believes.relist({"a": LISTED["b"], "b": LISTED["a"]})
-    assert (believes.name_of(LISTED["a"]), believes.refusal(LISTED["b"], "b")[:21]) == (
-        "b",
-        "the key of 'a' cannot",
-    )
-
-
 @pytest.mark.parametrize("days", [-2, 91, 400, 4_000])
 def test_the_operator_of_a_node_needs_neither_a_lease_nor_a_right_clock(days: int) -> None:
     believes = trust({}, clock=lambda: NOW + days * DAY_S)

@@ -59,7 +59,8 @@ async def test_a_place_goes_direct_once_its_port_is_open_and_is_relayed_when_it_
     free.set()
     assert await slow == b"slow" + said
     await until(lambda: not relay.relay.streams)
-    node.tls.gates.shut(parse(where))  # and no longer
+    assert node.tls.gate is not None
+    node.tls.gate.close()  # and no longer
     path_of = caller.tls.exits.open[where, "n1"].paths[0]
     path_of.outside.writer.close()
     await until(lambda: not caller.tls.exits.open[where, "n1"].paths)

@@ -125,19 +125,18 @@ async def test_what_is_never_used_leaves_nothing(temporary: Path) -> None:
     assert made(temporary) == []
 
 
+@pytest.mark.parametrize("address", ["relay", "127.0.0.1:0"])
 async def test_a_node_looks_for_unfinished_calls_once_however_it_listens(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(module, "SWEEP_S", 0.01)
     looked = asyncio.Queue[Lines]()
     monkeypatch.setattr(Lines, "sweep", lambda lines: looked.put_nowait(lines))
     async with raised(watch=False) as relay, asyncio.timeout(GUARD_S):
         node = Node("n1", relay.at)
-        await node.listen("relay", who)
+        await node.listen(address, who)
         while await looked.get() is not node.tls._lines:
             pass
-        for _ in range(3):
-            await node.move("127.0.0.1:0")
         sweeping = [task for task in asyncio.all_tasks() if "Tls._sweep" in repr(task)]
         assert len(sweeping) == 2  # the node's, and the relay's
         await node.close()

@@ -1,8 +1,7 @@
-"""What a node tells about itself: its address, its incarnation, and whom it has yet to tell."""
+"""What a node tells about itself: its address, its incarnation, and whom it tells again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from fednode.core.members.table import INCARNATION_MAX
@@ -15,8 +14,9 @@ DOUBTED: Final = frozenset({"suspect", "dead", "left"})
 class Own:
     """The news of one node about itself.
 
-    A peer believes an address from the node that it belongs to, and from nobody else. So after a
-    change of address the node tells each peer itself, with every ping until the peer has answered.
+    A peer believes an address from the node that it belongs to, and from nobody else. A peer that
+    cannot reach the node may know an address of an earlier start, so the node tells that peer its
+    address with every ping, until the peer has answered.
     """
 
     def __init__(self, context: NodeContext) -> None:
@@ -30,17 +30,8 @@ class Own:
         """The news that others pass on."""
         return Update(self.name, "alive", self.incarnation, self.address, self._id, self._proof)
 
-    def move(self, address: str, peers: Iterable[str]) -> None:
-        """Take another address, which the peers do not know yet."""
-        self.address = address
-        self.incarnation = min(self.incarnation + 1, INCARNATION_MAX)
-        self._untold = set(peers)
-
     def missed(self, peer: str) -> None:
-        """Note that a peer cannot reach this node: perhaps it calls an address of before.
-
-        The node may have moved, or started again elsewhere while the peer was away.
-        """
+        """Note that a peer cannot reach this node: perhaps it calls the address of before."""
         self._untold.add(peer)
 
     def unknown_to(self, peer: str) -> bool:

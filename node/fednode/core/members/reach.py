@@ -48,12 +48,6 @@ class Reach:
         """Start to count the time without messages."""
         self._last_came = now
 
-    def moved(self, address: str) -> None:
-        """Take another address: what peers said of the one before counts no more."""
-        self.address = address
-        self._said.clear()
-        self._recorded, self._recorded_at = False, float("-inf")
-
     def came(self, now: float, peer: str) -> list[Effect]:
         """Note that a message of a peer arrived: the peer reaches this node."""
         self._came[peer] = self._last_came = now

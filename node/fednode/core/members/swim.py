@@ -35,7 +35,6 @@ from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
 from fednode.core.members.own import Own
 from fednode.core.members.phases import Phase
-from fednode.core.members.places import Places
 from fednode.core.members.table import ABSENT, GONE, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
@@ -63,7 +62,6 @@ class Swim:
     def __init__(self, context: NodeContext, timing: Timing, say: Callable[[str], Message]) -> None:
         """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
-        self.places = Places(self.members)
         self.health = Health()
         self._context = context
         self._say = say
@@ -94,11 +92,6 @@ class Swim:
             SetTimer(SYNC, self._timing.sync_interval_s),
         ]
         return [*clocks, *self.hellos(self.greetings.first(self._context.name))]
-
-    def move(self, address: str) -> list[Effect]:
-        """Take another address; return greetings, at most GREETED_MAX, and tell all with pings."""
-        self.own.move(address, self.members.remaining())
-        return self.hellos(self.greetings.first(self._context.name))
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -163,8 +156,7 @@ class Swim:
         self.members.failed(peer, now, event.reason)
         errands = self._errands.end(peer, message, "silent")
         warned = become(before, self.members[peer])
-        asked = [*self.places.failed(peer), *self._ask_others(now, peer, event.reason)]
-        return [*errands, *unhelped, *warned, *asked]
+        return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
 
     def _speaks(self, now: float, peer: str) -> bool:
         """Tell whether a member that cannot be reached spoke lately: it lives, nobody need ask."""
@@ -312,7 +304,7 @@ class Swim:
     # News -----------------------------------------------------------------------------------------
 
     def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
-        """Apply news from a peer; sender: "" for the introducer or the operator."""
+        """Apply news from a peer; sender: "" for the host."""
         effects: list[Effect] = []
         for update in news:
             effects += self._contradict(update) if update.name == self._context.name else ()

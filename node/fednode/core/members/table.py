@@ -103,7 +103,7 @@ class _Names:
 class Members:
     """All peers by name, sorted. changes: state changes, as (name, before, after).
 
-    listed: the names in peers.yaml.
+    listed: the names in peers.yaml at the start.
 
     inactive: the peers that take part in no round now, as they said last. runs: how often the
     rounds of peers began anew, as far as they said it. turned: the peers that became active or
@@ -117,7 +117,7 @@ class Members:
         self._table = {name: Member(name=name) for name in sorted(names)}
         self._live, self._absent = _Names(), _Names(self._table)
         self._remaining: frozenset[str] | None = None
-        self.listed = set(names)
+        self.listed = frozenset(names)
         self.changes: list[tuple[str, str, str]] = []
         self.inactive: set[str] = set()
         self.runs: dict[str, int] = {}
@@ -289,20 +289,6 @@ class Members:
         held = self._table[name]
         if held.state not in SHUT:
             self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
-
-    def unlist(self, name: str, now: float, reason: str) -> None:
-        """Note that a peer is no longer listed, whatever else was held against it."""
-        self.listed.discard(name)
-        held = self._table.get(name)
-        if held is not None and held.state != "revoked":
-            self._put(replace(held, state="left", heard_at=now, reason=reason))
-
-    def list(self, name: str) -> None:
-        """Note that a peer is listed; greet it, if it left before."""
-        self.listed.add(name)
-        held = self._table.get(name)
-        if held is not None and held.state == "left":
-            self._put(replace(held, state="unknown", failures=0, reason=""))
 
     # What others say ------------------------------------------------------------------------------
 

@@ -43,7 +43,6 @@ class Situation:
     number: the round under way. adopted: the round adopted last. held: the state after it. live,
     known: the other members, those that are live and all. newest: the newest round that each member
     contributed to, 0 if there was none. span: over how many rounds each member contributes once.
-    listed: the members in peers.yaml.
     """
 
     number: int
@@ -53,7 +52,6 @@ class Situation:
     known: Set[str]
     newest: Mapping[str, int]
     span: int = 1
-    listed: Set[str] = frozenset()
 
     def round_of(self, peer: str) -> int:
         """Return the newest round that a peer contributed to; 0 if there was none."""
@@ -115,7 +113,7 @@ class CatchUp:
         number: after which round the state is. If that moves the node to no later round, half of
         all members are enough.
         """
-        need = quorum(self.context, at.known, at.live, at.listed)
+        need = quorum(self.context, at.known, at.live)
         return min(need, half(len(at.known))) if number < at.number else need
 
     def _reached(self, at: Situation) -> int:

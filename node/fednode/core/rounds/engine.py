@@ -166,8 +166,6 @@ class Rounds:
         self.stragglers.behind = event.behind
         if event.members is not None:
             self._exchange.known = set(event.members) - {self.context.name}
-        if event.listed is not None:
-            self._exchange.listed = set(event.listed)
         number, held = event.round, self.now.held
         members = self._exchange.known | {self.context.name}
         self.now = Round(number, self.method.stages[0], held, held, members=frozenset(members))
@@ -364,7 +362,7 @@ class Rounds:
     def _situation(self) -> Situation:
         now, peers = self.now, self._exchange
         at, said = (now.number, self._adopted, now.held), (peers.mail.proved, peers.mail.span)
-        return Situation(*at, peers.live, peers.known, *said, peers.listed)
+        return Situation(*at, peers.live, peers.known, *said)
 
     def _look_ahead(self) -> list[ev.Effect]:
         return self._catch_up.look_ahead(self._situation, self.now.number + 1)

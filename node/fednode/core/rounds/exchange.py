@@ -29,7 +29,7 @@ class Exchange:
     """The peers of a node, and its messages of the present round and of the rounds beside it.
 
     participants: how many nodes contribute to a round; 0: all. live: the peers that are live.
-    known: all other members, live or not. listed: the peers in peers.yaml.
+    known: all other members, live or not.
     """
 
     def __init__(self, context: NodeContext, stragglers: Stragglers, participants: int) -> None:
@@ -37,7 +37,7 @@ class Exchange:
         self.stragglers = stragglers
         self.participants = participants
         self.live = set[str]()
-        self.known, self.listed = set(context.peers), set(context.peers)
+        self.known = set(context.peers)
         self.mail = Mailbox()
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded = set[str]()

@@ -36,14 +36,12 @@ def most(others: int, live: int) -> int:
     return enough if live <= enough else max(2, (others + 1) // 2 + 1)
 
 
-def quorum(
-    context: NodeContext, known: Collection[str], live: Collection[str], listed: Collection[str]
-) -> int:
+def quorum(context: NodeContext, known: Collection[str], live: Collection[str]) -> int:
     """Return how many of the other members have to be further, or to hold a state.
 
-    known, live: the other members, all and those that are live. listed: those in peers.yaml now.
+    known, live: the other members, all and those that are live.
     """
-    pair = len(known) == 1 and {*listed} == {*known} and not context.proof
+    pair = len(known) == 1 and {*context.peers} == {*known} and not context.proof
     return 1 if pair else most(len(known), len(live))
 
 

@@ -54,7 +54,6 @@ class ZeroDFL:
         self._waiting: Waiting = Idle()
         self._live: set[str] = set()
         self._known = {*context.peers}  # all other members, live or not
-        self._listed = {*context.peers}
         self._current = 0  # the round in progress, or the last one
         self._tried: set[str] = set()  # recipients drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
@@ -104,8 +103,6 @@ class ZeroDFL:
                 self._memory.stragglers.behind = event.behind
                 if event.members is not None:
                     self._known = {*event.members} - {self._context.name}
-                if event.listed is not None:
-                    self._listed = {*event.listed}
                 return self._begin(event.round)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
                 return self._tell(report)
@@ -244,7 +241,7 @@ class ZeroDFL:
     def _reached(self) -> int:
         """Return the round in which a node that fell behind goes on; peers see its round number."""
         memory, known, last = self._memory, self._known | self._live, self._context.rounds.max
-        need = quorum(self._context, known, self._live, self._listed)
+        need = quorum(self._context, known, self._live)
         proven = reached(map(memory.round_of, known), need)
         return min(proven, last) if last else proven
 

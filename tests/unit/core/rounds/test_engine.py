@@ -131,7 +131,7 @@ def test_where_all_others_left_nobody_is_drawn_or_waited_for() -> None:
     policy = promptfl(context("promptfl", ("b",)), participants=1)
     policy.handle(0.0, ev.PeerDown("b"))
     for number in range(1, 9):
-        due = policy.handle(0.0, ev.RoundDue(number, members=frozenset(), listed=frozenset()))
+        due = policy.handle(0.0, ev.RoundDue(number, members=frozenset()))
         adopt = trained(policy, trained(policy, due))[-1]
         assert isinstance(adopt, ev.Adopt)
         assert policy.now.members == {"a"}
