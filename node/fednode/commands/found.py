@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
-from typing import Final
 
 import click
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
-from fednode.errors import ConfigError, DataError, Declined
+from fednode.errors import ConfigError, DataError
 from fednode.terminal.paths import PATH
-
-NOTHING: Final = "Nothing was deleted, and no mesh was founded."
 
 
 @click.command()
@@ -45,12 +41,6 @@ NOTHING: Final = "Nothing was deleted, and no mesh was founded."
     help="A relay of the mesh, as `fednode relay key` prints it. Without --address this node is "
     "reached through relays alone.",
 )
-@click.option(
-    "--again",
-    is_flag=True,
-    help="Start over: delete the mesh of this name that was founded here and that nobody joined.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask, with --again.")
 def found(
     mesh: str,
     data: Path,
@@ -63,14 +53,11 @@ def found(
     site: str | None,
     address: str | None,
     relays: tuple[tuple[str, str], ...],
-    again: bool,
-    yes: bool,
 ) -> None:
     """Found a mesh of this name: make its key, this node's key, and a folder MESH of settings.
 
     `fednode start` in that folder runs the node, and `fednode invite SITE` prints a link for each
-    other site. As long as nobody joined, --again starts over; it asks, and the exit code is 8 if
-    you answer no.
+    other site.
     """
     from fednode.app import founding
     from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here, with_port
@@ -95,20 +82,17 @@ def found(
     if faults := address_faults("--address", site, address, insecure=False):
         raise ConfigError("\n".join(faults))
     folder = Path(mesh)
-    if not again:
-        _require_new(mesh, folder)
+    _require_new(mesh, folder)
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
     text = settings_text(Wanted(data=data, case=case, rounds=rounds))
     own = {"name": site, "rounds": {"start": {"peers": wait - 1}}}
     own |= {"model": {"name": model}} if model else {}
     text = with_own(with_keys(text, own), flags, founds=True)
     _check(text)
-    if again:
-        _start_over(mesh, folder, yes)
     identity, mesh_key = founding.found(mesh, site, address, folder)
     listed = [RelayEntry(*relay) for relay in relays]
     peers = mesh_text(mesh, mesh_key, [site], [PeerEntry(site, address, identity.id)], listed)
-    folder.mkdir(parents=True, exist_ok=again)
+    folder.mkdir(parents=True)
     for name, content in (("node.yaml", text), ("peers.yaml", peers)):
         put(folder / name, content, "folder", for_all=True)
     sign_first(make(folder / "peers.yaml", folder / "node.yaml", None, (), None))  # finds faults
@@ -142,11 +126,12 @@ def _require_new(mesh: str, folder: Path) -> None:
     """Raise ConfigError if there is a mesh of this name on this machine, or a folder."""
     from fednode.app.founding import mesh_key_file
 
-    if mesh_key_file(mesh).exists():
+    key = mesh_key_file(mesh)
+    if key.exists():
         raise ConfigError(
-            f"This machine founded a mesh {mesh!r} already (its key is {mesh_key_file(mesh)}): "
-            f"take another name. As long as nobody joined, `fednode found {mesh} --again ...` "
-            "starts over."
+            f"This machine founded a mesh {mesh!r} already (its key is {key}): take another name. "
+            f"To start over, as long as nobody joined, end its nodes and delete {key.parent} and "
+            "the folder of its settings."
         )
     if folder.exists():
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
@@ -170,31 +155,3 @@ def _check(text: str) -> None:
     from fednode.clip import backbone  # loads torch
 
     backbone.load(settings.model)
-
-
-def _start_over(mesh: str, folder: Path, yes: bool) -> None:
-    """Delete what was founded before; ask first, and raise Declined for no."""
-    from fednode.app.refounding import founded
-
-    before = founded(mesh, folder)
-    if before is None:
-        return
-    if not yes and not _is_asked():
-        raise ConfigError("Nobody can be asked here whether to delete: give --yes.")
-    if not yes:
-        click.echo(
-            f"Nobody joined {mesh} yet. Deleted for good: {', '.join(map(str, before.doomed))}. "
-            "The first is the mesh key. Links that you sent do not work any more."
-        )
-        try:
-            agreed = click.confirm("Delete these, and found the mesh again?")
-        except click.Abort:
-            raise click.Abort from KeyboardInterrupt(NOTHING)
-        if not agreed:
-            raise Declined(NOTHING)
-    for kept in before.delete():
-        click.echo(f"The settings of before are kept as {kept}.")
-
-
-def _is_asked() -> bool:
-    return sys.stdin.isatty()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from PIL import Image
@@ -90,42 +89,22 @@ def founded_once(tmp_path: Path, fednode: Fednode, site: str = "a", *more: str) 
     return words
 
 
-def test_as_long_as_nobody_joined_one_may_start_over(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_mesh_is_founded_once_and_anew_after_its_two_folders_were_deleted(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     enough(tmp_path / "images")
     fednode, root = Fednode(capsys), home / ".local/state/fednode/ward"
     words = founded_once(tmp_path, fednode)
     key = (root / "mesh.key").read_bytes()
-    assert "`fednode found ward --again ...` starts over" in fednode.fault(*words)
-    assert "give --yes" in fednode.fault(*words, "--again")
-
-    answers: list[bool | None] = [False, None]
-
-    def confirm(question: str) -> bool:
-        answer = answers.pop(0)
-        if answer is None:
-            raise click.Abort from KeyboardInterrupt
-        return answer
-
-    monkeypatch.setattr("click.confirm", confirm)
-    monkeypatch.setattr(found, "_is_asked", lambda: True)
-    for code in (1, 130):
-        assert fednode(*words, "--again") == code
-        assert f"{root}/mesh.key, {root}/a" in fednode.out
-        assert "Nothing was deleted, and no mesh was founded." in fednode.err
-        assert (root / "mesh.key").read_bytes() == key
-
-    before = (tmp_path / "ward/node.yaml").read_text()
-    founded_once(tmp_path, fednode, "hospital-a", "--again", "--yes")
-    assert "are kept as ward/node.yaml.before" in fednode.out
-    assert (tmp_path / "ward/node.yaml.before").read_text() == before
-    assert (root / "mesh.key").read_bytes() != key
-    assert not (root / "a").exists()
-    assert [one.name for one in load_peers(tmp_path / "ward/peers.yaml").peers] == ["hospital-a"]
+    assert f"end its nodes and delete {root} and the folder of its settings" in fednode.fault(
+        *words
+    )
+    assert (root / "mesh.key").read_bytes() == key
+    shutil.rmtree(root)
+    assert "ward already: run this in another folder" in fednode.fault(*words)
     shutil.rmtree(tmp_path / "ward")
-    founded_once(tmp_path, fednode, "b", "--again", "--yes")
-    founded_once(tmp_path, fednode, "c", "--again", "--yes")
+    founded_once(tmp_path, fednode, "b")
+    assert (root / "mesh.key").read_bytes() != key
 
 
 def test_images_of_no_class_found_no_mesh(
