@@ -28,7 +28,7 @@ from fednode.data.folder import scan
 from fednode.data.memory import files
 from fednode.errors import ConfigError, ModelError
 from fednode.settings import trees
-from fednode.settings.read import Settings, Source, lasting, settings_of
+from fednode.settings.read import Settings, Source, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
@@ -269,8 +269,7 @@ def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[st
             f"{file} holds metadata that `fednode export` did not write: export it again."
         ) from fault
     source = Source(str(file), own if isinstance(own, dict) else {})
-    settings = settings_of(lasting(source))
-    return settings, classes, number
+    return settings_of(source), classes, number
 
 
 def load(path: str | Path) -> Prompts:

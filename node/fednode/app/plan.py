@@ -21,7 +21,6 @@ from fednode.learn.learner import Learner
 from fednode.learn.settings import AUTO, TuningSettings
 from fednode.settings.agreed import overlaid, overruled
 from fednode.settings.chosen import Chosen
-from fednode.settings.faults import GONE, lasting_fact
 from fednode.settings.peers import (
     PeerEntry,
     Peers,
@@ -52,8 +51,6 @@ SUMS_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
 """Most nodes of its mesh by policy.share, as in policies/gda/rows.py."""
 READS: Final = 77
 """Tokens that CLIP reads, for a learner of formulas, which has no model."""
-LATER: Final = {"policy.head": "prompt", "policy.classes_max": "256"}
-"""Defaults of settings that came later: no facts, so state directories of before still fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,15 +309,14 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
-    said = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
-    facts = {key: text for key, text in said.items() if LATER.get(key) != text}
+    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
     if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
     tuning = plan.settings.tuning
     usual = str(plan.policy.kind.tuning.get("template", AUTO))
     words, theirs = (plan.settings.model.worded(text) for text in (tuning.template, usual))
-    if words != theirs:  # the policy's own sentence is no fact, as before
+    if words != theirs:  # the policy's own sentence is no fact
         facts["tuning.template"] = words
     chosen = plan.settings.topology
     if chosen.kind != "full":
@@ -341,18 +337,17 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
 
     rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
     round by it (such a policy refuses runs without an end). tuning.template may change on all nodes
-    together. Removed settings were facts once.
+    together.
     """
     endless = replace(plan.settings.rounds, max=0)
     chosen, domain = plan.policy, plan.settings.data.domain
     weighs = chosen.kind.settings_fault(chosen.config, endless, domain)
-    gone = GONE - {f"policy.{key}" for key in asdict(chosen.config)} | {"tuning.template"}
-    return gone if weighs else gone | {"rounds.max"}
+    return frozenset({"tuning.template"} if weighs else {"tuning.template", "rounds.max"})
 
 
 def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> None:
     """Tie a state directory to the node's settings; raise StateError if it is tied to others."""
-    store.bind({"name": plan.name, **facts}, free_facts(plan), lasting_fact)
+    store.bind({"name": plan.name, **facts}, free_facts(plan))
 
 
 def private(plan: NodePlan, learner: Learner) -> PrivateLearner:

@@ -304,6 +304,6 @@ def _read(folder: Path) -> dict[str, Any]:
 
 def _damaged(path: Path) -> StateError:
     return StateError(
-        f"{path} is damaged, or of an older version that kept no noise, so what was released "
-        "is not known: restore it from a backup, or give another directory with --state."
+        f"{path} is damaged, so what was released is not known: restore it from a backup, or give "
+        "another directory with --state."
     )

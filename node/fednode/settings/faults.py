@@ -6,54 +6,15 @@ depend on the library that found the fault.
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import difflib
 import types
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 get_type_hints: Final[Callable[[Any], dict[str, Any]]] = cache(typing.get_type_hints)
-REMOVED: Final[Mapping[tuple[str, ...], str]] = {
-    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must tolerate",
-    ("rounds.mode", "quorum"): "use sync with a short rounds.deadline_s",
-    ("rounds.quorum",): "set rounds.deadline_s, which bounds how long a round waits",
-    ("policy.strategy",): "ZeroDFL's nodes draw recipients, as in the paper: remove the key",
-    ("policy.last_row",): "it belonged to policy.strategy pull, which is gone: remove the key",
-    ("policy.rows_shared", "auto"): "use a whole number of rows, or null for all rows",
-    ("policy.bytes_per_round",): "bound the bytes with policy.rows_shared and policy.recipients",
-    ("tracker",): "use `fednode track NODE --to wandb|mlflow|tensorboard`, which reads a node",
-    ("topology.kind", "star"): "list the pairs in topology.edges, with topology.kind edges",
-    ("topology.hub",): "list the pairs of a star in topology.edges, with topology.kind edges",
-    ("topology.kind", "small-world"): "use k-regular, which is random and connected",
-    ("topology.rewire",): "use topology.kind k-regular, which is random and connected",
-    ("guard.rollback_drop",): "use guard.keep_best",
-    ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
-    ("limits.budget",): "remove it: a peer is quarantined at 5 faults",
-    ("limits.half_life_s",): "remove it: the count of a peer's faults halves in 300 seconds",
-    ("limits.quarantine_s",): "remove it: the first quarantine lasts 60 seconds",
-    ("limits.busy_share",): "remove it: one peer's messages may take a quarter of the node's time",
-    ("membership.suspicion_mult",): "choose membership.preset, such as wan for slow machines",
-    ("membership.sync_interval_s",): "remove it: it follows from membership.preset",
-    ("membership.indirect",): "remove it: three members are asked to probe a silent member",
-    ("topology.seed",): "remove it: random graphs are drawn by the names of the nodes",
-    ("tuning.recompute",): "remove it; a smaller tuning.batch_size takes less memory",
-    ("merge.radius",): "remove it: the limit is the median distance of the round",
-    ("policy.epsilon",): "remove it: epsilon of ZeroDFL's equation 1 is 1e-6",
-    ("policy.samples_cap",): "remove it, or set policy.weights to equal to count no images",
-    ("policy.threshold",): "remove it: a plan is done at 0.001",
-    ("policy.steps",): "remove it: a plan takes 100 steps at most",
-    ("policy.heads",): "remove it: the network has 4 heads",
-    ("policy.keys",): "remove it: all nodes use the keys of seed 0",
-    ("policy.capacity_train",): "remove it: a cluster takes at most an equal share in training",
-    ("policy.capacity_test",): "remove it: a cluster takes at most two equal shares in tests",
-}
-"""Removed keys, or removed values of keys -> what to use instead."""
-GONE: Final = frozenset(key for key, *value in REMOVED if not value)
-"""Removed keys: a section and a key."""
 Place = tuple[str, ...]
 GENERAL: Final = frozenset({"name", "kind", "path"})
 """Keys that mean something else in each section."""
@@ -185,33 +146,6 @@ def taken_out(place: Place) -> Place:
     return place[:item]
 
 
-def lasting(tree: Any, known: Collection[str] = (), place: Place = ()) -> Any:
-    """Return a copy of a tree without the keys and values that were removed.
-
-    A state directory's settings.yaml holds every key of the version that wrote it. known: keys of
-    the chosen policy ("policy.epsilon"), which stay though another policy's was removed.
-    """
-    if not isinstance(tree, dict):
-        return tree
-    kept = {}
-    for key, value in tree.items():
-        below = (*place, str(key))
-        name = ".".join(below[-2:])
-        gone = name in GONE and name not in known
-        if not gone and (name, str(value)) not in REMOVED:
-            kept[key] = lasting(value, known, below)
-    return kept
-
-
-def lasting_fact(name: str, text: str) -> str:
-    """Return a fact of a state directory without the keys that were removed from its section."""
-    with contextlib.suppress(ValueError, SyntaxError):
-        section = ast.literal_eval(text) if text.startswith("{") else None
-        if isinstance(section, dict):
-            return str(lasting(section, place=tuple(name.split("."))))
-    return text
-
-
 def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:
     """Return the place of a fault without the names of a union's branches."""
     place: list[str] = []
@@ -246,9 +180,6 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
         known = tuple(word[: len(place)]) == place and at(tree, word[len(inside) :]) is not None
         return (tuple(word[len(inside) :]) if known else own), f"{said}."
     value = at(tree, own)
-    gone = REMOVED.get((".".join(place[-2:]), str(value)))
-    if gone:
-        return own, f"{key} is {shown(value)}, which was removed; {gone}."
     hint = kind
     for part in own:
         hint = inner(hint, part)
@@ -281,13 +212,10 @@ def elsewhere_of(kind: Any, place: Place) -> list[str]:
 
 
 def unknown(place: Place, known: Sequence[str], elsewhere: Sequence[str] = ()) -> str:
-    """Return what to say of an unknown key: what replaced it, or the nearest valid key.
+    """Return what to say of an unknown key: the nearest valid key.
 
     elsewhere: keys of the same name in other sections.
     """
-    key, gone = ".".join(place), REMOVED.get((".".join(place[-2:]),))
-    if gone:
-        return f"{key} was removed; {gone}."
     near = elsewhere or difflib.get_close_matches(place[-1], known, 1)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "remove it."
     return f"unknown key {_of_list(place)}; {hint}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeVar
@@ -141,15 +141,6 @@ def source_of(path: Path | None) -> Source:
     return Source("settings", {}) if path is None else read_yaml(path)
 
 
-def lasting(source: Source) -> Source:
-    """Return a source of an earlier version without the settings that were removed since."""
-    policy = source.tree.get("policy")
-    name = str(policy.get("name", POLICY)) if isinstance(policy, dict) else POLICY
-    keys = faults.keys_of(registry.policy(name).config_type) if name in registry.names() else []
-    tree = faults.lasting(source.tree, {f"policy.{key}" for key in keys})
-    return replace(source, tree=tree)
-
-
 def settings_in(
     source: Source, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
@@ -258,7 +249,7 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
     # A key of another policy without a value sets nothing, such as `merge` in init's file.
     void = [key for key in policy if key not in known and policy[key] is None and _owner([key])]
     inside = {key: setting for key, setting in policy.items() if key not in ("name", *void)}
-    strange = [key for key in inside if key not in known and f"policy.{key}" not in faults.GONE]
+    strange = [key for key in inside if key not in known]
     owner = _owner(strange)
     if not owner:
         config, wrong = _check(kind.config_type, inside, source, ("policy",))

@@ -19,7 +19,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -68,19 +68,13 @@ class Store:
         with contextlib.suppress(sqlite3.Error, OSError):  # what is swept takes space, no more
             self._sweep()
 
-    def bind(
-        self,
-        facts: Mapping[str, str],
-        free: Collection[str] = (),
-        today: Callable[[str, str], str] = lambda name, text: text,
-    ) -> None:
+    def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> None:
         """Tie a new directory to a configuration; raise StateError if it is tied to another.
 
-        free: names of facts that may differ. today: returns a stored fact, given its name and text,
-        as this version would word it.
+        free: names of facts that may differ.
         """
         with self._guard, self._explained("cannot be used"):
-            held = {name: today(name, text) for name, text in self._journal.settings().items()}
+            held = self._journal.settings()
             if not held:
                 self._journal.set_settings(facts)
         require_model(self.folder, held.get(BACKBONE, ""), facts.get(BACKBONE, ""))

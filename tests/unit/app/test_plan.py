@@ -20,7 +20,6 @@ from fednode.core.facts import differences
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError
 from fednode.policies.gda import rows
-from fednode.settings.faults import GONE
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings
 from tests.unit.commands.run import PEERS, Fednode
@@ -46,7 +45,7 @@ def test_more_rounds_may_follow_unless_averages_weigh_rounds_by_their_number(
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     plan = make(peers, None, "a", ("rounds.max=9", *flags), tmp_path / "state")
-    assert free_facts(plan) == wanted | GONE | {"tuning.template"}
+    assert free_facts(plan) == wanted | {"tuning.template"}
 
 
 def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:
@@ -131,7 +130,7 @@ def test_class_sums_of_more_nodes_than_a_state_holds_are_refused(tmp_path: Path)
 def test_nodes_must_have_the_same_hand_written_prompt(
     tmp_path: Path, flags: tuple[str, ...], said: str | None
 ) -> None:
-    """A policy's own sentence is no fact, so meshes of before still fit; others are named."""
+    """A policy's own sentence is no fact; others are named."""
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     words = ("rounds.max=9", "tuning.kind=closed-form")

@@ -6,16 +6,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fednode.app.network import key_folder
-from fednode.app.plan import facts_of, free_facts, learner_of, make
+from fednode.app.plan import learner_of, make
 from fednode.app.saved import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import ConfigError, StateError
-from fednode.settings.faults import GONE
 from fednode.settings.output import PageSettings
-from fednode.settings.read import Settings, load_settings
+from fednode.settings.read import Settings
 from fednode.storage.runs import CLASSES, SETTINGS
 from fednode.storage.store import Store
 from tests.unit.app.founders import MESH, founded, joined
@@ -51,38 +49,6 @@ def test_a_damaged_file_of_a_state_directory_is_named(
     said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
     assert f"{path} is not valid YAML: line 2" in said
     assert said.endswith(": start the node once more on this directory to write it.")
-
-
-def test_settings_that_were_removed_since_are_left_out(tuned: Path, tmp_path: Path) -> None:
-    """A state directory's settings.yaml holds every key of the version that wrote it."""
-    shutil.copytree(tuned / "state", tmp_path / "state")
-    path = tmp_path / "state" / SETTINGS
-    tree = yaml.safe_load(path.read_text())
-    for name in GONE:
-        section, _, key = name.partition(".")
-        if section == "merge":  # inside `policy`, for policies that have it (test_state_of_before)
-            continue
-        if key:
-            tree.setdefault(section, {})[key] = "of before"
-        else:
-            tree[section] = {"of": "before"}
-    path.write_text(yaml.safe_dump(tree, sort_keys=False))
-    assert recall(tmp_path / "state").settings == recall(tuned / "state").settings
-    with pytest.raises(ConfigError, match="was removed"):
-        load_settings(path, {})
-
-
-def test_a_start_goes_on_from_a_directory_that_was_tied_to_removed_settings(tmp_path: Path) -> None:
-    peers = tmp_path / "peers.yaml"
-    peers.write_text(PEERS)
-    plan = make(peers, None, "a", ("tuning.kind=closed-form",), tmp_path / "state")
-    facts = facts_of(plan, learner_of(plan.settings, "a"))
-    store = Store(plan.state)
-    store.bind({**facts, **dict.fromkeys(GONE, "of before")})
-    store.bind(facts, free_facts(plan))
-    with pytest.raises(StateError, match="was made with"):
-        store.bind(facts)
-    store.close()
 
 
 def test_a_node_that_finished_no_round_has_nothing_to_use(

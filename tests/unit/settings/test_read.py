@@ -96,16 +96,6 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "node.yaml, line 2: rounds.mode is 'fast'; it must be 'async', 'sync' or null.",
         ),
         (
-            "rounds:\n  mode: quorum",
-            "node.yaml, line 2: rounds.mode is 'quorum', which was removed; "
-            "use sync with a short rounds.deadline_s.",
-        ),
-        (
-            "policy: {name: promptfl, merge: {rule: vote}}",
-            "node.yaml, line 1: policy.merge.rule is 'vote', which was removed; "
-            "use krum, with merge.liars as many hostile nodes as it must tolerate.",
-        ),
-        (
             "tuning:\n  lr: true",
             "node.yaml, line 2: tuning.lr is true; it must be a number.",
         ),

@@ -4,8 +4,7 @@ A list is cut into parts by a hash of the members' names, and each part has a di
 its digests. If a part of b's list has another digest, b sends its entries of that part, and a
 answers with its own. So two equal lists cost one message. If many parts differ, b answers with some
 of them, and a later comparison covers others. So the cost of a comparison has a bound that does not
-depend on the number of members. A node of an earlier version asks without digests, and gets the
-whole list.
+depend on the number of members.
 
 A digest covers what nodes can agree on: which members are live, with their incarnations and ids,
 and which are revoked. It leaves out who is dead or unknown, and who is only suspected.
@@ -83,7 +82,7 @@ def answer(
             return None
         count, *numbered = map(int, facts[PARTS].split())
         return {}, _of_parts(listed, max(1, count), numbered)
-    return {}, list(listed)
+    return None
 
 
 def digests(listed: Iterable[Update], parts: int) -> list[str]:

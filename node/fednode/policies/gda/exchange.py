@@ -70,7 +70,7 @@ class GDA(Method):
 
     @staticmethod
     def _kept(shared: Tensors) -> dict[str, rows.Kept]:
-        return rows.kept_in(shared, shared.classes, shared[rows.ROWS].shape[1])
+        return rows.kept_in(shared, shared.classes)
 
     @staticmethod
     def _common(shared: Tensors) -> dict[str, Array]:
@@ -196,7 +196,7 @@ class GDA(Method):
             return "the choice names no ratio and temperature"
         if wrong := rows.state_fault(arrays, packed.classes, width):
             return wrong
-        kept = rows.kept_in(arrays, packed.classes, width)
+        kept = rows.kept_in(arrays, packed.classes)
         stay = rows.fitting(kept, self.config.share, self.config.classes_max)
         fits = [(one.classes, one.left) for one in kept.values()]
         return (

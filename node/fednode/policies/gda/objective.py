@@ -218,7 +218,7 @@ class Mesh:
             if rows.OWN in arrays
             else None
         )
-        kept = rows.kept_in(arrays, classes, 1 + objective.width)
+        kept = rows.kept_in(arrays, classes)
         told = {
             name: sums_of(one.rows, one.classes, self._second(name)) for name, one in kept.items()
         }

@@ -99,18 +99,13 @@ class Kept(NamedTuple):
         return self._replace(classes=names, rows=self.rows[here], moment=None, left=left)
 
 
-def kept_in(arrays: Mapping[str, Array], classes: Sequence[str], width: int) -> dict[str, Kept]:
-    """Return what a state keeps, by sender. width: 1 + D.
-
-    A state of before has a row for each of its classes, without the place.
-    """
+def kept_in(arrays: Mapping[str, Array], classes: Sequence[str]) -> dict[str, Kept]:
+    """Return what a state keeps, by sender."""
     found = dict[str, Kept]()
     senders = [name.removeprefix(NODE) for name in sorted(arrays) if name.startswith(NODE)]
     left = arrays.get(LEFT, np.zeros(len(senders), np.float32))
     for sender, missing in zip(senders, left, strict=True):
         array = arrays[NODE + sender]
-        if array.shape[1] == width:
-            array = np.column_stack([np.arange(len(array)), array])[array[:, 0] > 0]
         names = tuple(classes[int(place)] for place in array[:, 0])
         found[sender] = Kept(names, array[:, 1:], arrays.get(SECOND + sender), int(missing))
     return found

@@ -71,10 +71,9 @@ def test_every_difference_is_found_and_few_entries_are_sent(seed: int) -> None:
     assert {one.name for one in back[1]} == {one.name for one in entries}
 
 
-def test_an_earlier_version_gets_the_whole_list() -> None:
-    listed = drawn(9)
-    assert answer(listed, {ANSWER: "yes"}, 1) == ({}, listed)
-    assert answer(listed, {}, 1) is None
+def test_a_message_that_asks_for_nothing_gets_no_answer() -> None:
+    assert answer(drawn(9), {ANSWER: "yes"}, 1) is None
+    assert answer(drawn(9), {}, 1) is None
 
 
 @pytest.mark.parametrize("text", ["", "0123456", "x" * 8, "0" * 8 * (PARTS_MAX + 1), "0" * 12])

@@ -313,8 +313,8 @@ def test_lists_are_compared_by_digests_with_somebody_now_and_then() -> None:
     (send,) = sends(effects)
     assert [one.name for one in send.message.members] == ["a"]
     assert not made.lists(replace(send.message, sender="b"))  # its list is the same
-    whole = replace(send.message, facts={ANSWER: "yes"}, sender="b")  # of an earlier version
-    (answer,) = sends(made.lists(whole))
+    parts = replace(send.message, facts={ANSWER: "yes", PARTS: "1 0"}, sender="b")
+    (answer,) = sends(made.lists(parts))
     assert (answer.to, dict(answer.message.facts)) == ("b", {})
     assert [one.name for one in answer.message.members] == ["a", "b", "c", "d", "e"]
     assert not made.lists(replace(answer.message, sender="a"))

@@ -94,7 +94,7 @@ def many(sender: str, names: list[str], width: int = 3, moment: int = 0) -> Cont
 
 def counted(found: MethodState) -> dict[str, int]:
     shared = found.shared
-    return {name: len(one.classes) for name, one in rows.kept_in(shared, shared.classes, 3).items()}
+    return {name: len(one.classes) for name, one in rows.kept_in(shared, shared.classes).items()}
 
 
 HONEST = [many(f"h{at:02}", [f"class {5 * at + more}" for more in range(5)]) for at in range(30)]

@@ -300,7 +300,7 @@ def test_a_class_of_too_few_images_is_neither_named_nor_counted(
     counts = np.bincount([one.label for one in nodes[0].train.images], minlength=4)
     least = int(counts.min()) + 1
     used, _ = played(model, nodes, features, least=least)
-    sent = rows.kept_in(used["b"], used["b"].classes, 17)["a"].classes
+    sent = rows.kept_in(used["b"], used["b"].classes)["a"].classes
     assert sent == tuple(name for at, name in enumerate(CLASSES) if counts[at] >= least)
     assert used["a"]["own"][:, 0].sum() == len(nodes[0].train.images), "the node keeps its own"
     objective = Objective(model, TuningSettings(), GDAConfig())
