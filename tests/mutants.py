@@ -39,7 +39,6 @@ _KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neig
 _FEDDPT: Final = "tests/unit/policies/feddpt/test_exchange.py"
 _TRUST: Final = "tests/unit/identity/test_trust.py"
 _TLS: Final = "tests/unit/transports/test_tls.py"
-_MEETING: Final = "tests/unit/transports/test_meeting.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
 _STORE: Final = "tests/unit/storage/test_store.py"
 _GATE: Final = "tests/unit/core/test_gate.py"
@@ -269,24 +268,6 @@ _KEYS: Final = {
         "set_min_proto_version(SSL.TLS1_3_VERSION)",
         "set_min_proto_version(SSL.TLS1_2_VERSION)",
         (f"{_TLS}::test_no_older_tls_is_spoken",),
-    ),
-    "meeting-public": Mutant(
-        "node/fednode/transports/meeting.py",
-        "if not place.public:",
-        "if False:",
-        (f"{_MEETING}::test_a_member_that_names_no_public_place_is_not_dialled",),
-    ),
-    "meeting-pace": Mutant(
-        "node/fednode/transports/meeting.py",
-        "self._tried.get(id, -PAIR_S) < PAIR_S",
-        "self._tried.get(id, -PAIR_S) < 0",
-        (f"{_MEETING}::test_a_member_that_asks_too_often_is_told_so_and_nothing_is_dialled",),
-    ),
-    "meeting-key": Mutant(
-        "node/fednode/transports/tls.py",
-        "if proved != id or session.speaks != H2:",
-        "if session.speaks != H2:",
-        (f"{_MEETING}::test_another_member_that_comes_in_a_nodes_place_is_refused",),
     ),
 }
 _CHECKERS: Final = {

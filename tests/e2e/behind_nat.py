@@ -18,7 +18,6 @@ from pathlib import Path
 
 from tests.e2e.nat_cost import rounds, sizes, turns
 from tests.e2e.nat_faults import closed, cut, drained, faults, hung, killed, none, opened
-from tests.e2e.nat_meeting import met
 from tests.e2e.nat_mesh import Mesh, fail, lab, say
 from tests.e2e.nat_secrets import secrets
 
@@ -111,7 +110,7 @@ FAULTS = {killed: 2, hung: 2, drained: 2, none: 1, cut: 1}
 LONG = (turns, demo)
 """What is played by hand: it takes minutes."""
 TESTED: dict[str, Callable[[Path], None]] = {
-    **{one.__name__: one for one in (rounds, sizes, secrets, proxied, opened, met)},
+    **{one.__name__: one for one in (rounds, sizes, secrets, proxied, opened)},
     "lost": faults(2, drained, killed, hung),
     "alone": faults(1, cut, none),
 }

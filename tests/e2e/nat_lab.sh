@@ -9,13 +9,10 @@
 #   nat_lab.sh cut N | mend N             take NAT N off the public network, and put it back
 #   nat_lab.sh slow N MBIT | slow N off   limit NAT N's link both ways, in Mbit/s
 #   nat_lab.sh lose N PERCENT             drop this share of the packets through NAT N, both ways; 0 ends it
-#   nat_lab.sh kind N symmetric           NAT N draws a new port for each new connection            kind N keeping   it keeps the node's port again
-#   nat_lab.sh part N M                   NAT N passes nothing from and to NAT M; lose N 0 ends it
 #   nat_lab.sh show                       print addresses and the rules of each NAT
 #
 # Node N is 10.77.N.2 behind a NAT with the public address 198.51.100.N. The NAT masquerades and drops all that comes in uninvited.
 # The public host has 198.51.100.250 to .254; relay.test is .254, relay2.test is .253, proxy.test is .252 (in a private /etc/hosts).
-# NAT_KIND=symmetric draws a new port for each destination, so that hole punching fails; the default keeps ports.
 #
 # Needs Linux, unshare, nsenter, setpriv (util-linux), iproute2, nftables. Works as root, or as a user who may make user namespaces.
 # Nothing leaves the namespaces. Namespaces, mounts and processes end with COMMAND or with this script, however it ends (kill -9, too).
@@ -62,8 +59,7 @@ inside() {
 }
 
 node() {
-  local n=$1 kind=masquerade
-  [ "${NAT_KIND:-}" = symmetric ] && kind="masquerade fully-random"
+  local n=$1
   for ns in "r$n" "$n"; do touch "$NAT_LAB/$ns"; unshare --net="$NAT_LAB/$ns" true; at "$ns" ip link set lo up; done
   ip link add "p$n" type veth peer name wan netns "$NAT_LAB/r$n"
   ip link set "p$n" master br0 up
@@ -77,7 +73,7 @@ node() {
   at "r$n" nft -f - <<RULES
 table ip nat {
   chain pre { type nat hook prerouting priority dstnat; }
-  chain post { type nat hook postrouting priority srcnat; oifname "wan" $kind; }
+  chain post { type nat hook postrouting priority srcnat; oifname "wan" masquerade; }
 }
 table inet guard {
   chain lossy { type filter hook forward priority -10; }
@@ -92,7 +88,7 @@ command=${1:-}; shift || usage
 case $command in
   with) with "$@" ;;
   inside) inside "$@"; exit ;;
-  run | open | close | only | cut | mend | slow | lose | kind | part | show) [ -d "${NAT_LAB:-}" ] || die 2 "$command works inside of: nat_lab.sh with COUNT -- COMMAND" ;;
+  run | open | close | only | cut | mend | slow | lose | show) [ -d "${NAT_LAB:-}" ] || die 2 "$command works inside of: nat_lab.sh with COUNT -- COMMAND" ;;
   *) usage ;;
 esac
 n=${1:-}
@@ -118,11 +114,6 @@ case $command in
     done ;;
   lose) at "r$n" nft flush chain inet guard lossy
     [ "$1" = 0 ] || at "r$n" nft add rule inet guard lossy numgen random mod 100 '<' "$1" drop ;;
-  kind) kind=masquerade
-    [ "$1" = keeping ] || kind="masquerade fully-random"
-    at "r$n" nft flush chain ip nat post
-    at "r$n" nft add rule ip nat post oifname wan "$kind" ;;
-  part) for way in saddr daddr; do at "r$n" nft add rule inet guard lossy ip "$way" "$NET.$1" drop; done ;;
   show) for ((i = 1; i <= NAT_COUNT; i++)); do
       echo "node $i: 10.77.$i.2, public $NET.$i, $(at "r$i" ip -br link show wan | awk '{print $2}')"
       at "r$i" nft list ruleset | sed 's/^/    /'

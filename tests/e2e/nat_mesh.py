@@ -50,8 +50,7 @@ class Mesh:
 
     direct: nodes whose NATs forward port 7700, and which name their public address. base: settings
     in place of the closed form's. config: a node.yaml. home: nodes run on the public host, and call
-    each other on loopback. recorded: relay 1 writes what it carries to a file. meeting: the
-    lab's addresses count as public, so that nodes behind NATs meet (tests.e2e.nat_meeting).
+    each other on loopback. recorded: relay 1 writes what it carries to a file.
     """
 
     def __init__(
@@ -67,7 +66,6 @@ class Mesh:
         config: Path | None = None,
         home: bool = False,
         recorded: bool = False,
-        meeting: bool = False,
         names: str = "n",
         mesh: str = "lab",
     ) -> None:
@@ -75,7 +73,6 @@ class Mesh:
         folder.mkdir(parents=True)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.config, self.home, self.recorded, self.names = config, home, recorded, names
-        self.program = (sys.executable, "-m", "tests.e2e.nat_meeting") if meeting else FEDNODE
         self.ports = free_ports(count) if home else [7700] * count
         page = () if home else (f"page.listen={PAGE}",)
         self.settings = (*base, f"rounds.max={rounds}", *page, *settings)
@@ -129,11 +126,11 @@ class Mesh:
             recorder = (sys.executable, "-m", "tests.e2e.recording_relay", self.carried)
             self._run(f"relay{number}", [*recorder, *words])
         else:
-            self._run(f"relay{number}", [*self.program, "relay", "run", *words])
+            self._run(f"relay{number}", [*FEDNODE, "relay", "run", *words])
 
     def node(self, number: int) -> None:
         """Start a node behind its NAT."""
-        words: list[object] = [LAB, "run", 0 if self.home else number, "--", *self.program, "start"]
+        words: list[object] = [LAB, "run", 0 if self.home else number, "--", *FEDNODE, "start"]
         words += ["--peers", self.folder / "peers.yaml", "--name", self.name(number)]
         words += ["--state", self.state(number)]
         words += [] if self.config is None else ["--config", self.config]

@@ -18,10 +18,6 @@ from fednode.transports.base import Address
 ADDRESSES_MAX: Final = 1024
 """Addresses whose parts are kept, because a node reads the same addresses at each message."""
 
-NAT_PORT_MIN: Final = 1024
-"""A NAT gives no lower port to a connection from a higher one (RFC 4787, REQ-3)."""
-_GLOBAL: Final = ipaddress.IPv6Network("2000::/3")
-
 RELAY: Final = "relay"
 """The address of a node that takes no connections."""
 _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -59,23 +55,6 @@ class Endpoint:
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
             return address.ipv4_mapped.is_loopback
         return address.is_loopback
-
-    @property
-    def public(self) -> bool:
-        """Tell whether the address is one of the public internet, at a port that a NAT may give.
-
-        Names are not, and neither are addresses that stand for IPv4 addresses of any kind (6to4,
-        NAT64): what is named in such a way may lie in a private network.
-        """
-        try:
-            address = ipaddress.ip_address(self.host)
-        except ValueError:
-            return False
-        if address.is_multicast or not address.is_global or self.port < NAT_PORT_MIN:
-            return False
-        return isinstance(address, ipaddress.IPv4Address) or (
-            address in _GLOBAL and address.sixtofour is None
-        )
 
     @property
     def numeric(self) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address
 from fednode.transports.lines import Lines
 from fednode.transports.links import NoPath
-from fednode.transports.meeting import TooSoon
 from fednode.transports.paths import AGAIN_S, Path, Paths, quietly
 from fednode.transports.refusing import Learn, sentence
 from fednode.transports.session import BROKEN, CHUNK, Ends, PeerRejected
@@ -36,10 +34,6 @@ TRY_S: Final = 5.0
 LATE_S: Final = 2.0
 LATE: Final = 0.9
 """A call without an answer after LATE_S, or after this share of its limit, is late."""
-MEET_MAX_S: Final = 960.0
-"""The longest pause between two tries to meet a peer whose NAT lets nothing through."""
-KEPT_S: Final = 8.0
-"""How long a path is kept for the next call; the other end waits HANDSHAKE_S for a word."""
 DOUBT_S: Final = 2.0
 """How long the direct way may take to answer, after a call was late."""
 OPEN: Final = contextlib.nullcontext()
@@ -51,10 +45,9 @@ class Exit:
     """The way out to one place.
 
     name: of the socket. fault: why the last connection failed. barred: because this node's key is
-    refused. shown, why: the path of the newest
-    connection in words, and why it is not direct. unmet: why the last try to meet the peer failed.
-    met: a path without a relay, for the next connection. heard_at: when bytes last came.
-    doubted_at: when a late answer last made this node look for another path.
+    refused. shown, why: the path of the newest connection in words, and why it is not direct.
+    heard_at: when bytes last came. doubted_at: when a late answer last made this node look for
+    another path.
     """
 
     name: str
@@ -63,8 +56,6 @@ class Exit:
     barred: bool = False
     shown: str = ""
     why: str = ""
-    unmet: str = ""
-    met: Path | None = None
     heard_at: float = float("-inf")
     doubted_at: float = float("-inf")
     paths: list[Path] = field(default_factory=list)
@@ -89,7 +80,6 @@ class Exits:
         self._count = 0
         self._again: dict[Key, asyncio.Task[None]] = {}
         self._doubts: dict[Key, asyncio.Task[None]] = {}
-        self._meets: dict[Key, asyncio.Task[None]] = {}
         self.open: dict[Key, Exit] = {}
         self.renew: Callable[[Key, bool], None] = lambda *_: None
         """Called with a place that should be connected anew, because a better path is there, and
@@ -136,24 +126,22 @@ class Exits:
     def shut(self, endpoint: Endpoint, who: str) -> None:
         """Close an exit that is no longer used."""
         key = (str(endpoint), who)
-        for tries in (self._again, self._doubts, self._meets):
+        for tries in (self._again, self._doubts):
             if trying := tries.pop(key, None):
                 trying.cancel()
         exit = self.open.pop(key, None)
         if exit is not None:
             exit.server.close()
-            self._drop_met(exit, exit.met)
             self._sockets.drop(exit.name)
 
     def close(self) -> None:
         """Close all exits. Idempotent."""
-        for tries in (self._again, self._doubts, self._meets):
+        for tries in (self._again, self._doubts):
             for trying in tries.values():
                 trying.cancel()
             tries.clear()
         for exit in self.open.values():
             exit.server.close()
-            self._drop_met(exit, exit.met)
         self.open.clear()
 
     def fault(self, address: Address, who: str) -> str:
@@ -169,9 +157,7 @@ class Exits:
     def path(self, address: Address, who: str) -> tuple[str, str]:
         """Return the path to a place in words, and why it is not direct; "" for what is unknown."""
         exit = self.open.get((address, who))
-        if exit is None:
-            return "", ""
-        return exit.shown, "; ".join(filter(None, (exit.why, exit.why and exit.unmet)))
+        return ("", "") if exit is None else (exit.shown, exit.why)
 
     def asking(self, key: Key, limit_s: float) -> AbstractContextManager[None]:
         """Enter while a call waits for its answer: if that comes late, a relay may be the way.
@@ -234,7 +220,7 @@ class Exits:
         key = (str(endpoint), who)
         with self._task(), _closing(inside):
             try:
-                path = self._take_met(key) or await self.paths.open(endpoint, who)
+                path = await self.paths.open(endpoint, who)
             except NoPath as fault:
                 self._blame(key, str(fault))
                 return
@@ -256,8 +242,9 @@ class Exits:
             return
         exit.shown, exit.why = path.shown, path.why
         exit.paths.append(path)
-        if path.via and self.paths.reach == "auto":
-            self._look_again(key)
+        again = path.via and self.paths.reach == "auto" and not parse(key[0]).relayed
+        if again and key not in self._again:
+            self._again[key] = asyncio.ensure_future(self._until_direct(key))
         try:
             yield
         finally:
@@ -288,13 +275,6 @@ class Exits:
         except OSError:
             pass  # it went away; gRPC calls again
 
-    def _look_again(self, key: Key) -> None:
-        links = self.paths.links
-        if key not in self._again and not parse(key[0]).relayed:
-            self._again[key] = asyncio.ensure_future(self._until_direct(key))
-        if key not in self._meets and links is not None and links.waits:
-            self._meets[key] = asyncio.ensure_future(self._until_met(key))
-
     async def _until_direct(self, key: Key) -> None:
         """Try the direct way from time to time while a place is relayed; take it once it works."""
         try:
@@ -307,47 +287,6 @@ class Exits:
                             return
         finally:
             self._again.pop(key, None)
-
-    async def _until_met(self, key: Key) -> None:
-        """Try to meet a relayed peer without a relay, ever more rarely; take the path once it is
-        there."""
-        endpoint, who, pause = parse(key[0]), key[1], AGAIN_S
-        try:
-            while True:
-                await asyncio.sleep(pause * random.uniform(1.0, 1.3))  # not both ends at once
-                exit = self.open.get(key)
-                if exit is None or not any(path.via for path in exit.paths):
-                    return
-                try:
-                    exit.met = path = await self.paths.meet(endpoint, who)
-                except TooSoon:
-                    continue  # the other end tries
-                except (NoPath, PeerRejected, OSError) as fault:
-                    exit.unmet, pause = str(fault), min(2 * pause, MEET_MAX_S)
-                    if isinstance(fault, PeerRejected):
-                        self._tell(fault.kind, who or key[0], str(fault))
-                    continue
-                exit.unmet = ""
-                asyncio.get_running_loop().call_later(KEPT_S, self._drop_met, exit, path)
-                self.renew(key, False)
-                return
-        finally:
-            self._meets.pop(key, None)
-
-    def _take_met(self, key: Key) -> Path | None:
-        """Return the path that leads to a met peer, once."""
-        exit = self.open.get(key)
-        if exit is None or exit.met is None:
-            return None
-        path, exit.met = exit.met, None
-        return path
-
-    @staticmethod
-    def _drop_met(exit: Exit, path: Path | None) -> None:
-        """Close a path that no connection took."""
-        if path is not None and exit.met is path:
-            exit.met = None
-            path.outside.writer.close()
 
     def _leave_relay(self, address: Address) -> None:
         """Connect anew what goes through a relay that is about to stop."""

@@ -16,9 +16,8 @@ from typing import Any, Final
 
 from OpenSSL import SSL
 
-from fednode.errors import AddressError, FrameError
+from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
-from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address
 from fednode.transports.opening import Connect, Link, NoRelay, Opener, RelayAt, open_directly
 from fednode.transports.relay import SILENT_S
@@ -87,11 +86,6 @@ class Links:
         """Called when this node begins to wait at a relay."""
         self.regained: Callable[[], None] = lambda: None
         """Called when a relay answers after none did."""
-
-    @property
-    def waits(self) -> bool:
-        """Tell whether this node waits at relays to be called; commands do not."""
-        return self._answer is not None
 
     @property
     def trouble(self) -> str:
@@ -197,21 +191,6 @@ class Links:
 
         return list(await asyncio.gather(*map(one, self.links)))
 
-    async def ask_where(self, link: Link, connect: Connect) -> tuple[Ends, Endpoint]:
-        """Ask a relay from which address a connection comes; return both. Raise NoRelay.
-
-        connect: opens the connection.
-        """
-        first = pb.FromNode(where=pb.Where())
-        ends = await self._open(link, first, DIAL_S, connect=connect)
-        try:
-            async with asyncio.timeout(DIAL_S):
-                said = frames.from_relay(await frames.read(ends.reader))
-            return ends, parse(said.seen.address)
-        except (OSError, TimeoutError, FrameError, AddressError) as fault:
-            ends.writer.close()
-            raise NoRelay(f"{link.address} does not say where this node is") from fault
-
     # Waiting --------------------------------------------------------------------------------------
 
     async def _stay(self, link: Link) -> None:
@@ -310,15 +289,10 @@ class Links:
         self._troubled = bool(trouble)
 
     async def _open(
-        self,
-        link: Link,
-        first: pb.FromNode,
-        limit_s: float,
-        early: bytes = b"",
-        connect: Connect | None = None,
+        self, link: Link, first: pb.FromNode, limit_s: float, early: bytes = b""
     ) -> Ends:
         """Return a connection with a relay after its "ok"; raise NoRelay."""
-        opener = Opener(self._context, self._key_of, connect or self._connect)
+        opener = Opener(self._context, self._key_of, self._connect)
         return await opener.open(link, first, limit_s, early)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -18,17 +18,8 @@ from OpenSSL import SSL
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
 from fednode.transports.links import Links, NoPath
-from fednode.transports.meeting import Meetings
 from fednode.transports.opening import Connect, NoRelay, open_directly
-from fednode.transports.session import (
-    H2,
-    MEETING,
-    Ends,
-    Inner,
-    PeerRejected,
-    Session,
-    drop_unheard,
-)
+from fednode.transports.session import H2, Ends, PeerRejected, Session, drop_unheard
 
 HANDSHAKE_S: Final = 10.0
 """Enough for a node that shares its processor with many others; it ends those who say nothing."""
@@ -71,7 +62,7 @@ class Paths:
     """Opens paths from one node.
 
     context: of connections that show this node's certificate. links: the relays; None if there are
-    none. offer: what to speak (ALPN). meetings: with nodes behind NATs; None without relays.
+    none. offer: what to speak (ALPN).
     """
 
     context: Callable[[], SSL.Context]
@@ -81,7 +72,6 @@ class Paths:
     reach: Reach = "auto"
     connect: Connect = open_directly
     offer: bytes = H2
-    meetings: Meetings | None = None
     passed: Callable[[NoPath | PeerRejected, str], None] = lambda *_: None
     """Called with what was wrong with a relay's stream to a name, where another relay had a good
     one."""
@@ -175,27 +165,6 @@ class Paths:
         session = Session(self.context(), server=False, offer=self.offer)
         return await self._prove(Ends(*streams), session, endpoint, who)
 
-    async def meet(self, endpoint: Endpoint, who: str) -> Path:
-        """Return a proved path through the NATs of both ends; raise NoPath or PeerRejected."""
-        assert self.meetings is not None
-        self.meetings.claim(self._id(endpoint, who))
-        path = await self.relayed(endpoint, who, "", MEETING)
-        try:
-            stream = Inner(path.session, path.outside).ends
-            ends, place = await self.meetings.ask(stream, path.id)
-        finally:
-            path.outside.writer.close()
-        session = Session(self.context(), server=False, offer=self.offer)
-        try:
-            met = await self._prove(ends, session, place, who)
-        except (NoPath, PeerRejected) as fault:
-            raise PeerRejected("relay", f"{fault}, where {path.via} led to {path.id}") from fault
-        if met.id != path.id:
-            met.outside.writer.close()
-            text = f"{met.id} answers at {place}, where {path.via} led to {path.id}"
-            raise PeerRejected("relay", text)
-        return met
-
     def _id(self, endpoint: Endpoint, who: str) -> str:
         """Return the id of a node that is reached through a relay; raise NoPath."""
         id = endpoint.host if endpoint.relayed else ""
@@ -205,16 +174,16 @@ class Paths:
             raise NoPath(f"a relay calls nodes by their ids, and {text}")
         return id
 
-    async def relayed(self, endpoint: Endpoint, who: str, why: str, offer: bytes = b"") -> Path:
+    async def relayed(self, endpoint: Endpoint, who: str, why: str) -> Path:
         """Return a proved path through a relay; raise NoPath or PeerRejected.
 
-        why: why it is not direct. offer: what to speak on it (ALPN); b"" for what all paths speak.
+        why: why it is not direct.
         """
         assert self.links is not None
         id = self._id(endpoint, who)
         refused: dict[Address, NoPath | PeerRejected] = {}
         while True:
-            session = Session(self.context(), server=False, offer=offer or self.offer)
+            session = Session(self.context(), server=False, offer=self.offer)
             try:
                 ends, via = await self.links.dial(id, refused, session.hello())
             except NoPath:

@@ -24,8 +24,6 @@ from typing import Any, Final
 
 from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
-from fednode.transports.address import parse
-from fednode.transports.base import Address
 from fednode.transports.buckets import Buckets
 from fednode.transports.carrier import Carrier, Counts
 from fednode.transports.session import Ends
@@ -136,11 +134,8 @@ class Relay:
         """Tell whether a node waits here that admits strangers."""
         return any(node.admits for node in self._waiting.values())
 
-    async def serve(self, id: str, source: str, ends: Ends, where: Address) -> None:
-        """Serve a connection of a proven key until it ends.
-
-        source: where it comes from. where: the same with its port.
-        """
+    async def serve(self, id: str, source: str, ends: Ends) -> None:
+        """Serve a connection of a proven key until it ends. source: where it comes from."""
         try:
             if self._refusal(id):
                 await self._visit(id, source, ends)
@@ -150,9 +145,6 @@ class Relay:
                     asked = frames.from_node(await frames.read(ends.reader))
                 what, to, ticket = asked.WhichOneof("what"), asked.dial.to, asked.take.ticket
                 del asked  # a message takes much memory, and a stream may last for days
-                if what == "where":
-                    await self._show(id, where, ends)
-                    return
             if what == "wait":
                 await self._wait(id, ends)
             elif what == "dial":
@@ -212,25 +204,6 @@ class Relay:
             self._asking[id] -= 1
             if not self._asking[id]:
                 del self._asking[id]
-
-    async def _show(self, id: str, where: Address, ends: Ends) -> None:
-        """Tell a node from which port of its NAT it comes, and keep the connection for a while.
-
-        While it is there, the NAT gives the same port to the node's connection to another node.
-        """
-        self._count_dial(id)
-        if why := self._refusal(id):
-            raise _Refused("refused", why)
-        host = where.rpartition(":")[0]
-        if "%" in host or not parse(where).public:  # a zone names an interface of this machine
-            text = f"this relay sees the node at {host}, which is no public address"
-            raise _Refused("refused", text)
-        await _reply(ends, "ok")
-        ends.writer.write(frames.pack(pb.FromRelay(seen=pb.Seen(address=where))))
-        await ends.writer.drain()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ASK_S):
-                await ends.reader.read(1)
 
     # A node that waits ----------------------------------------------------------------------------
 

@@ -79,12 +79,12 @@ def _checked(message: Kind) -> Kind:
     said = getattr(message, what)
     if what in {"take", "decline", "call"} and len(said.ticket) != TICKET_BYTES:
         raise FrameError(f"a ticket has {len(said.ticket)} bytes; it must have {TICKET_BYTES}")
-    for field in ("to", "caller", "source", "address"):
+    for field in ("to", "caller", "source"):
         text = getattr(said, field, "")
         if len(text) > ID_MAX or foreign.line(text) != text:
             raise FrameError(f"a frame of a relay has a {field} that is no id or address")
     if what == "reply" and said.code not in CODES:
         raise FrameError(f"a relay answers {foreign.line(said.code, 40)!r}, which is no answer")
-    if what in {"reply", "decline", "meet"}:
+    if what in {"reply", "decline"}:
         said.why = foreign.line(said.why, WHY_MAX)
     return message

@@ -26,8 +26,6 @@ H2: Final = b"h2"
 """What a caller offers (ALPN) to speak gRPC."""
 RELAYING: Final = b"fednode-relay/1"
 """What a caller offers (ALPN) to speak to a relay."""
-MEETING: Final = b"fednode-meet/1"
-"""What a node offers (ALPN) on a stream through a relay to arrange a connection without it."""
 ADMITTING: Final = b"fednode-admit/1"
 """What a newcomer offers (ALPN) to ask a member for a lease."""
 HANDSHAKE_BYTES_MAX: Final = 64 << 10
@@ -342,7 +340,7 @@ def showing(
         session: SSL.Connection, offered: list[bytes]
     ) -> bytes | SSL._NoOverlappingProtocols:
         """Return what to speak of what a caller offers; it comes before any certificate."""
-        for protocol in (H2, RELAYING, MEETING):
+        for protocol in (H2, RELAYING):
             if protocol in offered:
                 return protocol
         theirs = guests() if ADMITTING in offered else None

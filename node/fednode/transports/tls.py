@@ -36,7 +36,6 @@ from fednode.transports.gates import open_gate
 from fednode.transports.line import Line
 from fednode.transports.lines import Lines
 from fednode.transports.links import Links
-from fednode.transports.meeting import Meetings
 from fednode.transports.meter import USUAL, Rates
 from fednode.transports.opening import open_directly
 from fednode.transports.paths import HANDSHAKE_S, Judge, Paths
@@ -46,7 +45,6 @@ from fednode.transports.session import (
     ADMITTING,
     CHUNK,
     H2,
-    MEETING,
     RELAYING,
     Ends,
     Inner,
@@ -139,7 +137,6 @@ class Tls:
                 ways.known,
                 ways.admits,
             )
-        self.meetings = None if self.links is None else Meetings(self.links, ways.reach, tell)
         paths = Paths(
             self._context,
             judge,
@@ -148,7 +145,6 @@ class Tls:
             ways.reach,
             ways.connect if ways.proxied else open_directly,
             ways.offer,
-            meetings=self.meetings,
         )
         self.exits = Exits(self._sockets, paths, self._lines, tell, self._task, ways.learn)
         self._explain = ways.explain
@@ -239,7 +235,7 @@ class Tls:
                 if session.speaks == RELAYING and self._relay is not None:
                     spare(writer)
                     inner = Inner(session, Ends(reader, writer), PIECE)
-                    await self._relay.serve(id, source, inner.ends, where)
+                    await self._relay.serve(id, source, inner.ends)
                     return
                 await self._serve(session, id, source, Ends(reader, writer))
 
@@ -254,28 +250,12 @@ class Tls:
             if id != named:
                 text = f"the relay named {named} as the caller, and {id} proved its key"
                 raise PeerRejected("relay", text, id)
-            if session.speaks == MEETING:
-                await self._meet(Inner(session, outside).ends, id)
-                return
             if self._host(session) is not self:  # keys of newcomers cost nothing, and places do
                 source = f"relay {relay} {outside.source}"
             await self._serve(session, id, source, outside)
 
-    async def _meet(self, stream: Ends, id: str) -> None:
-        """Meet a node that asks for it on a stream through a relay, and serve it."""
-        if self.meetings is None or (found := await self.meetings.answer(stream, id)) is None:
-            return
-        outside, source = found[0], source_of(found[1].host)
-        with _closing(outside.writer), self._reported(str(found[1]), source):
-            session, proved = await self._let_in(outside, source)
-            if proved != id or session.speaks != H2:
-                raise PeerRejected("relay", f"{proved} came where {id} was to be met", proved)
-            await self._serve(session, id, source, outside)
-
     async def _serve(self, session: Session, id: str, source: str, outside: Ends) -> None:
         host = self._host(session)
-        if session.speaks == MEETING:
-            raise PeerRejected("relay", f"{id} asks to meet, but comes through no relay", id)
         with host._visit(source):
             await host._hand_on(session, id, source, outside)
 

@@ -92,35 +92,3 @@ def test_a_node_that_takes_no_connections_is_reached_by_relay() -> None:
     assert parse("relay:443") == Endpoint("relay", 443)
     with pytest.raises(AddressError):
         parse(f"relay:{id[:-1]}")
-
-
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        ("8.8.8.8:1024", True),
-        ("8.8.8.8:1023", False),  # no port of a NAT
-        ("10.0.0.1:4000", False),
-        ("172.16.0.1:4000", False),
-        ("192.168.0.1:4000", False),
-        ("100.64.0.1:4000", False),  # of a provider's NAT
-        ("127.0.0.1:4000", False),
-        ("169.254.1.1:4000", False),
-        ("198.51.100.1:4000", False),
-        ("224.0.0.1:4000", False),
-        ("255.255.255.255:4000", False),
-        ("0.0.0.0:4000", False),
-        ("[2606:4700::1]:4000", True),
-        ("[::1]:4000", False),
-        ("[fe80::1]:4000", False),
-        ("[fd00::1]:4000", False),
-        ("[ff0e::1]:4000", False),
-        ("[::ffff:10.0.0.1]:4000", False),
-        ("[::ffff:8.8.8.8]:4000", False),
-        ("[64:ff9b::a00:1]:4000", False),  # NAT64
-        ("[2002:a00:1::1]:4000", False),  # 6to4
-        ("example.org:4000", False),
-        ("localhost:4000", False),
-    ],
-)
-def test_only_plain_addresses_of_the_internet_are_public(address: str, public: bool) -> None:
-    assert parse(address).public is public

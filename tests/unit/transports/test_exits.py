@@ -112,11 +112,11 @@ async def test_the_next_late_call_looks_again_if_the_relay_had_no_answer_either(
     wall.shut()
     relayed, tries = Paths.relayed, list[str]()
 
-    async def slow(self: Paths, endpoint: Endpoint, who: str, why: str, offer: bytes = b"") -> Path:
+    async def slow(self: Paths, endpoint: Endpoint, who: str, why: str) -> Path:
         tries.append(why)
         if len(tries) == 1:
             raise NoPath("no relay answers")
-        return await relayed(self, endpoint, who, why, offer)
+        return await relayed(self, endpoint, who, why)
 
     monkeypatch.setattr(Paths, "relayed", slow)
     for count in (1, 2):

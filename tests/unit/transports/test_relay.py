@@ -14,7 +14,6 @@ import pytest
 from fednode.errors import FrameError, Unreachable
 from fednode.transports import relay as module
 from fednode.transports import relay_frames as frames
-from fednode.transports.address import Endpoint
 from fednode.transports.carrier import PIECE
 from fednode.transports.links import Links, NoPath
 from fednode.transports.relay import DIALS_S, SILENT_S
@@ -362,28 +361,3 @@ class _Recorder:
         data: bytes = await self._reader.read(n)
         self._said.append(data)
         return data
-
-
-async def test_a_node_learns_from_which_port_it_comes_unless_it_is_private(
-    relay: Raised, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    links, where = links_of("n1", relay.at), pb.FromNode(where=pb.Where())
-    _, code, text = await asked(links, where)
-    assert code == "refused"
-    assert "this relay sees the node at 127.0.0.1, which is no public address" in text
-    monkeypatch.setattr(Endpoint, "public", property(lambda _: True))
-    ends, code, _ = await asked(links, where)
-    assert ends
-    said = frames.from_relay(await frames.read(ends.reader)).seen.address
-    (writer,) = links.links[0].opened
-    assert said == str(Endpoint(*writer.get_extra_info("sockname")))
-    assert relay.relay._asking == {NAMES["n1"]: 1}
-    ends.writer.close()
-    await until(lambda: not relay.relay._asking)
-
-
-async def test_asking_for_the_own_port_counts_as_a_dial(relay: Raised) -> None:
-    now = asyncio.get_running_loop().time()
-    relay.relay._dials._held[NAMES["n1"]] = DIALS_S, now + 60
-    _, code, text = await asked(links_of("n1", relay.at), pb.FromNode(where=pb.Where()))
-    assert (code, "may dial 20 times a second" in text) == ("full", True)

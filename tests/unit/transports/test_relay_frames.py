@@ -19,15 +19,12 @@ OF_NODES = [
     pb.FromNode(decline=pb.Decline(ticket=TICKET, why="no")),
     pb.FromNode(pong=pb.Pong()),
     pb.FromNode(revocation=pb.Revocation(proof=b"p")),
-    pb.FromNode(where=pb.Where()),
-    pb.FromNode(meet=pb.Meet(address="192.0.2.1:40000", why="no")),
 ]
 OF_RELAYS = [
     pb.FromRelay(reply=pb.Reply(code="absent", why="it is away")),
     pb.FromRelay(call=pb.Call(ticket=TICKET, caller="AAAA", source="192.0.2.1")),
     pb.FromRelay(ping=pb.Ping()),
     pb.FromRelay(drain=pb.Drain()),
-    pb.FromRelay(seen=pb.Seen(address="[2001:db8::1]:40000")),
 ]
 
 
@@ -60,7 +57,6 @@ def test_sentences_are_made_safe_to_show() -> None:
         (pb.FromRelay(call=pb.Call(ticket=b"short", caller="A")), "a ticket has 5 bytes"),
         (pb.FromRelay(call=pb.Call(ticket=TICKET, caller="A" * 81)), "no id or address"),
         (pb.FromRelay(call=pb.Call(ticket=TICKET, caller="A\n")), "no id or address"),
-        (pb.FromRelay(seen=pb.Seen(address="A" * 81)), "no id or address"),
     ],
 )
 def test_what_no_relay_says_is_refused(message: pb.FromRelay, text: str) -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromNode(_message.Message):
-    __slots__ = ("wait", "dial", "take", "decline", "pong", "revocation", "admits", "where", "meet")
+    __slots__ = ("wait", "dial", "take", "decline", "pong", "revocation", "admits")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     DIAL_FIELD_NUMBER: _ClassVar[int]
     TAKE_FIELD_NUMBER: _ClassVar[int]
@@ -14,8 +14,6 @@ class FromNode(_message.Message):
     PONG_FIELD_NUMBER: _ClassVar[int]
     REVOCATION_FIELD_NUMBER: _ClassVar[int]
     ADMITS_FIELD_NUMBER: _ClassVar[int]
-    WHERE_FIELD_NUMBER: _ClassVar[int]
-    MEET_FIELD_NUMBER: _ClassVar[int]
     wait: Wait
     dial: Dial
     take: Take
@@ -23,23 +21,19 @@ class FromNode(_message.Message):
     pong: Pong
     revocation: Revocation
     admits: Admits
-    where: Where
-    meet: Meet
-    def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., dial: _Optional[_Union[Dial, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., decline: _Optional[_Union[Decline, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., admits: _Optional[_Union[Admits, _Mapping]] = ..., where: _Optional[_Union[Where, _Mapping]] = ..., meet: _Optional[_Union[Meet, _Mapping]] = ...) -> None: ...
+    def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., dial: _Optional[_Union[Dial, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., decline: _Optional[_Union[Decline, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., admits: _Optional[_Union[Admits, _Mapping]] = ...) -> None: ...
 
 class FromRelay(_message.Message):
-    __slots__ = ("reply", "call", "ping", "drain", "seen")
+    __slots__ = ("reply", "call", "ping", "drain")
     REPLY_FIELD_NUMBER: _ClassVar[int]
     CALL_FIELD_NUMBER: _ClassVar[int]
     PING_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
-    SEEN_FIELD_NUMBER: _ClassVar[int]
     reply: Reply
     call: Call
     ping: Ping
     drain: Drain
-    seen: Seen
-    def __init__(self, reply: _Optional[_Union[Reply, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., seen: _Optional[_Union[Seen, _Mapping]] = ...) -> None: ...
+    def __init__(self, reply: _Optional[_Union[Reply, _Mapping]] = ..., call: _Optional[_Union[Call, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ...) -> None: ...
 
 class Wait(_message.Message):
     __slots__ = ()
@@ -81,20 +75,6 @@ class Admits(_message.Message):
     now: bool
     def __init__(self, now: _Optional[bool] = ...) -> None: ...
 
-class Where(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class Meet(_message.Message):
-    __slots__ = ("address", "why", "later")
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    LATER_FIELD_NUMBER: _ClassVar[int]
-    address: str
-    why: str
-    later: bool
-    def __init__(self, address: _Optional[str] = ..., why: _Optional[str] = ..., later: _Optional[bool] = ...) -> None: ...
-
 class Reply(_message.Message):
     __slots__ = ("code", "why")
     CODE_FIELD_NUMBER: _ClassVar[int]
@@ -120,9 +100,3 @@ class Ping(_message.Message):
 class Drain(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
-
-class Seen(_message.Message):
-    __slots__ = ("address",)
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    address: str
-    def __init__(self, address: _Optional[str] = ...) -> None: ...
