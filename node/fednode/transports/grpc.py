@@ -266,6 +266,8 @@ class GrpcTransport:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        if self._tls is not None:
+            await self._tls.stop_sweeping()
         peers = list(self._peers.values())
         self._peers.clear()
         for peer in peers:

@@ -176,9 +176,7 @@ class Tls:
 
     async def close(self) -> None:
         """Drop everything. Idempotent."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        await self.stop_sweeping()
         if self.gate is not None:
             self.gate.close()
         self.exits.close()
@@ -192,6 +190,12 @@ class Tls:
     def _begin_sweeping(self) -> None:
         if self._sweeping is None:
             self._sweeping = asyncio.ensure_future(self._sweep())
+
+    async def stop_sweeping(self) -> None:
+        """Look for nothing any more: a server of gRPC that stops removes its socket. Idempotent."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
 
     async def _sweep(self) -> None:
         """Look every SWEEP_S for calls that stay unfinished, and for sockets that are gone."""
