@@ -24,7 +24,7 @@ from fednode.core.policy import Policy
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.method import ARRAYS, SHARED
 from fednode.core.rounds.transfer import QUESTIONS
-from fednode.core.types import STANDINGS, Message, Tensors, Terms, Update
+from fednode.core.types import STANDINGS, Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
@@ -96,7 +96,6 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         )
         for _ in range(draw.choice((0, 1, 2, 5)))
     )
-    terms = Terms(*(draw.choice(("", "0" * 32)) for _ in range(3)))
     near = policy.round + draw.choice((-1, 0, 1, 2, 17))
     return replace(
         message,
@@ -106,9 +105,7 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         round=draw.choice((message.round, message.round + 1, max(0, near), *WHOLE)),
         members=news if draw.random() < 0.3 else message.members,
         boot=draw.choice((message.boot, "", "00000000", "ffffffff")),
-        terms=terms if draw.random() < 0.3 else message.terms,
         active=draw.choice((message.active, True, False)),
-        run=draw.choice((message.run, *WHOLE)),
         samples=draw.choice((message.samples, *WHOLE)),
         contributors=draw.choice((message.contributors, "", "00", "f" * 64)),
         dtype=draw.choice((message.dtype, "float32")),

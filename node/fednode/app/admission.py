@@ -27,7 +27,6 @@ from fednode.admission.service import (
     anyone,
     enrolled,
 )
-from fednode.app.documents import DocumentFolder
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
 from fednode.core.members.table import GONE, Member
@@ -110,8 +109,6 @@ class Admission:
         self._refusals = refusals
         self._node: Driver | None = None
         self._backbone, self._used_at = "", float("-inf")
-        known = DocumentFolder.of(plan.state, plan.peers).in_force
-        self._document = b"" if known is None else known.document.proof
         self.register = register_of(plan.state, identity)
         self.register.id_of = self._id_of
         self.register.is_revoked = trust.is_revoked
@@ -168,10 +165,6 @@ class Admission:
     def attach(self, node: Driver, backbone: str) -> None:
         """Take the members from a node that runs. backbone: the fingerprint of its model."""
         self._node, self._backbone = node, backbone
-
-    def offer(self, document: bytes) -> None:
-        """Offer newcomers the settings of the document that is in force now."""
-        self._document = document
 
     def take_right(self, proof: bytes) -> str:
         """Take the right to admit that the mesh key gave to this node; return what it does now.
@@ -295,10 +288,9 @@ class Admission:
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return introducer_pb2.JudgeReply(
             sponsor=right_of(self.plan.state),
-            settings=shared(self.plan.settings),
+            settings=shared(self.plan.settings).encode(),
             members=[self.plan.name, *members][:MEMBERS_SHOWN],
             model=model + known,
-            document=self._document,
         )
 
 

@@ -17,23 +17,24 @@ import uvloop
 from fednode.app.interfaces import Interfaces
 from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease, lease_warning
-from fednode.app.parts import context_of, learning_of
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
-from fednode.app.settling import Settling
 from fednode.app.standing import lost, require_member
 from fednode.app.sums import sums_fault
-from fednode.app.switching import complete
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
+from fednode.core.policy import NodeContext
 from fednode.data.base import Told
 from fednode.errors import ConfigError
 from fednode.freed import trim
 from fednode.identity.trust import Trust
-from fednode.learn.learner import Learner
+from fednode.learn.learner import Learner, told
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Learning
+from fednode.settings.read import start_of
+from fednode.storage.runs import RUNS
 from fednode.storage.store import Store
 from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RELAY, asked_at
@@ -104,8 +105,6 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
             await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
-        for note in plan.notes:
-            log.info("%s", note)
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
         beside = [] if mesh.relay is None else [asyncio.create_task(mesh.relay.watch())]
         enrolling = asyncio.create_task(get_lease(mesh))
@@ -114,8 +113,8 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
             enrolling.cancel()
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
-        inner, learner = loading.result()
-        driver = driver_of(plan, mesh, store, inner, learner, faces)
+        learner = loading.result()
+        driver = driver_of(plan, mesh, store, learner, faces)
         if mesh.tls is not None and mesh.tls.links is not None:
             mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
@@ -128,8 +127,6 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
             beside.append(asyncio.create_task(mesh.met.watch(lambda: driver.view().peers)))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
-        if faces.settling is not None:  # else a round could begin under the settings before
-            await _unless(stop, asyncio.ensure_future(faces.settling.prepared()))
         await driver.run()
         if mesh.relay is not None:
             await mesh.relay.drain(RELAY_DRAIN_S)
@@ -183,12 +180,9 @@ async def _compare_classes(faces: Interfaces) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, PrivateLearner]]:
-    """Load images and model on a thread that does not keep the process alive.
-
-    The result: the node's learner, and the same with the noise of privacy.clip.
-    """
-    done: Future[tuple[Learner, PrivateLearner]] = Future()
+def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[PrivateLearner]:
+    """Load images and model on a thread that does not keep the process alive."""
+    done: Future[PrivateLearner] = Future()
     done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
@@ -197,7 +191,7 @@ def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, Private
             if fault := sums_fault(plan, learner):
                 raise ConfigError(fault)
             trim()
-            done.set_result((learner, private(plan, learner)))
+            done.set_result(private(plan, learner))
         except BaseException as fault:
             done.set_exception(fault)
 
@@ -224,32 +218,29 @@ def driver_of(
     plan: NodePlan,
     mesh: NodeNetwork,
     store: Store,
-    inner: Learner,
     learner: PrivateLearner,
     faces: Interfaces,
 ) -> Driver:
     """Return the driver of a node whose parts are loaded; tie its state directory to its settings.
 
-    inner: what `learner` wraps. Raise StateError if the directory belongs to other settings.
+    If its settings make another run, such as another policy or model, the rounds begin anew, and
+    the run before is kept. Raise StateError if the directory belongs to another node.
     """
     settings, facts = plan.settings, facts_of(plan, learner)
-    boot = secrets.token_hex(4)
-    complete(plan, mesh, store, learner, boot)
-    tie(store, plan, facts)
+    if why := tie(store, plan, facts):
+        store.begin_anew({"name": plan.name, **facts})
+        text = f"the rounds begin anew, because {why}; earlier runs lie in {plan.state / RUNS}"
+        mesh.refusals.show(Record("run.began", text, "warning"))
     remember(plan.state, plan.name, plan.settings, learner.classes)
-    settling = Settling(mesh, store, inner, boot, faces.working)
     kernel = kernel_of(
-        context_of(plan, mesh, learner, boot),
+        context_of(plan, mesh, learner, secrets.token_hex(4)),
         plan.policy.kind,
         plan.policy.config,
         learner.initial,
         facts,
         store.latest(),
         settings.membership.timing,
-        beginning=store.beginning(),
         account=learner.account,
-        documents=settling.folder.documents,
-        under=settling.under,
     )
     driver = Driver(
         kernel=kernel,
@@ -261,9 +252,40 @@ def driver_of(
         refusals=mesh.refusals,
         limits=settings.limits,
         telemetry=Telemetry(faces.events, faces.metrics),
-        settling=settling,
     )
-    faces.follow(settling)
-    settling.attach(driver)
     driver.tell(mesh.contacts)
     return driver
+
+
+def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, boot: str) -> NodeContext:
+    """Return what a node's policy may know. boot: what this start drew (NodeContext)."""
+    settings = plan.settings
+    return NodeContext(
+        name=plan.name,
+        peers=tuple(peer.name for peer in plan.others),
+        mesh=plan.peers.mesh,
+        seed=settings.seed,
+        rounds=settings.rounds,
+        samples=told(learner)[1],
+        domain=settings.data.domain,
+        address=plan.address,
+        id="" if plan.peers.insecure else mesh.identity.id,
+        proof=mesh.identity.proof,
+        topology=settings.topology,
+        guard=settings.guard,
+        start=start_of(settings),
+        remote=plan.remote,
+        introduced=plan.peers.grows,
+        boot=boot,
+        private=settings.privacy.clip is not None,
+    )
+
+
+def learning_of(plan: NodePlan, learner: PrivateLearner) -> Learning:
+    """Return what a node tunes with."""
+    return Learning(
+        learner=learner,
+        dtype=plan.policy.wire_dtype,
+        remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
+        spend=learner.missed,
+    )

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import Final
 
 from fednode.admission.register import Register
-from fednode.app.admission import FOLDER, RIGHT, keep_right, right_of
-from fednode.app.documents import DocumentFolder
+from fednode.app.admission import FOLDER, RIGHT, keep_right
 from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan, make
 from fednode.app.saved import ROOT
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
 from fednode.identity import lease as leases
-from fednode.identity.document import Content, peek, sign
 from fednode.identity.identity import Identity
-from fednode.settings.agreed import agreed
-from fednode.settings.peers import Peers, load_peers
+from fednode.settings.peers import load_peers
 from fednode.storage.files import put
 from fednode.transports.address import RELAY, Endpoint, parse
 from fednode.transports.gates import check_free
@@ -126,32 +123,6 @@ def found(mesh: str, site: str, address: str, folder: Path) -> tuple[Identity, s
     return identity, keys.written(key.public_key())
 
 
-def sign_first(plan: NodePlan) -> None:
-    """Sign the settings of a founder as the first settings document of its mesh, in force at once.
-
-    plan: of the founder, from its files.
-    """
-    identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
-    first = Content(
-        mesh=plan.peers.mesh,
-        number=1,
-        previous="",
-        start=0,
-        settings=agreed(plan.settings),
-        relays=tuple((relay.address, relay.id) for relay in plan.peers.relays),
-        issued=int(time.time()),
-    )
-    proof = sign(identity.key, right_of(plan.state), first)
-    take_first(plan.state, plan.peers, proof)
-
-
-def take_first(state: Path, peers: Peers, proof: bytes) -> None:
-    """Store a checked document as the one in force at a node that has run nothing yet."""
-    folder = DocumentFolder.of(state, peers)
-    folder.begin(folder.keep(proof, peek(proof)).digest)
-    folder.bound()
-
-
 def remember_files(state: Path, folder: Path) -> None:
     """Note in a state directory where node.yaml and peers.yaml of the node lie."""
     (state / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -175,8 +146,8 @@ def mesh_key_of(plan: NodePlan, copy: Path | None = None) -> keys.PrivateKey:
     return key
 
 
-def node_here() -> NodePlan:
-    """Return the plan of the node whose files lie in this folder, else of this machine's only one.
+def folder_here() -> Path:
+    """Return this folder if a node's files lie in it, else that of this machine's only node.
 
     Raise ConfigError if there is no such node, or several.
     """
@@ -192,8 +163,17 @@ def node_here() -> NodePlan:
     if len(known) > 1:
         places = ", ".join(map(str, known))
         raise ConfigError(f"{len(known)} nodes have their files here: run it in one of {places}.")
-    config = known[0] / "node.yaml"
-    return make(known[0] / "peers.yaml", config if config.is_file() else None, None, (), None)
+    return known[0]
+
+
+def node_here() -> NodePlan:
+    """Return the plan of the node whose files lie in this folder, else of this machine's only one.
+
+    Raise ConfigError if there is no such node, or several.
+    """
+    folder = folder_here()
+    config = folder / "node.yaml"
+    return make(folder / "peers.yaml", config if config.is_file() else None, None, (), None)
 
 
 def admitting() -> NodePlan:

@@ -9,7 +9,6 @@ from fednode.app.baseline import gains
 from fednode.app.link import draw
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
-from fednode.app.settling import Settling
 from fednode.data.reasons import told
 from fednode.learn.learner import Learner
 from fednode.observe.events import Events
@@ -20,6 +19,7 @@ from fednode.observe.reply import About
 from fednode.observe.status import NodeService
 from fednode.observe.view import NodeView
 from fednode.observe.working import Working
+from fednode.settings.agreed import shared
 from fednode.storage.store import Store
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ class Interfaces:
     """The node's interfaces, which answer from the start, while the model still loads."""
 
     def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
-        self._settings, self._state, self._mesh = plan.settings, plan.state, mesh
+        self._settings, self._state = plan.settings, plan.state
         self.events, self.metrics = Events(), Metrics()
-        self.settling: Settling | None = None
         self.working = Working(logging.getLogger("fednode").info)
         about = about_of(plan, mesh)
         self.service = NodeService(
@@ -75,15 +74,6 @@ class Interfaces:
             logging.getLogger("fednode").info("%s", told(learner.classes))
         await self._health.serving()
 
-    def follow(self, settling: Settling) -> None:
-        """Show the settings documents of the node, and what it runs under them."""
-        self.settling = self.service.deciding = settling
-        settling.swapped = self._swap
-
-    def _swap(self, learner: Learner) -> None:
-        self._settings = self._mesh.plan.settings
-        self.service.swap(about_of(self._mesh.plan, self._mesh), learner)
-
     async def draining(self) -> None:
         """Tell health probes that the node is about to stop."""
         await self._health.draining()
@@ -106,4 +96,5 @@ def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
         paths=Paths.of(mesh.tls),
+        shared=shared(plan.settings).encode(),
     )

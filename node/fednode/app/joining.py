@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Final
 
 from fednode import units
 from fednode.admission.link import Link
-from fednode.app.documents import nobody
 from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan
 from fednode.app.writing import mesh_text, with_images, with_keys, with_values
@@ -21,14 +19,13 @@ from fednode.data.base import NodeData
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
 from fednode.identity import lease as leases
-from fednode.identity.document import Content, read
 from fednode.identity.enrol import Admitter, enrol, judge_token, sponsor
 from fednode.identity.identity import LEASE_FILE, Identity
 from fednode.identity.lease import Statement
 from fednode.learn.learner import Learner, told
 from fednode.settings import faults, trees
 from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
-from fednode.settings.peers import PeerEntry, Peers, RelayEntry, load_peers
+from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Tree, put_flags
 from fednode.shipped import config_file
 from fednode.storage.files import put
@@ -49,10 +46,7 @@ RELAY_AGAIN_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """The answer of the node that made a link. right: to admit. settings: the shared ones.
-
-    document: the settings document that says them, checked; b"" if that node has none.
-    """
+    """The answer of the node that made a link. right: to admit. settings: the shared ones."""
 
     link: Link
     admitter: Admitter
@@ -60,8 +54,6 @@ class Invitation:
     settings: Tree
     members: tuple[str, ...]
     model: str
-    document: bytes = b""
-    relays: tuple[RelayEntry, ...] = ()
 
 
 async def ask(link: Link, identity: Identity, address: str, connect: Connect) -> Invitation:
@@ -89,17 +81,13 @@ async def ask(link: Link, identity: Identity, address: str, connect: Connect) ->
                 "hold by the clock: set the clock that is wrong, then use the link; it holds still."
             )
         right = _right(link, bytes(reply.sponsor), place)
-        document = bytes(reply.document)
-        content = _content(link, document, place) if document else None
         return Invitation(
             link=link,
             admitter=admitter,
             right=right,
-            settings=taken(reply.settings if content is None else json.dumps(content.settings)),
+            settings=taken(reply.settings),
             members=tuple(name for name in reply.members if name != link.name),
             model=reply.model,
-            document=document,
-            relays=() if content is None else _relays(content),
         )
     raise fault
 
@@ -115,19 +103,6 @@ def _right(link: Link, proof: bytes, place: str) -> Statement:
             f"The node at {place} cannot be believed: it shows no right to admit to {link.mesh!r}."
         )
     return right
-
-
-def _content(link: Link, document: bytes, place: str) -> Content:
-    """Return what the settings document of the mesh says; raise IdentityError for another one."""
-    try:
-        key = keys.read_public(link.mesh_key)
-        return read(document, key, nobody, link.mesh, time.time())
-    except IdentityError as fault:
-        raise IdentityError(f"The node at {place} cannot be believed: {fault}.") from None
-
-
-def _relays(content: Content) -> tuple[RelayEntry, ...]:
-    return tuple(RelayEntry(address, id) for address, id in content.relays)
 
 
 async def take_lease(
@@ -174,12 +149,12 @@ def set_aside(folder: Path) -> list[Path]:
     kept = list[Path]()
     for file in (folder / NODE, folder / PEERS):
         if file.exists():
-            kept.append(_free(f"{file}.before"))
+            kept.append(free_name(f"{file}.before"))
             file.rename(kept[-1])
     return kept
 
 
-def _free(name: str) -> Path:
+def free_name(name: str) -> Path:
     """Return a path of this name that does not exist, with a number if it has to be."""
     paths = (Path(name + (f"-{number}" if number > 1 else "")) for number in itertools.count(1))
     return next(path for path in paths if not path.exists())
@@ -204,8 +179,6 @@ def settings_text(
             )
         if chosen.get(key) == own:
             chosen[key] = model
-    if "name" not in tree.get("policy", {}):
-        raise ConfigError("The mesh names no policy: its nodes have another version of fednode.")
     text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
     text = with_values(text, {**tree, "model": chosen})
     return with_own(with_keys(text, {"name": invitation.link.name}), flags)
@@ -245,7 +218,7 @@ def peers_of(invitation: Invitation, address: str) -> Peers:
         (known, PeerEntry(link.name, address)),
         mesh_key=link.mesh_key,
         sponsors=(right.name,),
-        relays=invitation.relays or link.relays,
+        relays=link.relays,
     )
 
 

@@ -6,15 +6,13 @@ import asyncio
 import contextlib
 import logging
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from fednode.app.admission import Admission, admission_of
-from fednode.app.documents import DocumentFolder, with_relays
 from fednode.app.met import FILE as MET
 from fednode.app.met import Met
 from fednode.app.plan import NodePlan
@@ -72,7 +70,6 @@ LOG = logging.getLogger("fednode")
 class NodeNetwork:
     """A node's identity, trust and transport, before it listens.
 
-    plan: what the node goes by now; other settings of the mesh change it.
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
     newcomers on this node's port; None in a mesh that does not grow. met: members with leases; None
     in a mesh without them. contacts: members to greet at the start. unrenewed: why the
@@ -90,14 +87,6 @@ class NodeNetwork:
     met: Met | None = None
     contacts: list[Update] = field(default_factory=list)
     unrenewed: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def go_by(self, change: Callable[[NodePlan], NodePlan]) -> None:
-        """Change the plan that the node goes by. Any thread may call it."""
-        with self._lock:
-            self.plan = change(self.plan)
-            if self.admission is not None:
-                self.admission.plan = self.plan
 
 
 def join(plan: NodePlan) -> NodeNetwork:
@@ -382,9 +371,6 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
         return Client(timeout_s)
     folder = key_folder(peers.mesh, state)
     identity = identity_in(folder, peers.mesh, folder.name)
-    with contextlib.suppress(StateError):  # whoever runs the node is told
-        known = DocumentFolder.of(folder, peers).in_force
-        peers = peers if known is None else with_relays(peers, known.content)
     trust = trust_of(peers)
     trust.own = identity.id
     trust.keep_in(folder / IDENTITY / KEPT)

@@ -6,20 +6,17 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fednode import registry
-from fednode.app.documents import DocumentFolder, with_relays
 from fednode.app.saved import ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
-from fednode.identity.document import Content
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
 from fednode.learn.settings import AUTO, TuningSettings
-from fednode.settings.agreed import overlaid, overruled
 from fednode.settings.chosen import Chosen
 from fednode.settings.peers import (
     PeerEntry,
@@ -30,7 +27,6 @@ from fednode.settings.peers import (
 )
 from fednode.settings.read import (
     Settings,
-    Source,
     read_yaml,
     settings_of,
     source_of,
@@ -54,14 +50,6 @@ READS: Final = 77
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """A node's own files: its settings as written, and its peers.yaml."""
-
-    written: Source
-    peers: Peers
-
-
-@dataclass(frozen=True, slots=True)
 class NodePlan:
     """The checked settings of one node: everything that `start` needs."""
 
@@ -71,10 +59,6 @@ class NodePlan:
     state: Path
     note: str = ""
     """A warning to the operator about the settings as they were written; "" if there is none."""
-    own: Own | None = None
-    """The node's own files, to make its plan under another settings document."""
-    notes: tuple[str, ...] = ()
-    """Sentences on values in the node's files that the settings document in force overrules."""
 
     @classmethod
     def alone(cls, settings: Settings) -> NodePlan:
@@ -139,10 +123,7 @@ def make(
     flags: Sequence[str],
     state: Path | None,
 ) -> NodePlan:
-    """Return the plan of a node, under the settings document in force if there is one.
-
-    Raise ConfigError if its files are wrong, StateError if its documents are damaged.
-    """
+    """Return the plan of a node; raise ConfigError if its files are wrong."""
     source = written(source_of(config), os.environ, flags)
     settings = settings_of(source)
     peers = load_peers(peers_path)
@@ -151,40 +132,11 @@ def make(
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers))
-    documents = DocumentFolder.of(folder, peers)
-    known = documents.in_force
-    if known is not None:
-        return under(plan, known.content, [one.settings for one in documents.past])
+    plan = NodePlan(own, settings, peers, folder, note)
     faults = disagreements(plan)
     if faults:
         raise ConfigError("\n".join(faults))
     return plan
-
-
-def under(plan: NodePlan, content: Content, past: Sequence[Mapping[str, Any]] = ()) -> NodePlan:
-    """Return the plan of a node under a document; raise ConfigError if it cannot run so.
-
-    past: the shared settings of before.
-    """
-    assert plan.own is not None
-    source, peers = plan.own.written, plan.own.peers
-    try:
-        settings = settings_of(overlaid(source, content.settings))
-    except ConfigError as fault:
-        raise ConfigError(f"Under settings {content.number} of the mesh: {fault}") from None
-    peers = with_relays(peers, content)
-    made = replace(
-        plan,
-        settings=replace(settings, data=plan.settings.data),  # each site's own
-        peers=peers,
-        note="",
-        notes=tuple(overruled(source, content.settings, past)),
-    )
-    faults = disagreements(made)
-    if faults:
-        raise ConfigError("\n".join(faults))
-    return made
 
 
 def strange_tuning(config: Path | None, settings: Settings) -> str:
@@ -309,6 +261,11 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
+    return {**_facts(plan), "backbone": learner.backbone, "schema": learner.schema}
+
+
+def _facts(plan: NodePlan) -> dict[str, str]:
+    """Return those of the settings that do not depend on the learner."""
     facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
     if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
@@ -325,8 +282,6 @@ def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
         **facts,
         "mesh": plan.peers.mesh,
         "policy.name": plan.policy.name,
-        "backbone": learner.backbone,
-        "schema": learner.schema,
         "rounds.mode": plan.mode,
         "tuning.context_length": str(tuning.context_length),
     }
@@ -336,18 +291,30 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     """Return the names of facts that a later start on the same state directory may change.
 
     rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
-    round by it (such a policy refuses runs without an end). tuning.template may change on all nodes
-    together.
+    round by it (such a policy refuses runs without an end). tuning.template and the topology may
+    change on all nodes together.
     """
     endless = replace(plan.settings.rounds, max=0)
     chosen, domain = plan.policy, plan.settings.data.domain
     weighs = chosen.kind.settings_fault(chosen.config, endless, domain)
-    return frozenset({"tuning.template"} if weighs else {"tuning.template", "rounds.max"})
+    free = {"tuning.template", *(f"topology.{key}" for key in asdict(plan.settings.topology))}
+    return frozenset(free if weighs else free | {"rounds.max"})
 
 
-def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> None:
-    """Tie a state directory to the node's settings; raise StateError if it is tied to others."""
-    store.bind({"name": plan.name, **facts}, free_facts(plan))
+def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> str:
+    """Tie a new state directory to the node's settings; return why its rounds must begin anew.
+
+    "" if they go on. Raise StateError if the directory is of another node or mesh.
+    """
+    return store.bind({"name": plan.name, **facts}, free_facts(plan))
+
+
+def begins_anew(before: NodePlan, after: NodePlan) -> bool:
+    """Tell whether a node with another plan begins its rounds anew, as far as its settings say."""
+    was, now, free = _facts(before), _facts(after), free_facts(after)
+    for model, facts in ((before.settings.model, was), (after.settings.model, now)):
+        facts["model"] = f"{model.name} {model.pretrained}"
+    return any(was.get(key) != now.get(key) for key in {**was, **now} if key not in free)
 
 
 def private(plan: NodePlan, learner: Learner) -> PrivateLearner:

@@ -11,7 +11,10 @@ from typing import Any, Final
 import yaml
 
 from fednode.errors import ConfigError
+from fednode.settings import faults, trees
+from fednode.settings.agreed import SHARED, overlaid
 from fednode.settings.peers import PeerEntry, RelayEntry
+from fednode.settings.read import Source
 from fednode.shipped import config_file
 
 ENTRIES: Final = "\npeers:\n"
@@ -138,11 +141,13 @@ def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:
 
 def with_policy(text: str, name: str) -> str:
     """Return a node.yaml with the keys of another policy, and the defaults that it brings."""
+    return text if f"\n  name: {name}\n" in text else _with_section_of(text, name)
+
+
+def _with_section_of(text: str, name: str) -> str:
     from fednode import registry
 
     kind = registry.policy(name)
-    if f"\n  name: {name}\n" in text:
-        return text
     head = ("policy:", "  # docs/settings.md explains the keys (*).", f"  name: {name}")
     section = "\n".join([*head, *_keys(kind.config_type, "  ")])
     before, _, rest = text.partition("\npolicy:\n")
@@ -163,3 +168,57 @@ def _keys(section: Any, indent: str) -> list[str]:
             default = list(key.default) if isinstance(key.default, tuple) else key.default
             lines.append(f"{indent}#{key.name}: {_yaml(default)}")
     return lines
+
+
+def with_shared(text: str, tree: Mapping[str, Any], where: str = "node.yaml") -> str:
+    """Return a node.yaml with the shared settings of a mesh in place of its own.
+
+    All other keys stay. Comments stay where a key stands as in the node.yaml that `init` writes; a
+    section of another form is written anew. where: the file, for errors. Raise ConfigError if the
+    model of the mesh is a file, and the node names none.
+    """
+    held = trees.read(text)[1] or {}
+    whole = overlaid(Source(where, held), tree).tree
+    edited = text
+    for key in dict.fromkeys(place[0] for place in SHARED):
+        if _bare(held.get(key)) != _bare(whole.get(key)):
+            edited = _with_part(edited, key, whole.get(key))
+    return edited if _reads(edited, whole) else yaml.safe_dump(_bare(whole), sort_keys=False)
+
+
+def _with_part(text: str, key: str, value: Any) -> str:
+    """Return a node.yaml with another section, or another value of a key outside of sections."""
+    held = trees.read(text)[1] or {}
+    whole = {**held, key: value}
+    if key == "policy":
+        edited = with_values(_with_section_of(text, str(value["name"])), {key: value})
+    elif isinstance(value, dict):
+        was = held.get(key) or {}
+        changed = {name: inner for name, inner in value.items() if was.get(name) != inner}
+        gone = [place for place in SHARED if place[0] == key and faults.at(whole, place) is None]
+        edited = with_keys(text, {key: {**changed, **{place[-1]: None for place in gone}}})
+    else:
+        edited = with_keys(text, {key: value})
+    if _reads(edited, whole):
+        return edited
+    part = yaml.safe_dump({key: _bare(value)}, sort_keys=False)
+    before = re.search(rf"(?m)^{key}:.*\n(?: .*\n)*", f"{text.rstrip()}\n")
+    return text.replace(before[0], part, 1) if before else f"{text.rstrip()}\n\n{part}".lstrip()
+
+
+def _reads(text: str, tree: Any) -> bool:
+    """Tell whether a text is a valid file with these settings."""
+    try:
+        node, found = trees.read(text)
+        trees.survey(node, Path("node.yaml"), (), {})
+    except (yaml.YAMLError, ConfigError):
+        return False
+    return bool(_bare(found) == _bare(tree))
+
+
+def _bare(tree: Any) -> Any:
+    """Return a tree without keys that hold nothing."""
+    if not isinstance(tree, dict):
+        return tree
+    bare = {key: _bare(value) for key, value in tree.items()}
+    return {key: value for key, value in bare.items() if value not in (None, {})}

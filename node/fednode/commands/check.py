@@ -28,6 +28,7 @@ from fednode.settings.peers import load_peers, which_am_i
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
+from fednode.storage.runs import RUNS
 from fednode.storage.store import Store
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH, PEERS, settings_here
@@ -379,7 +380,10 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         yield from _each("fault", fault)
         return
     try:
-        tie(store, plan, facts)
+        if why := tie(store, plan, facts):
+            text = f"The rounds begin anew, because {why}; earlier runs are kept in"
+            yield Finding("warning", f"{text} {plan.state / RUNS}.")
+            return
         held, undecided = store.latest(), read_undecided(plan.state)
         if undecided:
             yield Finding("fault", undecided)

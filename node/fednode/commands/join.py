@@ -92,7 +92,7 @@ def begin_as(
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
-    from fednode.app.founding import address_of, remember_files, take_first
+    from fednode.app.founding import address_of, remember_files
     from fednode.app.joining import (
         ask,
         forgotten,
@@ -137,8 +137,6 @@ def begin_as(
         click.echo(f"The settings of the node that was here before are kept as {before}.")
     write(folder, text, peers)
     remember_files(state, folder)
-    if invitation.document:
-        take_first(state, peers, invitation.document)
     click.echo(f"Joined {link.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)
     if idle:

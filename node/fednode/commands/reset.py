@@ -13,7 +13,6 @@ import click
 from fednode.app.admission import FOLDER as ADMISSION
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
-from fednode.app.documents import FOLDER as DOCUMENTS
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
 from fednode.app.saved import find
@@ -31,7 +30,7 @@ LEARNED: Final = (
 )
 """A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
 No node starts from it, and another reset ends the work."""
-KEPT: Final = (IDENTITY, ADMISSION, DOCUMENTS, ACCOUNT)
+KEPT: Final = (IDENTITY, ADMISSION, ACCOUNT)
 """Only --all deletes these."""
 WHOLE: Final = (*LEARNED, *KEPT)
 """All that a node writes there."""

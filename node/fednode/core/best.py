@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from fednode.core.events import Adopt, Effect
-from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.core.types import Snapshot, Tensors
 
 
 class Best:
@@ -41,10 +41,6 @@ class Best:
             else effect
             for effect in effects
         ]
-
-    def of(self, state: PolicyState, metrics: Mapping[str, float]) -> Snapshot:
-        """Return a snapshot of a policy's state with the best prompts."""
-        return self._in(Snapshot(state, metrics))
 
     def _in(self, snapshot: Snapshot) -> Snapshot:
         held = self._held

@@ -19,16 +19,13 @@ SPARSE: Final = 0.5
 """A node that merged fewer than this share of its rounds says so."""
 
 
-def counted(counts: MergeCounts, redone: int, effects: Sequence[Effect]) -> list[Effect]:
-    """Return a policy's effects; each snapshot that it adopts counts its own round, too.
-
-    redone: how often the node's rounds began anew, for the snapshots.
-    """
+def counted(counts: MergeCounts, effects: Sequence[Effect]) -> list[Effect]:
+    """Return a policy's effects; each snapshot that it adopts counts its own round, too."""
     found: list[Effect] = []
     for effect in effects:
         if isinstance(effect, Adopt):
             more = MergeCounts(counts.rounds + 1, counts.merged + bool(effect.givers))
-            snapshot = replace(effect.snapshot, merge_counts=more, redone=redone)
+            snapshot = replace(effect.snapshot, merge_counts=more)
             effect = replace(effect, snapshot=snapshot)
         found.append(effect)
     return found

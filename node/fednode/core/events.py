@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fednode.core.types import (
-    Document,
     Job,
     Json,
     Message,
@@ -51,39 +50,6 @@ class Told:
     """News of members that the host knows, not from a member."""
 
     news: tuple[Update, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Offered:
-    """The operator proposes a settings document, which the host has checked."""
-
-    document: Document
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """The operator, or a rule in its settings, accepts or refuses the settings document `digest`.
-
-    A host accepts a document only once this node can run under it.
-    """
-
-    digest: str
-    accepts: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Switched:
-    """The settings document that Switch named is the one in force, durably."""
-
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchFailed:
-    """The node cannot run under the settings document that Switch named; it counts as refused."""
-
-    digest: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +188,6 @@ Event = (
     | Stopping
     | Commanded
     | Told
-    | Offered
-    | Decided
-    | Switched
-    | SwitchFailed
     | Regained
     | Misbehaved
     | RoundDue
@@ -347,31 +309,6 @@ class Spend:
     undecided: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """Store a settings document that this node did not know, and let the operator decide."""
-
-    document: Document
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """Make a settings document the one in force, durably; answered by Switched or SwitchFailed."""
-
-    document: Document
-
-
 Effect = (
-    Send
-    | Introduce
-    | TurnAway
-    | Answer
-    | SetTimer
-    | CancelTimer
-    | Tune
-    | Adopt
-    | Spend
-    | Record
-    | Offer
-    | Switch
+    Send | Introduce | TurnAway | Answer | SetTimer | CancelTimer | Tune | Adopt | Spend | Record
 )

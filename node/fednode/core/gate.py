@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from fednode.core.documents import Documents
 from fednode.core.events import AckCode
 from fednode.core.facts import differences
-from fednode.core.members.phases import PHASES, Phase
+from fednode.core.members.phases import PHASES
 from fednode.core.members.table import SHUT, Members
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.types import Message
@@ -16,24 +14,13 @@ from fednode.core.types import Message
 Verdict = tuple[AckCode, str, str]
 """Code, reason (for counting), sentence (for people)."""
 TAKEN: Verdict = ("ok", "", "")
-CONFIGURATION: Final = "configuration"
-"""The reason to refuse a member that runs under other settings."""
-LATER: Final = "settings"
-"""The reason to refuse a message of a round while its sender and this node change settings."""
 
 
 class Gate:
     """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
 
-    def __init__(
-        self,
-        context: NodeContext,
-        facts: Mapping[str, str],
-        members: Members,
-        documents: Documents,
-    ) -> None:
+    def __init__(self, context: NodeContext, facts: Mapping[str, str], members: Members) -> None:
         self._context = context
-        self._documents = documents
         self._members = members
         self._facts = facts
         self._newest: dict[str, int] = {}
@@ -45,8 +32,7 @@ class Gate:
         if verdict is not TAKEN:
             return verdict
         if message.phase in PHASES:
-            if not self._members.late(message):
-                self._newest[message.sender] = message.round
+            self._newest[message.sender] = message.round
             return TAKEN
         return self._content(message, policy)
 
@@ -64,30 +50,16 @@ class Gate:
         if held.state in SHUT:
             return "refused", held.state, held.reason
         said, own = (message.policy, message.fingerprint), (context.policy, context.fingerprint)
-        if message.phase == Phase.SETTINGS or said == own:
-            return TAKEN
-        follows = self._documents.follows(sender)
-        if follows and message.phase in PHASES:
-            return TAKEN
-        if follows == "ahead":
-            return "busy", LATER, f"{context.name!r} begins the same settings after its round"
-        if follows:
-            return "stale", LATER, f"{context.name!r} runs under newer settings already"
-        return "refused", CONFIGURATION, self._differs(message)
+        return TAKEN if said == own else ("refused", "configuration", self._differs(message))
 
     def _differs(self, message: Message) -> str:
         """Return in which settings the sender of a message differs from this node."""
         own, sender = self._context, message.sender
-        apart = self._documents.apart(sender, own.name)
         both = {own.name: dict(self._facts), sender: dict(message.facts)}
         if message.policy != own.policy:
             both = {own.name: {"policy.name": own.policy}, sender: {"policy.name": message.policy}}
         named = differences(both) if both[sender] else ""  # facts are in hellos alone
-        if apart and named:
-            return f"{apart} ({named})"
-        return (
-            apart or named or f"the configuration of {sender!r} differs; its next hello says where"
-        )
+        return named or f"the configuration of {sender!r} differs; its next hello says where"
 
     def _content(self, message: Message, policy: Policy) -> Verdict:
         fault = policy.fault(message)

@@ -14,16 +14,14 @@ import math
 from collections.abc import Mapping
 
 from fednode.core import events as ev
-from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.members import unreached
-from fednode.core.members.links import Links
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.older import Older
 from fednode.core.peering import RELEASE, Peering
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import Tolerance
-from fednode.core.run import Anew, Run, Under, again, ended, no_parts
+from fednode.core.run import Anew, Run, again, ended
 from fednode.core.settings import LAN, Timing
 from fednode.core.types import Account, Snapshot
 from fednode.core.view import KernelView
@@ -48,22 +46,15 @@ class Kernel(Peering):
         *,
         anew: Anew,
         account: Account | None = None,
-        documents: Documents | None = None,
-        under: Under = no_parts,
     ) -> None:
-        """Begin with a policy. anew: returns another: at round 0, or as it was stored.
-
-        under: returns the parts of this node under a settings document that it has prepared.
-        """
-        documents = documents or Documents()
-        super().__init__(context, facts, membership or LAN, tolerance or Tolerance(), documents)
-        self._under = under
+        """Begin with a policy. anew: returns it as it was stored."""
+        super().__init__(context, facts, membership or LAN, tolerance or Tolerance())
         self._failures = 0
         self._unsaved: Snapshot | None = None
         held = restored or Snapshot(policy.state(), {})
         self.older = Older(context, self._members, held.policy.round, account or Account())
         self._life = Life.PAUSED if self.older.undecided else Life.WAITING
-        self._run = Run(context, self._members, facts, policy, held, anew, documents)
+        self._run = Run(context, self._members, facts, policy, held, anew)
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event; return the effects to perform, in order.
@@ -86,14 +77,6 @@ class Kernel(Peering):
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
-            case ev.Offered(document=document):
-                return self.documents.offered(document)
-            case ev.Decided(digest=digest, accepts=accepts):
-                return [*self.documents.decided(digest, accepts), *self._switch_if_due(now)]
-            case ev.Switched(digest=digest):
-                return self._switched(now, digest)
-            case ev.SwitchFailed(digest=digest, reason=reason):
-                return [*self.documents.failed(digest, reason), *self._next_round(now)]
             case ev.Regained():
                 return self._swim.hellos(self._swim.greetings.absent())
             case ev.Received(message=message, token=token):
@@ -147,7 +130,6 @@ class Kernel(Peering):
             start_by=math.inf if self._run.wait.held else self._run.wait.by,
             merge_counts=self._run.merge_counts,
             by_wish=self._run.by_wish,
-            settled=self.documents.settled(sorted(self._members.remaining())),
         )
 
     # Life -----------------------------------------------------------------------------------------
@@ -167,31 +149,17 @@ class Kernel(Peering):
         return [*timer, *begun, *([self._run.wait.waits(self._run.round + 1)] if waits else [])]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]:
-        if self._life != Life.WAITING or ((self._run.wait.short or self._unheard) and not timeout):
+        if self._life != Life.WAITING or (self._run.wait.short and not timeout):
             return []
         if self._run.wait.short and self._run.wait.held:
             return [ev.SetTimer(START, HELD_S)]
         self._life, self._run.begun = Life.RUNNING, True
         return [*self._run.wait.late(self._run.round + 1), *self._next_round(now)]
 
-    @property
-    def _unheard(self) -> bool:
-        """Whether a live peer may run under the settings that this node accepted before a restart.
-
-        Its answers do not say under which; a round of the old settings would wait for it in vain.
-        """
-        if not self._run.wait.adopted or self.documents.next is None:
-            return False
-        return any(peer not in self.documents.told for peer in self._members.live())
-
     def _next_round(self, now: float) -> list[ev.Effect]:
         rounds, number = self.context.rounds, self._run.round + 1
         if self._life not in {Life.RUNNING, Life.FINISHED} or not self._run.idle:
             return []
-        if self.documents.switching:
-            return []
-        if switch := self._switch_if_due(now):
-            return switch
         if rounds.max and number > rounds.max:
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
@@ -236,45 +204,13 @@ class Kernel(Peering):
                 return [done, *self._swim.leave()]
         return [ev.Record("command", f"{command} does nothing now", "warning")]
 
-    def _began_anew(self, now: float, beginning: Snapshot) -> list[ev.Effect]:
-        """Begin the rounds anew, now that their beginning is durable."""
-        self._run = self._run.following(beginning)
-        if self._life in {Life.RUNNING, Life.FINISHED}:
-            self._life = Life.WAITING
-        hellos = self._swim.hellos(self._members.live())
-        return [ev.CancelTimer(START), *hellos, *self._met_again(now), *self._wait(now)]
-
     def _met_again(self, now: float) -> list[ev.Effect]:
         """Tell a policy that is new which peers it exchanges prompts with."""
         met = [self._tell(now, ev.PeerUp(peer)) for peer in self._links.linked]
         return [effect for effects in met for effect in effects]
 
-    def _switch_if_due(self, now: float) -> list[ev.Effect]:
-        """Make the settings document that the node accepted the one in force, if it is time."""
-        if not self._run.idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
-            return []
-        over = self._life == Life.FINISHED
-        due = self.documents.due(self._run.round + 1, over, self._members.live())
-        return [] if due is None else self.documents.switch(due)
-
-    def _switched(self, now: float, digest: str) -> list[ev.Effect]:
-        """Go on under the settings document that is in force now."""
-        begun = self.documents.begun(digest, self._run.round + 1)
-        parts = self._under(digest, self.policy.state())
-        self.context, self._facts = parts.context, dict(parts.facts)
-        self._run = self._run.under(parts)
-        self._links = Links(self.context.name, self.context.topology)
-        self._links.follow(self._members, set(self._members.remaining()), self._active)
-        effects = [*begun, *self._swim.hellos(sorted(self._members.remaining()))]
-        if parts.begins:
-            return [*effects, *self._run.begin_under()]
-        began = self._start_if_ready(now) or self._next_round(now)
-        return [*effects, *self._met_again(now), *began]
-
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None
-        if snapshot.redone > self._run.redone:
-            return self._began_anew(now, snapshot)
         self._run.adopted(snapshot)
         self._run.pace.ended(now)
         told = self._tell(now, event)

@@ -1,8 +1,7 @@
 """The half of the kernel that deals with peers: what it takes from them, and what it tells them.
 
 A message passes the gate before anything follows from it. A peer that sends what no correct node
-sends loses its reputation. Membership (members/swim.py) and settings documents (documents.py) live
-on these messages.
+sends loses its reputation. Membership (members/swim.py) lives on these messages.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from typing import Final
 
 from fednode.core import events as ev
 from fednode.core.changes import Changes
-from fednode.core.documents import Documents
-from fednode.core.gate import CONFIGURATION, LATER, Verdict
+from fednode.core.gate import TAKEN, Verdict
 from fednode.core.life import Life
-from fednode.core.members.apart import heard_apart
 from fednode.core.members.boots import Boots
 from fednode.core.members.links import Links
 from fednode.core.members.phases import NOTED, PHASES, Phase
@@ -49,10 +46,8 @@ class Peering(ABC):
         facts: Mapping[str, str],
         timing: Timing,
         tolerance: Tolerance,
-        documents: Documents,
     ) -> None:
-        self.context, self.documents = context, documents
-        self._facts = dict(facts)
+        self.context, self._facts = context, dict(facts)
         self._swim = Swim(context, timing, self._message)
         self._members = self._swim.members
         self._boots = Boots()
@@ -79,9 +74,6 @@ class Peering(ABC):
     @abstractmethod
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]: ...
 
-    @abstractmethod
-    def _switch_if_due(self, now: float) -> list[ev.Effect]: ...
-
     # Messages -------------------------------------------------------------------------------------
 
     def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
@@ -99,23 +91,15 @@ class Peering(ABC):
         if message.phase == Phase.HELLO and not known:
             introduction = [member for member in message.members if member.name == sender]
             effects += self._swim.meet(introduction)
-        heard = known and message.mesh == self.context.mesh and message.phase in PHASES
-        news = heard and self.documents.heard(sender, message.terms)
-        code, reason, text = self._run.gate.check(message, self.policy)
-        if heard:  # whatever the gate says of its settings, as for revocations below
-            effects += self.documents.pass_on(now, sender, self._message)
-        if code != "ok" and heard:
-            told = heard_apart(self._swim, now, message.members, sender, reason == CONFIGURATION)
-            effects += [*told, *self._changes(now)]
-        if code != "ok":
-            return [*effects, *self._refuse(now, message, token, (code, reason, text))]
-        if message.phase == Phase.SETTINGS:
-            offered = self.documents.offered(message.document) if message.document else []
-            return [ev.Answer(token, "ok"), *effects, *offered]
+        verdict = self._run.gate.check(message, self.policy)
+        if verdict is not TAKEN:
+            heard = known and message.mesh == self.context.mesh and message.phase in PHASES
+            revoked = [one for one in message.members if heard and one.state == "revoked"]
+            effects += [*self._swim.learn(now, revoked, sender), *self._changes(now)]
+            return [*effects, *self._refuse(now, message, token, verdict)]
         self._run.pace.heard(now, self._run.round, message)
-        late = self._members.late(message)
-        number = self._members[sender].round if late else message.round
-        effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
+        effects += self._swim.heard(now, sender, message.round)
+        effects += self._reach.came(now, sender)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
             self._members.turn(sender, True)  # it sends prompts, so its rounds run
@@ -127,8 +111,7 @@ class Peering(ABC):
             if self.policy is not policy:  # it failed
                 return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *told]
-        anew = message.phase == Phase.HELLO and not message.round
-        self._members.turn(sender, message.active, message.run, anew)
+        self._members.turn(sender, message.active)
         if message.fingerprint == self.context.fingerprint:
             self._run.agreement.heard(sender, message.round, message.contributors)
         effects += self._run.agreement.look(now, self._members.live())
@@ -140,8 +123,7 @@ class Peering(ABC):
         ]
         answer = plain if special is None else special
         effects += [*self._swim.lists(message), *self._changes(now)]
-        follows = (self._switch_if_due(now) or self._start_if_ready(now)) if news else ()
-        return [*answer, *effects, *follows]
+        return [*answer, *effects]
 
     def _refuse(
         self,
@@ -159,7 +141,7 @@ class Peering(ABC):
             effects += self._changes(now)
         if reason in FAULTS and sender in self._members:
             effects += self._misbehaved(now, sender, text)
-        if code == "duplicate" or reason == LATER:  # nobody's fault
+        if code == "duplicate":  # nobody's fault
             self._refused.counts[reason] += 1
             return effects
         if self._refused.first(reason, sender):
@@ -197,10 +179,7 @@ class Peering(ABC):
             effects += [*self._swim.sent(now, event), *self._changes(now)]
         if answer is not None:
             effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
-        other = event.message.fingerprint != self.context.fingerprint
-        if (
-            other or event.message.phase in PHASES
-        ):  # other: sent before this node's settings changed
+        if event.message.phase in PHASES:
             return effects
         return [*effects, *self._tell(now, event)]
 
@@ -242,7 +221,5 @@ class Peering(ABC):
             message,
             contributors=digest,
             active=self._active,
-            run=self._run.redone,
             boot=self.context.boot,
-            terms=self.documents.terms,
         )

@@ -1,4 +1,4 @@
-"""One run of a node's rounds: all that is new if the rounds begin anew under other settings.
+"""The rounds of a node, and its policy.
 
 A node takes part in the rounds of its peers ("active") unless it is paused, or has run all its
 rounds and merged the prompts of no peer. Each message of the kernel and each answer says it. A node
@@ -10,14 +10,12 @@ A node that finished with merged prompts stays active: late nodes take over its 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.agreement import Agreement
 from fednode.core.best import Best
-from fednode.core.documents import Documents
 from fednode.core.gate import Gate
 from fednode.core.life import Life
 from fednode.core.members.table import Members
@@ -29,45 +27,15 @@ from fednode.core.waiting import FirstWait
 BACKOFF_MAX_S: Final = 60.0
 
 
-class Anew(Protocol):
-    """Makes a node's policy."""
-
-    def __call__(self, held: PolicyState | None = None, /) -> Policy:
-        """Return a policy as it was stored, or at round 0."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a kernel runs with under a settings document.
-
-    policy: goes on from the state that the host was given. anew: returns another one. begins: the
-    rounds begin anew, because more differs than how many there are, and between whom.
-    """
-
-    context: NodeContext
-    policy: Policy
-    facts: Mapping[str, str]
-    anew: Anew
-    begins: bool
-
-
-Under = Callable[[str, PolicyState], Parts]
-"""Return the parts under the document with a digest; the state is that of the present policy."""
-
-
-def no_parts(digest: str, state: PolicyState) -> Parts:
-    """Return no parts: this host makes no document the one in force."""
-    raise RuntimeError(f"no document {digest} was prepared, in round {state.round}")
+Anew = Callable[[PolicyState], Policy]
+"""Return a node's policy as it was stored."""
 
 
 class Run:
-    """One run of a node's rounds, and its policy.
+    """The rounds of a node, and its policy.
 
     round: the last that is durable. begun: the wait before the first round has ended. metrics,
     merge_counts: those of the last durable snapshot. exchanges: the policy has sent anything.
-    redone: how often the rounds began anew. under_way: the next run is being made durable. ordered:
-    a settings document begins the next run, which waits for nobody.
     """
 
     def __init__(
@@ -78,18 +46,15 @@ class Run:
         policy: Policy,
         held: Snapshot,
         anew: Anew,
-        documents: Documents,
     ) -> None:
-        """Begin with a policy. anew: returns another, for the run after this one."""
+        """Begin with a policy. anew: returns it as it was stored."""
         self.policy = policy
         self._kept, self._foreign = policy.state(), 0  # what it adopted last; newest round heard of
-        self._context, self._facts, self._anew = context, facts, anew
-        self._documents = documents
+        self._context, self._anew = context, anew
         self.round = policy.round
-        self.gate = Gate(context, facts, members, documents)
+        self.gate = Gate(context, facts, members)
         self.agreement = Agreement(context.rounds.deadline_s)
         self.wait = FirstWait(context, members, policy.round)
-        self.redone, self.under_way = held.redone, False
         self.begun = False
         self.metrics: Mapping[str, float] = held.metrics
         self.merge_counts = held.merge_counts
@@ -97,7 +62,6 @@ class Run:
         lead = context.rounds.lead if context.rounds.mode == "async" else None
         self.pace = Pace(lead, context.rounds.min_interval_s)
         self.exchanges = False
-        self.ordered = False
         self._members = members
         self.note_state(policy.state())
 
@@ -108,51 +72,14 @@ class Run:
 
     @property
     def idle(self) -> bool:
-        """Whether neither a round, nor its commit, nor the beginning of a run is under way."""
-        idle = self.policy.phase == Activity.IDLE and self.policy.round <= self.round
-        return idle and not self.under_way
+        """Whether neither a round nor its commit is under way."""
+        return self.policy.phase == Activity.IDLE and self.policy.round <= self.round
 
     def active(self, life: Life) -> bool:
         """Tell whether the node takes part in the rounds of its peers; see the file's header."""
         if life == Life.PAUSED:
             return not self.idle
         return life != Life.FINISHED or not company.never(self.merge_counts, self.by_wish)
-
-    def following(self, beginning: Snapshot) -> Run:
-        """Return the next run, whose beginning is durable."""
-        run = Run(
-            self._context,
-            self._members,
-            self._facts,
-            self._anew(),
-            beginning,
-            self._anew,
-            self._documents,
-        )
-        run.wait.alone = self.ordered
-        return run
-
-    def under(self, parts: Parts) -> Run:
-        """Return this run under other settings, or the end of it, if it is to begin anew."""
-        held = self.best.of(self.policy.state(), self.metrics)
-        held = replace(held, merge_counts=self.merge_counts, redone=self.redone)
-        run = Run(
-            parts.context,
-            self._members,
-            parts.facts,
-            parts.anew() if parts.begins else parts.policy,
-            held,
-            parts.anew,
-            self._documents,
-        )
-        run.begun, run.exchanges = self.begun, self.exchanges
-        run.wait = replace(self.wait, context=parts.context)
-        return run
-
-    def begin_under(self) -> list[ev.Effect]:
-        """Return the beginning of a run under other settings, to be made durable."""
-        self.under_way, self.ordered = True, self.begun
-        return [ev.Adopt(Snapshot(self._anew().state(), {}, redone=self.redone + 1))]
 
     def behind(self, number: int) -> frozenset[str]:
         """Return the live peers that have not reached a round, if rounds wait for peers."""
@@ -184,7 +111,7 @@ class Run:
         if ev.Adopt not in kinds:
             return effects
         self._kept = self.policy.state()
-        return company.counted(self.merge_counts, self.redone, self.best.in_snapshots(effects))
+        return company.counted(self.merge_counts, self.best.in_snapshots(effects))
 
     def restore(self) -> bool:
         """Put a policy that failed back to what it adopted last, without what peers said since.

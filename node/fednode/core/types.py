@@ -61,34 +61,6 @@ class Account:
     undecided: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A settings document of the mesh, as the core knows it (node/fednode/core/documents.py).
-
-    number: the documents of a mesh are counted from 1. digest: of the signed bytes, 32 hexadecimal
-    digits. start: the round from which on it holds. proof: the signed bytes. A host checks them and
-    knows what they say; until then the other fields are empty.
-    """
-
-    number: int = 0
-    digest: str = ""
-    start: int = 0
-    proof: bytes = field(default=b"", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Digests of settings documents, as a node says them of itself; "" for none.
-
-    force: the one under which it runs. accepts: the one under which it will run. knows: the newest
-    one that it knows, which it may have refused.
-    """
-
-    force: str = ""
-    accepts: str = ""
-    knows: str = ""
-
-
 class Tensors(Mapping[str, Array]):
     """Immutable named float32 arrays: sorted names, read-only, compared and hashed by digest.
 
@@ -216,10 +188,8 @@ class Message:
     dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
     members: news of members, on messages of the kernel. active: also there, whether the sender
-    takes part in rounds (node/fednode/core/run.py). run: also there, how often its rounds began
-    anew under other settings. boot: also there, what the sender drew at its start; "" if nothing.
-    terms: the sender's settings documents, on messages of the kernel; None if it knows none.
-    document: one that it passes on.
+    takes part in rounds (node/fednode/core/run.py). boot: also there, what the sender drew at its
+    start; "" if nothing.
     """
 
     mesh: str
@@ -235,10 +205,7 @@ class Message:
     dtype: Dtype | None = field(default=None, compare=False)
     members: tuple[Update, ...] = ()
     active: bool = True
-    run: int = 0
     boot: str = field(default="", compare=False)
-    terms: Terms | None = field(default=None, compare=False)
-    document: Document | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,8 +296,7 @@ class Snapshot:
 
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
     their round and accuracy. metrics: of the round that was just adopted. merge_counts: of
-    the rounds so far (node/fednode/core/company.py). redone: how often its rounds began anew under
-    other settings.
+    the rounds so far (node/fednode/core/company.py).
     """
 
     policy: PolicyState
@@ -339,7 +305,6 @@ class Snapshot:
     best_round: int = 0
     best_validation: float = float("-inf")
     merge_counts: MergeCounts = NO_ROUNDS
-    redone: int = 0
 
     def used(self, keep_best: bool) -> tuple[Tensors, int]:
         """Return the prompts that the node predicts with, and their round."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from fednode.core.documents import Settled
 from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
@@ -21,7 +20,6 @@ class KernelView:
     that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
     merge_counts: rounds, and rounds that merged a peer's prompts. by_wish: the node is meant to be
     alone.
-    settled: the settings that it shares with its peers, and how they stand to them (documents.py).
     """
 
     life: Life
@@ -40,4 +38,3 @@ class KernelView:
     warnings: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
-    settled: Settled = field(default_factory=Settled)

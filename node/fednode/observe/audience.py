@@ -53,8 +53,6 @@ def for_members(
     shown.CopyFrom(reply)
     del shown.events[:]
     del shown.relays[:]
-    for proposal in shown.settings.proposals:
-        proposal.fault = ""  # it may name files
     shown.events.extend(event for event in reply.events if _is_told(event.kind, event.level))
     hidden = private + len(reply.events) - len(shown.events)
     if hidden:

@@ -85,6 +85,13 @@ class Client:
             reply = await stub.Peers(request, timeout=self._timeout_s)
         return list(clean(reply).peers)
 
+    async def settings(self, address: str) -> status_pb2.SettingsReply:
+        """Return the shared settings of the node at an address."""
+        request = status_pb2.SettingsRequest()
+        async with self._call(address) as stub:
+            reply: status_pb2.SettingsReply = await stub.Settings(request, timeout=self._timeout_s)
+        return clean(reply)
+
     async def probe(self, address: str, name: str) -> status_pb2.ProbeReply:
         """Let the node at an address call a member of its mesh back."""
         request = status_pb2.ProbeRequest(name=name)
@@ -123,14 +130,13 @@ class Client:
             finally:
                 call.cancel()
 
-    async def control(self, address: str, command: str, proof: bytes = b"", which: str = "") -> str:
+    async def control(self, address: str, command: str, proof: bytes = b"") -> str:
         """Send a command; return what the node did.
 
         Commands: "pause", "resume", "resume --older-state", "leave", "alone"
-        and, with a proof, "revoke", "sponsor" and "propose"; with `which` or without, "take" and
-        "refuse".
+        and, with a proof, "revoke" and "sponsor".
         """
-        request = status_pb2.ControlRequest(command=command, proof=proof, which=which)
+        request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
             reply = await stub.Control(request, timeout=self._timeout_s)
         return foreign.line(reply.text)

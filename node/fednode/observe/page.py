@@ -30,9 +30,8 @@ from fednode.core.events import Command
 from fednode.core.members.table import GONE, LIVE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import Refused
-from fednode.observe import decisions, rows
+from fednode.observe import rows
 from fednode.observe.audience import told
-from fednode.observe.decisions import Decisions
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
 from fednode.observe.newcomers import INVITE, PART, Newcomers
@@ -50,7 +49,7 @@ FILES: Final = {
 }
 """The files of the empty document, by path; they are the same for every node."""
 PARTS: Final = ("head", "command", "nodes", "mesh", "charts", "events")
-OPERATORS: Final = (*PARTS, decisions.PART, PART, INVITE)
+OPERATORS: Final = (*PARTS, PART, INVITE)
 """The parts that the node's operator sees."""
 EVERY_S: Final = 1.0
 ASKED_EVERY_S: Final = 3.0
@@ -95,7 +94,6 @@ class Page:
             size=units.size, duration=units.duration, clock=_clock, percent=_percent
         )
         self._newcomers = Newcomers(lambda: service.admitting, self._require, self._templates)
-        self._decisions = Decisions(lambda: service.deciding, self._require)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes to a router."""
@@ -103,7 +101,6 @@ class Page:
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
         router.add_post("/command/{command:pause|resume}", self._command)
         self._newcomers.add_to(router)
-        self._decisions.add_to(router)
         for path in FILES:
             router.add_get(path, self._file)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
-from fednode.core.documents import FAILED, REFUSED
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import ZERO_SHOT, MergeCounts
@@ -20,23 +19,19 @@ from fednode.wire.gen import status_pb2
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
-SAID_NOW: Final = frozenset(
-    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, "settings.offered"}
-)
+SAID_NOW: Final = frozenset({"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS})
 """Kinds of records that status says elsewhere while they hold."""
 ASKS: Final = "admission.asks"
 """The kind of the record on a site that waits to be admitted; it is over once it is a member."""
-DECIDED: Final = frozenset({REFUSED, FAILED, "settings.unfit"})
-"""Kinds of records on shared settings that are over once these or newer ones are accepted."""
 RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
 """Kinds of faults after which the node tries again until it adopts a round."""
-OF_A_ROUND: Final = frozenset({"start.late", "command"})
+OF_A_ROUND: Final = frozenset({"start.late", "command", "run.began"})
 """Kinds of records besides round.* that later rounds put behind them."""
 CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
 FIRST_ROUND: Final = "before round"
 """How the note on a node begins that waits for peers since its start."""
-SETTLED: Final = "configuration"
+CONFIGURATION: Final = "configuration"
 """The reason of refusals that are over once the peer is alive."""
 TOLD: Final = frozenset({"alive", "refused"})
 """States of a peer in which its past refusals are over, or said by a warning."""
@@ -56,42 +51,10 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
             f"fednode reset and fednode start at {name} begin the rounds again"
         )
     sentences = [lonely] if lonely else []
-    apart, said = _settings(view)
-    sentences += said
     if not view.awaited:
         refused = (peer for peer in view.peers if peer.state == "refused")
-        sentences += [
-            f"{peer.name} is refused: {peer.reason}" for peer in refused if peer.name not in apart
-        ]
+        sentences += [f"{peer.name} is refused: {peer.reason}" for peer in refused]
     return [*view.warnings, *sentences, *below_zero_shot(telemetry.measured)]
-
-
-def _settings(view: KernelView) -> tuple[set[str], list[str]]:
-    """Return the peers that run under other shared settings by a decision, and sentences on them.
-
-    They stand in place of what each pair of nodes says of the other.
-    """
-    settled = view.settled
-    met = [peer.name for peer in view.peers if peer.live or peer.state == "refused"]
-    late = [name for name in met if settled.standing.get(name) == "undecided"]
-    sentences = []
-    if late:
-        has = "has" if len(late) == 1 else "have"
-        sentences.append(
-            f"{', '.join(late)} {has} not accepted settings {settled.number}, under which this "
-            "node runs: `fednode settings take` there"
-        )
-    ahead = {name: settled.newer[name] for name in met if name in settled.newer}
-    for number, refused in sorted(set(ahead.values())):
-        names = [name for name, said in ahead.items() if said == (number, refused)]
-        runs = "runs" if len(names) == 1 else "run"
-        rest = (
-            "which this node refused: it goes on without them; `fednode settings take` takes part"
-            if refused
-            else "on which this node has not decided: `fednode settings take` or `refuse`"
-        )
-        sentences.append(f"{', '.join(names)} {runs} under settings {number}, {rest}")
-    return {*late, *ahead}, sentences
 
 
 def merge_counts(now: status_pb2.StatusReply) -> MergeCounts:
@@ -158,16 +121,13 @@ def _over(
     peer = peers.get(str(facts.get("peer", "")))
     if kind in SAID_NOW:
         return True
-    if kind in DECIDED:
-        newest = max(view.settled.number, view.settled.accepted)
-        return 0 < int(str(facts.get("settings", 0))) <= newest
     if kind == ASKS:
         return peer is not None and peer.state not in GONE
     if kind.startswith("peer."):
         expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
         return expected or peer is None or kind != f"peer.{peer.state}"
     if kind == "message.refused":
-        return peer is not None and peer.state in TOLD and facts.get("reason") == SETTLED
+        return peer is not None and peer.state in TOLD and facts.get("reason") == CONFIGURATION
     since = sum(number > logged.number for number in adopted)
     if kind in RETRIED:
         return since > 0

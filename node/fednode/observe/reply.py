@@ -24,8 +24,8 @@ from fednode.wire.gen import status_pb2
 class About:
     """What is known of a node before its model is loaded.
 
-    caution: about its policy's settings. tells_classes: data.tell_classes. paths: how
-    it reaches its peers.
+    caution: about its policy's settings. tells_classes: data.tell_classes. paths: how it reaches
+    its peers. shared: the settings that all nodes of its mesh share, as JSON.
     """
 
     name: str
@@ -37,6 +37,7 @@ class About:
     caution: str = ""
     tells_classes: bool = True
     paths: Paths = Paths()  # noqa: RUF009  it is frozen
+    shared: bytes = b""
 
 
 def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:

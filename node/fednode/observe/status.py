@@ -17,7 +17,7 @@ from fednode.core.members.table import LIVE
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import NO_ROUNDS
-from fednode.errors import ConfigError, IdentityError, Refused, StateError
+from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner, told
 from fednode.observe import audience, others, reply
 from fednode.observe.admitting import Admitting
@@ -25,7 +25,6 @@ from fednode.observe.events import LEVELS, Events
 from fednode.observe.metrics import Reading
 from fednode.observe.present import merge_counts
 from fednode.observe.reply import About
-from fednode.observe.settings import DECISIONS, Deciding, reply_of
 from fednode.observe.view import NodeView
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
@@ -88,8 +87,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Returns what is wrong with the node's membership; "" if nothing is."""
         self.gains: Callable[[], list[str]] = list
         """Returns the newest sentences on what the mesh brings, or how to get them."""
-        self.deciding: Deciding | None = None
-        """The settings documents of the mesh; None until the node runs."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
         self._classes = others.Classes()
@@ -100,10 +97,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
         latest = node.view().round
         for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
             node.telemetry.measure(row.metrics, row.round)
-
-    def swap(self, about: About, learner: Learner) -> None:
-        """Answer under other settings from now on."""
-        self.about, self._learner = about, learner
 
     @property
     def name(self) -> str:
@@ -180,8 +173,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
         warnings = [text for text in (self.standing(),) if text]
         if self._node is not None and learner is not None:
             reply_now.MergeFrom(reply.running(self._node, learner, about))
-            if self.deciding is not None:
-                reply_now.settings.CopyFrom(reply_of(self.deciding.shown()))
             notes += [*learner.notes, *self._classes.said(learner.classes)]
             warnings += learner.warnings
         if member:
@@ -237,6 +228,14 @@ class NodeService(status_pb2_grpc.NodeServicer):
         for peer in reply.peers:
             peer.id, peer.lease = known[peer.name].id, known[peer.name].proof
         return reply
+
+    async def Settings(
+        self, request: status_pb2.SettingsRequest, context: Any
+    ) -> status_pb2.SettingsReply:
+        """Return the settings that all nodes of the mesh share, as this node has them."""
+        await self._admit(context)
+        about = self.about
+        return status_pb2.SettingsReply(name=about.name, mesh=about.mesh, settings=about.shared)
 
     async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
         """Call a member back at its address; a name that is not in the mesh is not called."""
@@ -308,33 +307,21 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if caller not in {"", own}:
             text = f"only the key of {self.about.name!r} itself may command it, not {caller}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        known = (*get_args(Command), "revoke", *DECISIONS)
+        known = (*get_args(Command), "revoke")
         if request.command not in known:
             text = f"there is no command {request.command!r}; there are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         text = ""
         try:
-            if request.command in DECISIONS:
-                text = await self._decide(request)
-            elif request.command != "revoke":
+            if request.command != "revoke":
                 text = self.command(cast("Command", request.command))
             else:
                 text = self._revoke(request.proof)
         except Refused as fault:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
-        except (IdentityError, ConfigError, StateError) as fault:
+        except IdentityError as fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
         return status_pb2.ControlReply(text=text)
-
-    async def _decide(self, request: status_pb2.ControlRequest) -> str:
-        """Pass a decision on settings documents on; return what happens."""
-        if self.deciding is None:
-            raise Refused(LOADING.format(name=self.name))
-        if request.command == "propose":
-            return await self.deciding.propose(request.proof)
-        if request.command == "take":
-            return await self.deciding.take(request.which)
-        return await self.deciding.refuse(request.which)
 
     async def _sponsored(self, proof: bytes, context: Any) -> status_pb2.ControlReply:
         await self._admit(context)

@@ -21,7 +21,7 @@ from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Document, Job, Json, Message, Progress, Snapshot, Update
+from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
@@ -29,7 +29,6 @@ from fednode.identity.listed import Listed
 from fednode.identity.trust import Believes
 from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
-from fednode.runtime.settling import Settling
 from fednode.runtime.worker import Learning, Worker
 from fednode.storage.store import Store
 from fednode.transports.base import Address, Transport
@@ -69,13 +68,12 @@ class Driver:
         refusals: Refusals | None = None,
         limits: LimitSettings | None = None,
         telemetry: Telemetry | None = None,
-        settling: Settling | None = None,
     ) -> None:
         self.kernel = kernel
         self.telemetry = telemetry or Telemetry()
         self.transport = transport
         self._expect()
-        self._store, self._settling = store, settling
+        self._store = store
         self._worker = Worker(learning, self.telemetry)
         self.addresses = dict(addresses)
         self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
@@ -171,10 +169,6 @@ class Driver:
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
-    def post(self, event: ev.Event) -> None:
-        """Take an event of settings documents."""
-        self._post(event)
-
     def regained(self) -> None:
         """Look for lost peers at once, because this node's own network is back."""
         self._post(ev.Regained())
@@ -191,7 +185,7 @@ class Driver:
             if event == ev.Commanded("leave"):
                 self.left = True
                 self._spawn(self._leave())
-            elif isinstance(event, ev.Switched | ev.Adopted):
+            elif isinstance(event, ev.Adopted):
                 self._expect()
 
     async def _perform(self, effect: ev.Effect) -> None:
@@ -220,11 +214,6 @@ class Driver:
                 await self._adopt(snapshot, givers)
             case ev.Spend(releases=releases, undecided=undecided):
                 await self._spent(releases, undecided)
-            case ev.Offer(document=document):
-                if self._settling is not None:
-                    self._settling.offered(document)
-            case ev.Switch(document=document):
-                await self._switch(document)
             case ev.Record(cause=cause):
                 if cause is not None:
                     text = f"{effect.text}: {reported(cause)}"
@@ -256,18 +245,13 @@ class Driver:
         loop = asyncio.get_running_loop()
         traffic, began = self.telemetry.total.as_dict(), time.perf_counter()
         try:
-            await loop.run_in_executor(self._writer, self._commit, snapshot, traffic)
+            await loop.run_in_executor(self._writer, self._store.commit, snapshot, traffic)
         except FednodeError as fault:
             self._post(ev.AdoptFailed(snapshot, str(fault)))
         else:
             seconds = time.perf_counter() - began
             self.telemetry.committed(snapshot, givers, seconds)
             self._post(ev.Adopted(snapshot))
-
-    def _commit(self, snapshot: Snapshot, traffic: Mapping[str, int]) -> None:
-        self._store.commit(snapshot, traffic)
-        if self._settling is not None:
-            self._settling.committed()
 
     async def _spent(self, releases: int, undecided: str) -> None:
         loop, spend = asyncio.get_running_loop(), self._worker.learning.spend
@@ -276,20 +260,6 @@ class Driver:
                 await loop.run_in_executor(self._writer, spend, releases, undecided)
         except FednodeError as fault:
             self.telemetry.record(ev.Record("privacy.unwritten", str(fault), "error"))
-
-    async def _switch(self, document: Document) -> None:
-        """Make a settings document the one in force, and work under it."""
-        loop, settling = asyncio.get_running_loop(), self._settling
-        assert settling is not None
-        try:
-            learning = await loop.run_in_executor(self._writer, settling.switch, document)
-        except FednodeError as fault:
-            self._post(ev.SwitchFailed(document.digest, str(fault)))
-            return
-        self._worker.take(learning)
-        self._sender.dtype = learning.dtype
-        self._post(ev.Switched(document.digest))
-        settling.begun(document)
 
     def _expect(self) -> None:
         """Tell the transport how large the arrays of a message are, or those of another's state."""
@@ -340,10 +310,6 @@ class Driver:
         reason = self.trust.refusal(caller, message.sender)
         if reason:
             raise FrameRefused("refused", "identity", reason)
-        if message.document is not None:
-            settling, proof = self._settling, message.document.proof
-            found = None if settling is None else settling.checked(proof)
-            message = replace(message, document=found)
         if not message.members:
             return message
         news = self.trust.believed(message.sender, message.members)

@@ -1,8 +1,4 @@
-"""The thread on which a node tunes: one job at a time.
-
-What it works with is a Learning. A settings document replaces the Learning of a running node,
-between two rounds, when no job is under way.
-"""
+"""The thread on which a node tunes: one job at a time."""
 
 from __future__ import annotations
 
@@ -46,10 +42,6 @@ class Worker:
         self._telemetry = telemetry
         self._thread = ThreadPoolExecutor(1, "tune")
         self._cancel = threading.Event()
-        self.take(learning)
-
-    def take(self, learning: Learning) -> None:
-        """Work with this from the next job on."""
         self.learning = learning
         self._watched = Watched(learning.learner, learning.remember)
 

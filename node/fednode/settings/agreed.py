@@ -1,8 +1,7 @@
 """The settings that the nodes of a mesh share; a newcomer takes them from who admits it.
 
-In a mesh that was founded they stand in a signed document (fednode.identity.document), which holds
-whatever the files of a node say. They are settings of the method alone. Images, privacy, paths,
-addresses and limits are a site's own: a newcomer takes no such key, whoever sends it.
+They are settings of the method alone. Images, privacy, paths, addresses and limits are a site's
+own: a newcomer takes no such key, whoever sends it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from fednode.errors import ConfigError
 from fednode.settings import faults
-from fednode.settings.read import Settings, Source, Tree, settings_of, tree_of
+from fednode.settings.read import Settings, Source, Tree, tree_of
 
 SHARED: Final[tuple[tuple[str, ...], ...]] = (
     ("seed",),
@@ -38,9 +37,6 @@ OWN_FILE: Final = "FILE"
 """What stands for the path of a model's file, which is another at each site."""
 LOCAL: Final = "local-dir:"
 TEXT_MAX: Final = 16_384
-FLAG: Final = "--set"
-START: Final = ("rounds", "start", "peers")
-"""The only shared key that a flag may set for one start: `fednode start --alone` does."""
 
 
 def shared(settings: Settings) -> str:
@@ -48,23 +44,19 @@ def shared(settings: Settings) -> str:
     return json.dumps(_picked(tree_of(settings)), sort_keys=True)
 
 
-def taken(text: str) -> Tree:
+def taken(text: str | bytes) -> Tree:
     """Return the shared settings in a text of another node; raise ConfigError for other text."""
     try:
         tree = json.loads(text) if len(text) <= TEXT_MAX else None
     except (ValueError, RecursionError):
         tree = None
-    if not isinstance(tree, dict):
+    picked = _picked(tree) if isinstance(tree, dict) else {}
+    policy = picked.get("policy")
+    if not isinstance(policy, dict) or not isinstance(policy.get("name"), str):
         raise ConfigError(
             "The settings of the mesh cannot be read: the two nodes' versions differ."
         )
-    return _picked(tree)
-
-
-def is_shared(tree: Mapping[str, Any]) -> bool:
-    """Tell whether a tree holds shared settings alone, written as a node shares them."""
-    text = json.dumps(tree)
-    return len(text) <= TEXT_MAX and _picked(json.loads(text)) == tree
+    return picked
 
 
 def agreed(settings: Settings) -> Tree:
@@ -100,39 +92,9 @@ def overlaid(source: Source, tree: Mapping[str, Any]) -> Source:
                     f"{source.at(place)}: {'.'.join(place)} is {faults.shown(own)}, and the model "
                     "of this mesh is a file that each site has: name this site's file there."
                 )
-        elif not (place == START and source.at(place).startswith(FLAG)):
+        else:
             _put(whole, place, deepcopy(mesh))
     return replace(source, tree=whole)
-
-
-def overruled(
-    source: Source, tree: Mapping[str, Any], past: Sequence[Mapping[str, Any]] = ()
-) -> list[str]:
-    """Return a sentence for each shared key that a node's own settings give another value.
-
-    A value that the mesh's settings had before is not the operator's: `found` or `join` wrote it.
-
-    source: as written, and valid. tree: the shared settings, which hold. past: those of before.
-    """
-    own, said = agreed(settings_of(replace(source, tree=deepcopy(source.tree)))), list[str]()
-    for place in SHARED:
-        if faults.at(source.tree, place) is None:
-            continue
-        here, mesh = faults.at(own, place), faults.at(tree, place)
-        alone = place == START and source.at(place).startswith(FLAG)
-        brought = any(faults.at(one, place) == here for one in past)
-        if here != mesh and not alone and not brought:
-            said.append(
-                f"{source.at(place)}: {'.'.join(place)} is {_said(here)} there, and "
-                f"{_said(mesh)} in the settings that the mesh agreed on, which hold."
-            )
-    return said
-
-
-def _said(value: Any) -> str:
-    if isinstance(value, dict) and "name" in value:  # a policy
-        return ", ".join(f"{key}: {faults.shown(inner)}" for key, inner in value.items())
-    return faults.shown(value)
 
 
 def _put(tree: Tree, place: tuple[str, ...], value: Any) -> None:

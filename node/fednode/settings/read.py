@@ -32,7 +32,6 @@ from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
-from fednode.settings.allow import AllowSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.network import Reach, RelaySettings
 from fednode.settings.output import LogSettings, PageSettings
@@ -98,7 +97,6 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
-    allow: AllowSettings = field(default_factory=AllowSettings)
     page: PageSettings = field(default_factory=PageSettings)
 
 

@@ -85,12 +85,19 @@ class Journal:
         """Return the settings that the directory was made for; empty for a new directory."""
         return dict(self._rows.execute("select key, value from settings").fetchall())
 
-    def set_settings(self, settings: Mapping[str, str], again: bool = False) -> None:
-        """Write the settings that a directory is made for. again: in place of those it holds."""
+    def set_settings(self, settings: Mapping[str, str]) -> None:
+        """Write the settings that a new directory is made for."""
+        self._write(settings)
+
+    def begin_anew(self, settings: Mapping[str, str]) -> None:
+        """Write other settings that a directory is made for, and forget its rounds."""
+        self._write(settings, forgotten=("settings", "snapshots", "rounds"))
+
+    def _write(self, settings: Mapping[str, str], forgotten: Sequence[str] = ()) -> None:
         self._disk.execute(self._rows, "begin immediate")
         try:
-            if again:
-                self._disk.execute(self._rows, "delete from settings")
+            for table in forgotten:
+                self._disk.execute(self._rows, f"delete from {table}")
             for pair in sorted(settings.items()):
                 self._disk.execute(self._rows, "insert into settings values (?, ?)", pair)
             self._disk.execute(self._rows, "commit")
@@ -98,10 +105,7 @@ class Journal:
             self._rollback()
 
     def add(self, snapshot: SnapshotRow, row: RoundRow) -> None:
-        """Commit a round; replace rows of the same or later rounds, drop old rows.
-
-        The snapshot of round 0 stays: the node may begin its rounds again from there.
-        """
+        """Commit a round; replace rows of the same or later rounds, drop old rows."""
         body = json.dumps(snapshot.body, sort_keys=True)
         checksum = checksum_of(snapshot.round, snapshot.digest, body)
         run, number = self._disk.execute, snapshot.round
@@ -115,7 +119,7 @@ class Journal:
             )
             run(
                 self._rows,
-                "delete from snapshots where round > 0 and round not in"
+                "delete from snapshots where round not in"
                 " (select round from snapshots order by round desc limit ?)",
                 (SNAPSHOTS_KEPT,),
             )

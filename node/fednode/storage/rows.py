@@ -20,7 +20,6 @@ def body_of(snapshot: Snapshot) -> dict[str, Json]:
         "best_round": snapshot.best_round,
         "best_validation": snapshot.best_validation if snapshot.best else None,
         "merge_counts": list(snapshot.merge_counts),
-        "redone": snapshot.redone,
         **_classes_of(snapshot),
     }
 
@@ -78,7 +77,6 @@ def split(row: SnapshotRow, together: Tensors) -> Snapshot:
         int(str(body["best_round"])),
         float("-inf") if best is None else float(str(best)),
         _merge_counts(row),
-        int(str(row.body.get("redone", 0))),  # rows of before this count have none
     )
 
 

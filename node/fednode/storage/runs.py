@@ -1,9 +1,9 @@
-"""Runs that a node began again: each lies in runs/1, runs/2, ... as a state directory of its own.
+"""Runs under other settings: each lies in runs/1, runs/2, ... as a state directory of its own.
 
     fednode predict --state DIR/runs/1    and `eval`, `export` and `explain` read it as any other
 
-The copy is complete and durable before the journal takes the beginning of the next run. A crash in
-between leaves both; the next attempt finds the copy and uses it.
+The copy is complete and durable before the journal forgets the run. A crash in between leaves both;
+the next attempt finds the copy and uses it.
 """
 
 from __future__ import annotations

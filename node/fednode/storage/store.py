@@ -6,7 +6,6 @@
     privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
     runs/1, runs/2, ...     runs before the present one (runs.py)
-    settings/               settings documents of the mesh (fednode.app.documents)
 
 The journal's row that names a tensor file is the commit point. A crash before it leaves the round
 before; a crash after it leaves the new round. A file that does not match its digest is reported and
@@ -26,7 +25,7 @@ from typing import Final
 import safetensors
 import safetensors.numpy
 
-from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.core.types import Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.storage.disk import DAMAGED, FILE_MODE, Disk, because, lock
 from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow
@@ -36,7 +35,11 @@ from fednode.storage.runs import SUFFIX, keep
 BACKBONE: Final = "backbone"
 """The key of the model's fingerprint, among the facts that a directory is tied to."""
 POLICY: Final = "policy.name"
-"""Compared before all other settings: another policy has other settings."""
+"""Named in place of all other settings: another policy has other settings."""
+OWNERS: Final = ("mesh", "name")
+"""Facts that say whose directory it is; no run changes them."""
+SHOWN: Final = 4
+"""Most differences that a sentence names."""
 _READ_TRIES: Final = 3
 
 
@@ -68,8 +71,10 @@ class Store:
         with contextlib.suppress(sqlite3.Error, OSError):  # what is swept takes space, no more
             self._sweep()
 
-    def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> None:
-        """Tie a new directory to a configuration; raise StateError if it is tied to another.
+    def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> str:
+        """Tie a new directory to a configuration; return how a later one differs, in words.
+
+        "" if only free facts differ. Raise StateError if the directory is of another node or mesh.
 
         free: names of facts that may differ.
         """
@@ -77,27 +82,35 @@ class Store:
             held = self._journal.settings()
             if not held:
                 self._journal.set_settings(facts)
-        require_model(self.folder, held.get(BACKBONE, ""), facts.get(BACKBONE, ""))
         every = {*held, *facts}.difference(free) if held else set()
-        for key in sorted(every, key=lambda name: (name != POLICY, name)):
-            if held.get(key) != facts.get(key):
-                before, now = held.get(key, "not set"), facts.get(key, "not set")
+        differ = [key for key in sorted(every) if held.get(key) != facts.get(key)]
+        for key in OWNERS:
+            if key in differ:
                 raise StateError(
-                    f"The state directory {self.folder} was made with {key} {before}, and this "
-                    f"node has {key} {now}: set it back, use another directory, "
-                    f"or delete what it learned with `fednode reset --state {self.folder}`."
+                    f"The state directory {self.folder} was made with {key} {held.get(key)}, and "
+                    f"this node has {key} {facts.get(key)}: give this node's own directory with "
+                    "--state."
                 )
+        if POLICY in differ:
+            differ = [POLICY]
+        differ.sort(key=lambda key: key != BACKBONE)
+        return "; ".join(
+            f"{key} was {_shown(held, key)} and is {_shown(facts, key)}" for key in differ[:SHOWN]
+        )
 
-    def rebind(self, facts: Mapping[str, str]) -> None:
-        """Tie the directory to another configuration; raise StateError if that fails."""
-        with self._guard, self._explained("cannot be tied to other settings"):
-            self._journal.set_settings(facts, again=True)
+    def begin_anew(self, facts: Mapping[str, str]) -> None:
+        """Keep the run so far in runs/N, and begin at round 0 under another configuration.
+
+        If that fails, the run stays, and the same call may be repeated.
+        """
+        with self._guard, self._explained("cannot begin its rounds anew"):
+            keep(self.folder, self._journal, self._disk)
+            self._journal.begin_anew(facts)
 
     def commit(self, snapshot: Snapshot, traffic: Mapping[str, int] | None = None) -> None:
         """Make a snapshot durable. traffic: the node's counters, for the history of rounds.
 
-        A snapshot of round 0 begins the rounds again: the run so far is kept in runs/N first. If a
-        commit fails, the round before stays, and the same commit may be repeated.
+        If a commit fails, the round before stays, and the same commit may be repeated.
         """
         policy = snapshot.policy
         together = joined(snapshot)
@@ -108,8 +121,6 @@ class Store:
         data = safetensors.numpy.save(dict(together.items()))
         with self._guard, self._explained(f"cannot take round {policy.round}"):
             try:
-                if policy.round == 0:
-                    keep(self.folder, self._journal, self._disk)
                 self._disk.replace(self._path(together.digest), data)
                 self._journal.add(SnapshotRow(policy.round, together.digest, body), row)
             finally:
@@ -133,21 +144,6 @@ class Store:
             return None
         self.warnings += [f"{text}; going on from round {row.round}" for text in damaged]
         return snapshot
-
-    def beginning(self) -> PolicyState | None:
-        """Return the state at round 0; None if the node began from its initial prompts.
-
-        Add a warning if that snapshot is damaged.
-        """
-        with self._guard, self._explained("cannot be used"):
-            row = next((kept for kept in self._journal.snapshots() if not kept.round), None)
-        if row is None:
-            return None
-        tensors, fault = _read(self._path(row.digest), row.digest)
-        if row.sound and not fault:
-            return split(row, tensors).policy
-        self.warnings.append(f"round 0 of {self.folder}, from which its node began, is damaged")
-        return None
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
@@ -205,6 +201,11 @@ def _advice(fault: OSError | sqlite3.Error, folder: Path) -> str:
             "goes on from the newest round that is whole."
         )
     return "Make sure that there is room and that this user may write there."
+
+
+def _shown(facts: Mapping[str, str], key: str) -> str:
+    value = facts.get(key, "not set")
+    return value[:12] if len(value) == 64 else value  # a digest
 
 
 def require_model(folder: Path, was: str, now: str) -> None:

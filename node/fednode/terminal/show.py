@@ -21,7 +21,6 @@ from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
 from fednode.observe.present import FIRST_ROUND, merge_counts
 from fednode.observe.rows import columns
-from fednode.terminal.settings import in_force, proposal_lines
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -57,24 +56,16 @@ def node(reply: Reply) -> RenderableType:
         parts += [
             Text(f"{peer.name} is {peer.state}: {peer.reason}")
             for peer in reply.peers
-            if peer.reason and peer.reason not in said and not _settles(reply, peer)
+            if peer.reason and peer.reason not in said
         ]
     parts += [Text(text) for text in sentences(reply)]
     parts.append(_traffic(reply.traffic))
-    waiting = [one for one in reply.settings.proposals if not one.decision]
-    parts += [Text(line, "yellow") for one in waiting for line in proposal_lines(one)]
     parts += [Text(f"note: {text}") for text in reply.notes]
     parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
     parts += [
         Text(f"{event.level}: {event.text}{_at(event.time)}", "yellow") for event in reply.events
     ]
     return Group(*parts)
-
-
-def _settles(reply: Reply, peer: status_pb2.Peer) -> bool:
-    """Tell whether a warning on the shared settings says why a peer is refused."""
-    apart = reply.settings.members.get(peer.name, "") in {"undecided", "newer"}
-    return apart and peer.state == "refused"
 
 
 def print_whole(shown: RenderableType) -> None:
@@ -204,8 +195,6 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
     if together:
         facts.append(("together", together))
     facts += [("does it help?", text) for text in reply.compared]
-    if reply.settings.number:
-        facts.append(("settings", in_force(reply.settings)))
     if reply.best_round:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
         facts.append(("best", best))

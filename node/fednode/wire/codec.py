@@ -29,7 +29,7 @@ from fednode.core import foreign
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
-from fednode.wire import fields, terms
+from fednode.wire import fields
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
@@ -126,10 +126,7 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         table=table,
         members=[_news(update) for update in message.members],
         inactive=not message.active,
-        run=message.run,
         boot=message.boot,
-        terms=terms.written(message.terms),
-        document=b"" if message.document is None else message.document.proof,
         classes=message.tensors.classes,
     )
     head = envelope.SerializeToString(deterministic=True)
@@ -184,10 +181,7 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         dtype=dtype,
         members=tuple(_member(member) for member in envelope.members),
         active=not envelope.inactive,
-        run=envelope.run,
         boot=envelope.boot,
-        terms=terms.read(envelope),
-        document=terms.carried(envelope),
     )
     wrong = _fault(message, limits)
     if wrong:
@@ -239,7 +233,7 @@ def _fault(message: Message, limits: Limits) -> str:
         return str(fault)
     if message.contributors and not _DIGEST.fullmatch(message.contributors):
         return _no_digest("contributors", message.contributors)
-    numbers = (("round", message.round), ("samples", message.samples), ("run", message.run))
+    numbers = (("round", message.round), ("samples", message.samples))
     for what, number in numbers:
         if not 0 <= number <= WHOLE_MAX:
             return f"{what} {number} is not between 0 and {WHOLE_MAX}"
@@ -253,7 +247,7 @@ def _fault(message: Message, limits: Limits) -> str:
     if not _BOOT.fullmatch(message.boot):
         return f"boot id {message.boot[:40]!r} is not eight hexadecimal digits"
     found = _classes_fault(message, limits) or _member_fault(message, limits)
-    return found or terms.fault(message)
+    return found
 
 
 @functools.lru_cache(maxsize=WORDS_KEPT)
@@ -342,7 +336,6 @@ def head_bytes_max(limits: Limits) -> int:
     fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
     member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
     classes = limits.classes * (CLASS_BYTES_MAX + 4)  # the tag and the length take four bytes
-    words += terms.BYTES_MAX
     return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
 
 

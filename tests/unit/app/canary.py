@@ -156,7 +156,7 @@ async def running(
         await faces.open()
         await mesh.transport.listen(plan.address, tape.wrap(mesh, door))  # type: ignore[arg-type]
         learner = await asyncio.to_thread(learner_of, plan.settings, name)
-        driver = driver_of(plan, mesh, store, learner, private(plan, learner), faces)
+        driver = driver_of(plan, mesh, store, private(plan, learner), faces)
         await faces.attach(driver, learner)
         door.open(driver.on_frame)
         loaded()

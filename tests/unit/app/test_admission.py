@@ -87,7 +87,7 @@ async def test_an_invited_node_is_admitted_and_told_of_the_mesh(
         new, asked = Identity(tmp_path / "b", MESH, "b"), sponsor(plan.address, link.made_by)
         reply = await judge_token(new, asked, AWAY, link.token.hex())
         assert list(reply.members) == ["a"]
-        assert '"max": 3' in reply.settings
+        assert b'"max": 3' in reply.settings
         assert bytes(reply.sponsor) == right_of(plan.state)
         told = await enrol(new, asked, AWAY, link.token.hex())
         own = identity_of(plan)

@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 
 from fednode.app import assemble
-from fednode.app.plan import NodePlan, make
+from fednode.app.assemble import context_of, learning_of
+from fednode.app.network import join
+from fednode.app.plan import NodePlan, learner_of, make, private
+from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
 from fednode.learn import build
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.runtime.driver import Driver
-from fednode.storage.store import Store
+from fednode.storage.store import Store, newest
+from tests.unit.app.founders import founded, identity_of
 from tests.unit.commands.run import PEERS
 
 
@@ -74,12 +78,45 @@ async def test_a_node_whose_images_cannot_be_loaded_ends_and_gives_its_directory
     Store(plan.state).close()  # the directory is not locked
 
 
-async def test_a_state_directory_of_other_settings_is_refused(tmp_path: Path) -> None:
+async def test_a_state_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     plan = quiet_plan(tmp_path, "tuning.kind=closed-form", "policy.recipients=2")
     store = Store(plan.state)
-    store.bind({"policy.name": "promptfl"})
-    with pytest.raises(StateError, match=r"was made with policy\.name promptfl"):
+    store.bind({"name": "b", "mesh": plan.peers.mesh})
+    with pytest.raises(StateError, match=r"was made with name b, and this node has name a"):
         await assemble.live(plan, store)
+
+
+async def test_another_policy_begins_a_new_run_in_the_same_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More rounds let the run go on."""
+    ended = list[int]()
+
+    async def ends(driver: Driver) -> None:
+        ended.append(driver.view().round)
+
+    monkeypatch.setattr(Driver, "run", ends)
+    caplog.set_level(logging.WARNING)
+
+    async def start(*flags: str) -> NodePlan:
+        plan = quiet_plan(tmp_path, "tuning.kind=closed-form", *flags)
+        await assemble.live(plan, Store(plan.state))
+        return plan
+
+    plan = await start("policy.name=promptfl")
+    store = Store(plan.state)
+    learned = ClosedFormLearner("a").initial(7)
+    store.commit(Snapshot(PolicyState(4, learned, learned), {}))
+    store.close()
+    await start("policy.name=promptfl", "rounds.max=70")
+    assert not caplog.messages
+    await start("policy.name=fedpgp")
+    assert ended == [0, 4, 0]
+    (said,) = caplog.messages
+    assert said.startswith("the rounds begin anew, because policy.name was promptfl and is fedpgp")
+    assert newest(plan.state / "runs" / "1")[0].policy.round == 4
+    assert "promptfl" in (plan.state / "runs" / "1" / "settings.yaml").read_text()
+    assert "fedpgp" in (plan.state / "settings.yaml").read_text()
 
 
 async def test_the_first_ctrl_c_stops_and_the_second_ends_at_once(
@@ -117,3 +154,26 @@ async def test_a_stop_ends_the_wait_for_work_that_never_ends() -> None:
     endless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     assert not await assemble._unless(stop, endless)
     assert endless.cancelled()
+
+
+def test_a_context_holds_what_the_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    context = context_of(plan, join(plan), learner_of(plan.settings, "a"), "word")
+    assert (context.name, context.mesh, context.boot) == ("a", "ward", "word")
+    assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
+    assert context.id == identity_of(plan).id
+    assert context.introduced
+
+
+def test_what_a_node_tunes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    learner = private(plan, learner_of(plan.settings, "a"))
+    learning = learning_of(plan, learner)
+    assert learning.learner is learner
+    assert learning.dtype == plan.policy.wire_dtype
+    assert learning.remember is not None
+    plan.state.mkdir(exist_ok=True)
+    learning.remember(("cat", "dog"))
+    assert (plan.state / "classes.txt").read_text() == "cat\ndog\n"

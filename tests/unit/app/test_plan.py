@@ -45,7 +45,8 @@ def test_more_rounds_may_follow_unless_averages_weigh_rounds_by_their_number(
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     plan = make(peers, None, "a", ("rounds.max=9", *flags), tmp_path / "state")
-    assert free_facts(plan) == wanted | {"tuning.template"}
+    topology = {"topology.kind", "topology.degree", "topology.edges"}
+    assert free_facts(plan) == wanted | topology | {"tuning.template"}
 
 
 def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
-from fednode.app.writing import mesh_text, with_images, with_keys, with_policy, with_values
+from fednode.app.writing import (
+    mesh_text,
+    with_images,
+    with_keys,
+    with_policy,
+    with_shared,
+    with_values,
+)
 from fednode.errors import ConfigError
+from fednode.settings.agreed import agreed
 from fednode.settings.peers import PeerEntry, RelayEntry, load_peers
-from fednode.settings.read import Settings, load_settings
+from fednode.settings.read import Settings, Source, load_settings, settings_of
 from fednode.shipped import config_file
 from tests.unit.identity.people import LISTED
 
@@ -84,3 +94,45 @@ def test_a_mesh_with_leases_is_written(tmp_path: Path) -> None:
     assert found.relays == (relay,)
     assert found.grows
     assert not found.insecure
+
+
+FORMS = {
+    "shipped": TEXT,
+    "flow": "# mine\nname: a\npolicy: {name: promptfl}\nrounds: {max: 3, deadline_s: 9.0}\n",
+    "block": "# mine\nname: a\n"
+    "policy:\n  name: promptfl\nrounds:\n  max: 3\nlimits:\n  messages_s: 9\n",
+    "cleared": "# mine\ntuning:\n  template: 'an x-ray of {}'\n  lr: 0.1\n\nseed: 2\n",
+    "empty": "",
+}
+MESHES: dict[str, dict[str, Any]] = {
+    "longer": {"policy": {"name": "zerodfl"}, "rounds": {"max": 20, "start": {"peers": 2}}},
+    "gda": {"policy": {"name": "gda"}},
+    "nested": {"policy": {"name": "promptfl", "merge": {"rule": "median"}}, "rounds": {"max": 9}},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mesh", MESHES)
+def test_the_shared_settings_of_a_mesh_replace_those_of_a_file(
+    tmp_path: Path, form: str, mesh: str
+) -> None:
+    """Whatever form the file has, its other keys stay, and so do comments elsewhere."""
+    wanted = agreed(settings_of(Source("test", MESHES[mesh])))
+    text = with_shared(FORMS[form], wanted)
+    before = load_settings_of(tmp_path, FORMS[form] or "name: null\n")
+    after = load_settings_of(tmp_path, text)
+    assert agreed(after) == wanted
+    assert (after.name, after.limits, after.data) == (before.name, before.limits, before.data)
+    assert after.rounds.deadline_s == before.rounds.deadline_s
+    assert ("# mine" in text) == ("# mine" in FORMS[form])
+    if form == "shipped":
+        assert text.count("\n") >= TEXT.count("\n") - 25, "the comments are still there"
+    assert with_shared(text, wanted) == text
+
+
+def test_values_that_text_cannot_take_are_written_all_the_same() -> None:
+    odd = {"policy": {"name": "zerodfl"}, "tuning": {"template": "a/{}'\n# b\nstate_dir: /c"}}
+    for text in FORMS.values():
+        tree = yaml.safe_load(with_shared(text, odd))
+        assert tree["tuning"]["template"] == odd["tuning"]["template"]
+        assert "state_dir" not in {key for key, value in tree.items() if value}

@@ -158,9 +158,11 @@ def test_a_state_directory_of_other_settings_or_in_use(
     assert "in use" in fednode.out
     store.close()
     assert fednode(*words) == 0
-    assert fednode(*words, "--set", "policy.recipients=3") == 2
-    assert "was made with policy.recipients 5, and this node has policy.recipients 3" in fednode.out
-    assert "or delete what it learned with `fednode reset --state " in fednode.out
+    assert fednode(*words, "--set", "policy.recipients=3") == 0
+    assert (
+        "warning: The rounds begin anew, because policy.recipients was 5 and is 3; earlier runs "
+        f"are kept in {state / 'runs'}."
+    ) in fednode.out
 
 
 def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
@@ -171,11 +173,9 @@ def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_p
     store.bind({"name": "a", **facts, "backbone": "f" * 64, "schema": "another"})
     store.close()
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
-    assert fednode(*words) == 2
-    (line,) = [one for one in fednode.out.splitlines() if one.startswith("fault: ")]
-    assert f"{state} was tuned with another model, or another version of it" in line
-    assert "(fingerprint ffffffffffff)" in line
-    assert "give another directory with --state, or move" in line
+    assert fednode(*words) == 0
+    (line,) = [one for one in fednode.out.splitlines() if one.startswith("warning: ")]
+    assert "The rounds begin anew, because backbone was ffffffffffff and is " in line
 
 
 def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:

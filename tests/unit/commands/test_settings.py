@@ -1,4 +1,4 @@
-"""`fednode settings`: what is shown, what is signed, what is asked before a decision."""
+"""`fednode settings`: what is shown, what a pull asks, what it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -7,120 +7,168 @@ from typing import Any
 
 import pytest
 
+from fednode.app import pull
+from fednode.app.plan import NodePlan
 from fednode.commands import settings
-from fednode.identity.document import Content, peek
-from fednode.observe.settings import Shown, reply_of
-from fednode.wire.gen import status_pb2
-from tests.unit.app.founders import MESH, founded
+from fednode.errors import Unreachable
+from fednode.settings.agreed import shared
+from fednode.settings.read import Source, settings_of
+from fednode.wire.gen.status_pb2 import SettingsReply
+from tests.unit.app.founders import MESH, founded, joined
 from tests.unit.commands.run import Fednode
-from tests.unit.observe.test_settings import SHOWN
 
 
-class FakeClient:
-    """A node that answers, and notes what it is told."""
+class Ward:
+    """A site in a mesh whose sponsor `a` answers with other settings; tests change its answer."""
 
-    def __init__(self, shown: Shown) -> None:
-        self.shown = shown
-        self.told: list[tuple[str, bytes, str]] = []
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.founder: NodePlan = founded(folder, monkeypatch)
+        self.plan = joined(self.founder, folder, "b")
+        self.folder = folder / "files-b"
+        self.config = self.folder / "node.yaml"
+        self.asked = list[str]()
+        self.answers: list[Any] = []
+        self.reply = SettingsReply(name="a", mesh=MESH)
+        self.says(policy={"name": "promptfl"}, rounds={"max": 30})
+        monkeypatch.setattr(pull, "_settings", self.ask)
+        monkeypatch.setattr("click.confirm", self.confirm)
+        monkeypatch.setattr(settings, "_is_asked", lambda: bool(self.answers))
+        monkeypatch.chdir(self.folder)
 
-    async def __aenter__(self) -> FakeClient:
-        return self
+    def says(self, **tree: Any) -> None:
+        self.reply.settings = shared(settings_of(Source("test", tree))).encode()
 
-    async def __aexit__(self, *_: object) -> None:
-        return None
+    def confirm(self, question: str) -> bool:
+        self.asked.append(question)
+        return bool(self.answers.pop(0))
 
-    async def status(self, _: str) -> status_pb2.StatusReply:
-        return status_pb2.StatusReply(name="a", round=7, settings=reply_of(self.shown))
-
-    async def control(self, _: str, command: str, proof: bytes = b"", which: str = "") -> str:
-        self.told.append((command, proof, which))
-        return f"a was told to {command}"
+    async def ask(self, make: object, where: str) -> SettingsReply:
+        self.asked.append(where)
+        if not self.reply.name:
+            raise Unreachable(f"Nobody answers at {where}.")
+        return self.reply
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeClient:
-    """A founder's node that runs, in the present folder."""
-    founded(tmp_path, monkeypatch)
-    monkeypatch.chdir(tmp_path / MESH)
-    made = FakeClient(SHOWN)
-    monkeypatch.setattr("fednode.app.network.client_of", lambda *_: made)
-    return made
+def ward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ward:
+    return Ward(tmp_path, monkeypatch)
 
 
-def test_the_command_shows_what_is_in_force_and_proposed(
-    client: FakeClient, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fednode = Fednode(capsys)
+@pytest.fixture
+def fednode(capsys: pytest.CaptureFixture[str]) -> Fednode:
+    return Fednode(capsys)
+
+
+def test_the_command_shows_the_shared_settings_of_this_node(ward: Ward, fednode: Fednode) -> None:
     assert settings.settings.name == "settings"
     assert fednode("settings") == 0
-    assert fednode.out.startswith("in force: settings 2, signed by a (bbbbbbbbbbbb)\n")
-    assert fednode("settings", "diff") == 0
-    assert "  rounds.max: 20 -> 30\n" in fednode.out
-    assert "in force:" not in fednode.out
-    assert "No change of the settings called '9' is proposed" in fednode.fault(
-        "settings", "diff", "9"
-    )
-    assert client.told == []
+    assert fednode.out.startswith("policy.name: promptfl\n")
+    assert "\nrounds.max: 3\n" in fednode.out
+    assert "data.path" not in fednode.out
+    assert ward.asked == []
 
 
-def proposal(client: FakeClient) -> Content:
-    command, proof, _ = client.told.pop()
-    assert command == "propose"
-    return peek(proof)
+def test_what_differs_is_shown_and_written_after_a_yes(ward: Ward, fednode: Fednode) -> None:
+    before = "# b's own\nname: b\npolicy: {name: promptfl}\nrounds: {max: 3, deadline_s: 9.0}\n"
+    ward.config.write_text(before)
+    ward.answers = [True]
+    assert fednode("settings", "pull") == 0
+    assert fednode.out.splitlines() == [
+        "rounds.max: 3 -> 30",
+        "after a restart the node goes on at its round",
+        f"{ward.config} has the shared settings of a. The file before is {ward.config}.before. "
+        "Restart the node: fednode start",
+    ]
+    assert ward.asked == [
+        ward.founder.address,
+        f"Write these settings of a into {ward.config}?",
+    ]
+    text = ward.config.read_text()
+    assert text.startswith("# b's own\nname: b\n")
+    assert "max: 30" in text
+    assert "deadline_s: 9.0" in text
+    assert Path(f"{ward.config}.before").read_text() == before
+    assert fednode("settings", "pull", "a", "--yes") == 0
+    assert fednode.out == "b has the shared settings of a already: nothing is to be done.\n"
 
 
-def test_a_change_is_shown_in_words_signed_and_given_to_the_node(
-    client: FakeClient, capsys: pytest.CaptureFixture[str]
+def test_no_writes_nothing_and_another_policy_begins_a_new_run(
+    ward: Ward, fednode: Fednode
 ) -> None:
-    fednode = Fednode(capsys)
-    assert fednode("settings", "propose", "--set", "rounds.max=30", "--yes") == 0
-    assert "Settings 4, from round 17 on:\n  rounds.max: 3 -> 30\n  the rounds go on" in fednode.out
-    found = proposal(client)
-    assert (found.number, found.start, found.settings["rounds"]["max"]) == (4, 17, 30)
-    given = ("--policy", "fedpgp", "--after", "2", "--yes")
-    assert fednode("settings", "propose", *given) == 0
+    before = ward.config.read_text()
+    ward.says(policy={"name": "fedpgp"}, rounds={"max": 3})
+    ward.answers = [False]
+    assert fednode("settings", "pull") == 1
     assert "policy.name: promptfl -> fedpgp" in fednode.out
-    assert "the rounds begin anew" in fednode.out
-    assert proposal(client).start == 9
+    runs = ward.plan.state / "runs"
+    assert f"the rounds begin anew; the run so far is kept in {runs}" in fednode.out
+    assert "Nothing was written." in fednode.err
+    assert "Nobody can be asked here" in fednode.fault("settings", "pull")
+    assert ward.config.read_text() == before
+    assert [path.name for path in ward.folder.glob("node.yaml*")] == ["node.yaml"]
+
+
+def test_a_node_without_a_file_gets_one_and_a_private_file_stays_private(
+    ward: Ward, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward.config.chmod(0o600)
+    assert fednode("settings", "pull", "--yes") == 0
+    assert ward.config.stat().st_mode & 0o077 == 0
+    ward.config.unlink()
+    monkeypatch.setenv("FEDNODE_NAME", "b")
+    assert fednode("settings", "pull", "--yes") == 0
+    assert "The file before" not in fednode.out
+    assert "max: 30" in ward.config.read_text()
+
+
+def test_who_is_asked_must_answer_and_be_another_member(
+    ward: Ward, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ward.reply.name = ""
+    said = fednode.fault("settings", "pull", "--yes")
+    assert said.startswith(f"Nobody answers at {ward.founder.address}.")
+    assert "name another member, as in fednode settings pull NAME" in said
+    assert "No peer is called 'zoe'" in fednode.fault("settings", "pull", "zoe")
+    ward.reply.name, ward.reply.mesh = "a", "other"
+    assert f"answers a of mesh 'other': name another member of '{MESH}'" in fednode.fault(
+        "settings", "pull"
+    )
+    ward.reply.name, ward.reply.mesh = "b", MESH
+    assert "answers b of mesh" in fednode.fault("settings", "pull", "b")
+    monkeypatch.chdir(ward.folder.parent / MESH)
+    assert "no sponsor besides this node" in fednode.fault("settings", "pull")
 
 
 @pytest.mark.parametrize(
-    ("words", "text"),
+    ("text", "said"),
     [
-        (("propose", "--yes"), "This changes nothing"),
-        (("propose", "--set", "rounds.max=30"), "Nobody can be asked here: give --yes"),
-        (("propose", "--set", "data.path=/", "--yes"), "data.path is each site's own"),
-        (("propose", "--policy", "gda", "--after", "0"), "--after is 0; give at least 1"),
-        (("propose", "--set", "rounds.maxx=60", "--yes"), "rounds.maxx'; did you mean 'max'?"),
-        (("take",), "Nobody can be asked here: give --yes"),
-        (("refuse",), "Nobody can be asked here: give --yes"),
-        (("take", "x"), "called 'x' is proposed"),
-        (("refuse", "9"), "called '9' is proposed"),
+        ("name: b\nrounds: {max: 3\n", "node.yaml is not valid YAML"),
+        ("name: b\nrounds: {maxx: 3}\n", "unknown key 'rounds.maxx'"),
+        ("name: b\nprivacy: {clip: 1.0}\nrounds: {max: 3}\n", "cannot run under the settings of a"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_told(
-    client: FakeClient, capsys: pytest.CaptureFixture[str], words: Any, text: str
+def test_a_damaged_file_and_settings_that_do_not_fit_change_nothing(
+    ward: Ward, fednode: Fednode, text: str, said: str
 ) -> None:
-    assert text in Fednode(capsys).fault("settings", *words)
-    assert client.told == []
+    ward.says(policy={"name": "gda"})
+    ward.config.write_text(text)
+    assert said in fednode.fault("settings", "pull", "--yes")
+    assert ward.config.read_text() == text
 
 
-def test_a_decision_names_the_document_that_was_shown(
-    client: FakeClient, capsys: pytest.CaptureFixture[str]
+def test_what_a_variable_sets_cannot_be_pulled(
+    ward: Ward, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fednode = Fednode(capsys)
-    assert fednode("settings", "take", "--yes") == 0
-    assert "  rounds.max: 20 -> 30\n" in fednode.out
-    assert fednode("settings", "refuse", "3", "--yes") == 0
-    assert fednode.out.startswith("proposed: settings 3")
-    assert client.told == [("take", b"", "c" * 32), ("refuse", b"", "c" * 32)]
+    monkeypatch.setenv("FEDNODE_ROUNDS__MAX", "7")
+    said = fednode.fault("settings", "pull", "--yes")
+    assert said.startswith("FEDNODE_ROUNDS__MAX sets rounds.max, whatever node.yaml says: remove")
 
 
-def test_a_site_without_the_right_to_admit_proposes_nothing(
-    client: FakeClient, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("answer", [b"", b"{}", b'{"policy": {"name": "zoe"}}'])
+def test_an_answer_that_is_none_changes_nothing(
+    ward: Ward, fednode: Fednode, answer: bytes
 ) -> None:
-    (right,) = (Path.home() / ".local/state/fednode" / MESH).glob("*/admission/right")
-    right.unlink()
-    given = ("settings", "propose", "--policy", "gda", "--yes")
-    assert "a admits no sites, so it proposes no settings" in Fednode(capsys).fault(*given)
-    assert client.told == []
+    before = ward.config.read_text()
+    ward.reply.settings = answer
+    assert fednode.fault("settings", "pull", "--yes")
+    assert ward.config.read_text() == before

@@ -151,30 +151,9 @@ def test_what_a_peer_says_is_kept_for_members_only() -> None:
     assert (members.inactive, members.turned) == (set(), set())
     members.turn("b", False)
     assert (members.inactive, members.turned) == ({"b"}, {"b"})
-    members.turn("b", True, 1)
-    assert (members.inactive, members.runs) == (set(), {"b": 1})
-    members.turn("b", False, 0)
-    assert members.inactive == set(), "it was said before the rounds began anew"
-    members.turn("b", False, 1)
-    assert members.inactive == {"b"}
-    members.turn("b", True, 0, anew=True)
-    assert (members.inactive, members.runs["b"]) == (set(), 0), "its state directory was emptied"
+    members.turn("b", True)
+    assert members.inactive == set()
     kernel = made()
     stranger = replace(message("hello", "zoe", round=0), active=False, mesh="another")
     kernel.step(1.0, ev.Received(stranger, 3))
     assert "zoe" not in kernel._members.inactive
-
-
-def test_a_message_of_an_earlier_run_makes_no_contribution_stale() -> None:
-    kernel = made()
-    kernel.step(0.0, ev.Started())
-    kernel.step(1.0, hello("b", run=1))
-    kernel.step(1.1, ev.Received(message("ping", round=5, active=False, run=0), 8))
-    assert kernel.view().peers[0].round == 0
-    answers = only(kernel.step(1.2, ev.Received(message(round=1), 9)), ev.Answer)
-    assert [one.code for one in answers] == ["ok"]
-    kernel.step(1.3, ev.Received(message("ping", round=5, run=1), 10))
-    answers = only(kernel.step(1.4, ev.Received(message(round=2), 11)), ev.Answer)
-    assert [one.code for one in answers] == ["stale"]
-    kernel.step(1.5, hello("b", run=0))
-    assert kernel.view().peers[0].round == 0, "its state directory was emptied"

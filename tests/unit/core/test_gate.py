@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.core.documents import Documents
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
 from fednode.core.types import EMPTY, PolicyState, Tensors
@@ -22,13 +21,13 @@ NORM_MAX = 1000.0
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")), Documents())
+    return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")))
 
 
 def test_the_remedy_for_an_unknown_sender_fits_the_mesh() -> None:
     unknown = message(sender="zoe")
     for introduced, remedy in ((False, "add it to peers.yaml"), (True, "its next hello makes it")):
-        gate = Gate(replace(context(), introduced=introduced), FACTS, Members("b"), Documents())
+        gate = Gate(replace(context(), introduced=introduced), FACTS, Members("b"))
         assert remedy in gate.check(unknown, zerodfl())[2]
 
 
@@ -110,7 +109,7 @@ def test_where_rounds_are_run_together_a_peer_may_ask_in_a_round_that_is_over(ph
     kind = registry.policy("promptfl")
     frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
     policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")), Documents())
+    gate = Gate(frame, FACTS, Members(("b", "c")))
     asked = message(phase, round=2, policy="promptfl", tensors=EMPTY)
     for _ in range(3):
         assert gate.check(asked, policy) == TAKEN
@@ -131,7 +130,7 @@ def test_where_rounds_are_run_together_what_is_not_over_is_taken(number: int, co
     kind = registry.policy("promptfl")
     frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
     policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")), Documents())
+    gate = Gate(frame, FACTS, Members(("b", "c")))
     verdict = gate.check(message(round=number, policy="promptfl"), policy)
     assert verdict[0] == code
     assert code == "ok" or verdict[2] == (

@@ -1,4 +1,4 @@
-"""One run of a node's rounds: whether its peers wait for it, and what is new in the next run."""
+"""The rounds of a node: whether its peers wait for it, and how it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from fednode.core import events as ev
-from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.members.table import Members
 from fednode.core.run import Run
@@ -15,13 +14,13 @@ from fednode.core.types import MergeCounts, Snapshot
 from tests.unit.core.scenes import FACTS, context, zerodfl
 
 
-def made(counts: MergeCounts, round_: int = 5, redone: int = 0, peers: str = "bc") -> Run:
+def made(counts: MergeCounts, round_: int = 5, peers: str = "bc") -> Run:
     """Return the run of a node of five rounds."""
     policy = zerodfl()
     state = replace(policy.state(), round=round_)
     policy = policy.restore(policy._config, policy._context, state)
-    held = Snapshot(state, {"loss": 0.5}, merge_counts=counts, redone=redone)
-    return Run(context(), Members(peers), FACTS, policy, held, zerodfl, Documents())
+    held = Snapshot(state, {"loss": 0.5}, merge_counts=counts)
+    return Run(context(), Members(peers), FACTS, policy, held, zerodfl)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +48,3 @@ def test_a_paused_node_is_active_until_its_round_is_over() -> None:
     assert not run.active(Life.PAUSED)
     run.tell(0.0, ev.RoundDue(4))
     assert run.active(Life.PAUSED)
-
-
-def test_the_run_that_follows_is_new_and_counts_how_often_it_began() -> None:
-    run = made(MergeCounts(5, 0), redone=1)
-    (adopt,) = run.begin_under()
-    assert isinstance(adopt, ev.Adopt)
-    fresh = run.following(adopt.snapshot)
-    assert (fresh.round, fresh.redone, fresh.merge_counts, fresh.metrics) == (0, 2, (0, 0), {})
-    assert fresh.policy is not run.policy
-    assert fresh.gate is not run.gate

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fednode.core.documents import Settled
 from fednode.core.events import Level, Record
 from fednode.core.life import Life
 from fednode.core.members.table import Member
@@ -75,7 +74,9 @@ def test_a_failed_commit_is_over_after_a_round_that_was_stored() -> None:
     assert shown([fault("tune.failed", "error"), ADOPTED], view()) == []
 
 
-@pytest.mark.parametrize("kind", ["start.late", "round.deadline", "round.drift", "command"])
+@pytest.mark.parametrize(
+    "kind", ["start.late", "round.deadline", "round.drift", "command", "run.began"]
+)
 def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
     assert shown([fault(kind), ADOPTED], view()) == [kind]
     assert shown([fault(kind), ADOPTED, ADOPTED], view()) == []
@@ -128,9 +129,6 @@ def test_a_measurement_replaces_the_one_before() -> None:
     assert warnings(view(), telemetry, "a") == ["c speaks, but ..."]
 
 
-APART = "'b' runs under settings 1, and 'a' under settings 2"
-
-
 def test_a_site_that_asks_to_join_is_said_until_it_is_a_member() -> None:
     asks = fault(ASKS, peer="b")
     assert shown([asks], view(c="alive")) == [ASKS]
@@ -138,44 +136,12 @@ def test_a_site_that_asks_to_join_is_said_until_it_is_a_member() -> None:
     assert shown([asks], view(b="alive")) == []
 
 
-def refusing(**settled: Any) -> KernelView:
-    peers = tuple(Member(name=name, state="refused", reason=APART) for name in ("b", "lab"))
-    return replace(view(), peers=peers, warnings=(), settled=Settled(2, **settled))
-
-
-def said_of(seen: KernelView) -> list[str]:
-    return warnings(seen, Telemetry(), "a")
-
-
-def test_who_has_not_accepted_the_settings_is_one_line_in_place_of_refusals() -> None:
-    late = refusing(standing={"b": "undecided", "lab": "undecided"})
-    assert said_of(late) == [
-        "b, lab have not accepted settings 2, under which this node runs: `fednode settings take` "
-        "there"
-    ]
-    one = refusing(standing={"b": "runs", "lab": "undecided"})
-    assert said_of(one)[0].startswith("lab has not accepted settings 2, ")
-    assert said_of(one)[1] == f"b is refused: {APART}"
-    assert said_of(replace(late, awaited="b"))[0].startswith("b, lab have not accepted")
-
-
-def test_a_node_that_others_left_behind_says_what_it_may_do() -> None:
-    behind = refusing(newer={"b": (3, False), "lab": (3, False)})
-    assert said_of(behind) == [
-        "b, lab run under settings 3, on which this node has not decided: "
-        "`fednode settings take` or `refuse`"
-    ]
-    (said,) = said_of(refusing(newer={"b": (3, True), "lab": (3, True)}))
-    assert "which this node refused: it goes on without them" in said
-
-
-def test_what_was_said_of_settings_is_over_once_they_are_accepted() -> None:
-    offered = fault("settings.offered", settings=2)
-    records = [fault(kind, settings=2) for kind in ("settings.refused", "settings.unfit")]
-    assert shown([offered, *records], view()) == ["settings.refused", "settings.unfit"]
-    assert shown(records, replace(view(), settled=Settled(1, 2))) == []
-    assert shown(records, replace(view(), settled=Settled(3))) == []
-    assert len(shown(records, replace(view(), settled=Settled(1)))) == 2
+def test_peers_with_other_settings_are_named_with_both_values() -> None:
+    apart = "rounds.max is 20 at 'a' and 30 at 'b'"
+    peers = (Member(name="b", state="refused", reason=apart),)
+    seen = replace(view(), peers=peers, warnings=())
+    assert warnings(seen, Telemetry(), "a") == [f"b is refused: {apart}"]
+    assert warnings(replace(seen, awaited="b"), Telemetry(), "a") == [], "a note says it"
 
 
 async def test_a_node_that_waits_says_before_which_round_and_how_to_go_on() -> None:

@@ -294,7 +294,7 @@ async def test_releases_elsewhere_are_counted_and_a_full_disk_is_said(tmp_path: 
     async with running(Hub(), tmp_path, "a") as node:
         driver: Driver = node.driver
         await driver._perform(Spend(3))  # a host without an account counts nothing
-        driver._worker.take(replace(driver._worker.learning, spend=count))
+        driver._worker.learning = replace(driver._worker.learning, spend=count)
         await driver._perform(Spend(3, "why"))
         await driver._perform(Spend(0))
         assert counted == [(3, "why")]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.agreed import agreed, overlaid, overruled, shared, taken, unknown
+from fednode.settings.agreed import agreed, overlaid, shared, taken, unknown
 from fednode.settings.read import Source, settings_of
 
 
@@ -35,6 +35,7 @@ def test_the_settings_of_the_method_are_shared_and_those_of_a_site_are_not(tmp_p
 
 def test_keys_of_a_site_are_not_taken_from_a_peer() -> None:
     evil = {
+        "policy": {"name": "gda"},
         "data": {"path": "/etc", "shots": 0},
         "privacy": {"clip": None},
         "page": {"listen": "0.0.0.0:80"},
@@ -44,21 +45,27 @@ def test_keys_of_a_site_are_not_taken_from_a_peer() -> None:
         "model": {"name": "local-dir:/etc", "pretrained": "/etc/passwd", "device": "cuda"},
     }
     assert taken(json.dumps(evil)) == {
+        "policy": {"name": "gda"},
         "tuning": {"context_length": 4},
         "rounds": {"max": 3},
         "model": {"name": "local-dir:FILE", "pretrained": "FILE"},
     }
 
 
-@pytest.mark.parametrize("text", ["", "[1]", "{", "[" * 9000, "x" * 20_000])
-def test_other_texts_get_a_sentence(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[1]", "{", "[" * 9000, "x" * 20_000),
+        *("{}", '{"policy": 5}', '{"policy": {}}', '{"policy": {"name": 5}}', b"\xff"),
+    ],
+)
+def test_other_texts_get_a_sentence(text: str | bytes) -> None:
     with pytest.raises(ConfigError, match="settings of the mesh cannot be read"):
         taken(text)
 
 
 def source(**tree: Any) -> Source:
-    places = {("rounds", "max"): "node.yaml, line 9", ("rounds", "start", "peers"): "--set x"}
-    return Source("node.yaml", tree, places)
+    return Source("node.yaml", tree)
 
 
 def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
@@ -81,17 +88,8 @@ def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
     assert (settings.seed, settings.policy.name, settings.rounds.max) == (1, "promptfl", 20)
     assert (settings.rounds.deadline_s, settings.data.shots, settings.tuning.lr) == (5.0, 4, 0.5)
     assert settings.tuning.init_words is None
-    assert settings.rounds.start.peers == 0  # `fednode start --alone`
+    assert settings.rounds.start.peers == 4
     assert own.tree["rounds"]["max"] == 9
-    assert overruled(own, mesh) == [
-        "node.yaml: seed is 3 there, and 1 in the settings that the mesh agreed on, which hold.",
-        "node.yaml: policy is name: 'zerodfl', recipients: 3 there, and name: 'promptfl' in the "
-        "settings that the mesh agreed on, which hold.",
-        "node.yaml: tuning.init_words is 'a picture of a' there, and null in the settings that the "
-        "mesh agreed on, which hold.",
-        "node.yaml, line 9: rounds.max is 9 there, and 20 in the settings that the mesh agreed on, "
-        "which hold.",
-    ]
 
 
 def test_a_key_that_no_setting_has_is_named_with_the_nearest() -> None:
@@ -105,7 +103,6 @@ def test_what_a_node_shares_changes_nothing_where_it_came_from() -> None:
     own = source(policy={"name": "gda"}, rounds={"max": 3}, topology={"kind": "full"})
     tree = agreed(settings_of(own))
     assert agreed(settings_of(overlaid(own, tree))) == tree
-    assert overruled(own, tree) == []
 
 
 def test_each_site_has_a_file_of_its_own_for_a_model_that_is_one(tmp_path: Path) -> None:

@@ -111,7 +111,9 @@ def test_another_format_is_refused_with_both(path: Path, found: int, age: str) -
         Journal.open(path, Disk())
 
 
-def test_other_settings_take_the_place_of_all_that_were_held(journal: Journal) -> None:
+def test_other_settings_take_the_place_of_all_that_was_held(journal: Journal) -> None:
     journal.set_settings({"policy.name": "local", "mesh": "m"})
-    journal.set_settings({"policy.name": "gda", "seed": "1"}, again=True)
+    journal.add(*rows(1))
+    journal.begin_anew({"policy.name": "gda", "seed": "1"})
     assert journal.settings() == {"policy.name": "gda", "seed": "1"}
+    assert (journal.snapshots(), journal.history(0, 9)) == ([], [])

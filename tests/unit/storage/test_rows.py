@@ -15,7 +15,7 @@ def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
     named = Tensors({"head": [[1.0], [2.0]]}, ("cat", "dog"))
     held = snapshot(3)
     policy = replace(held.policy, tuned=named)
-    held = replace(held, policy=policy, merge_counts=MergeCounts(3, 1), redone=2)
+    held = replace(held, policy=policy, merge_counts=MergeCounts(3, 1))
     body = json.loads(json.dumps(body_of(held)))
     row = SnapshotRow(3, joined(held).digest, body)
     assert split(row, joined(held)) == held
@@ -23,6 +23,6 @@ def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
 
 def test_a_row_of_before_the_counts_has_none() -> None:
     body = body_of(snapshot(3))
-    del body["merge_counts"], body["redone"]
+    del body["merge_counts"]
     found = split(SnapshotRow(3, "", body), joined(snapshot(3)))
-    assert (found.merge_counts, found.redone) == (MergeCounts(), 0)
+    assert found.merge_counts == MergeCounts()

@@ -166,15 +166,27 @@ def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_pat
         store.close()
 
 
-def test_another_configuration_is_refused_with_both_values(tmp_path: Path) -> None:
+def test_another_configuration_is_named_with_both_values(tmp_path: Path) -> None:
     filled(tmp_path, 1).close()
     store = Store(tmp_path)
-    with pytest.raises(StateError, match=r"made with policy\.name zerodfl, .* policy\.name local"):
-        store.bind({**FACTS, "policy.name": "local"})
-    with pytest.raises(StateError, match=r"made with mesh m, and this node has mesh not set"):
-        store.bind({"policy.name": "zerodfl"})
-    store.bind({**FACTS, "policy.name": "local"}, free=("policy.name",))
-    store.bind(FACTS)
+    other = {**FACTS, "backbone": "f" * 64, "a": "1", "b": "1", "c": "1", "d": "1"}
+    assert store.bind(other) == (
+        "backbone was not set and is ffffffffffff; a was not set and is 1; b was not set and is 1; "
+        "c was not set and is 1"
+    )
+    assert store.bind({**other, "policy.name": "local"}) == "policy.name was zerodfl and is local"
+    assert store.bind({**FACTS, "policy.name": "local"}, free=("policy.name",)) == ""
+    assert store.bind(FACTS) == "", "nothing was written"
+    store.close()
+
+
+def test_a_directory_of_another_node_or_mesh_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.bind({**FACTS, "name": "a"})
+    with pytest.raises(StateError, match=r"made with mesh m, and this node has mesh other"):
+        store.bind({"mesh": "other", "name": "b", "policy.name": "gda"})
+    with pytest.raises(StateError, match=r"made with name a, and this node has name b: give this"):
+        store.bind({**FACTS, "name": "b"})
     store.close()
 
 

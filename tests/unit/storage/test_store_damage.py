@@ -75,16 +75,6 @@ def test_a_journal_that_is_none_is_named(tmp_path: Path, content: bytes) -> None
         Store(tmp_path)
 
 
-def test_another_policy_is_named_before_its_settings(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.bind({"policy.name": "zerodfl", "policy.admit_rise": "None"})
-    with pytest.raises(
-        StateError, match=r"with policy\.name zerodfl, and .* policy\.name promptfl"
-    ):
-        store.bind({"policy.name": "promptfl"})
-    store.close()
-
-
 def test_a_reader_is_told_of_damaged_newer_rounds(tmp_path: Path) -> None:
     filled(tmp_path, 5).close()
     path = file_of(tmp_path, 5)

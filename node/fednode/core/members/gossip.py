@@ -10,8 +10,6 @@ from fednode.core.types import Update
 
 NEWS_MAX: Final = 12
 """Items of news on one message, besides the item about its receiver."""
-LEASES_MAX: Final = 4
-"""Leases of others on a greeting to a member that is refused; each is some 300 bytes."""
 TOLD_MULT: Final = 3
 """An item of news is told TOLD_MULT * log2(nodes + 1) times."""
 
@@ -31,39 +29,23 @@ class Gossip:
     def about(self, peer: str) -> list[Update]:
         """Return what is held of a member, if there is anything to tell.
 
-        A member that refuses this node, or that this node refuses, is told of revoked keys and of
-        members with leases, too: no other news reaches it, and these must, whatever the settings of
-        both are. So members that share settings find each other through one that does not.
+        A member that refuses this node, or that this node refuses, is told of revoked keys, too: it
+        takes no other news.
         """
         held = self._members[peer]
         news = held.update()
-        others = [*self._ended(), *self._leases(peer)] if held.state == "refused" else []
-        return [*([] if news is None else [news]), *others]
+        revoked = self._revoked() if held.state == "refused" else []
+        return [*([] if news is None else [news]), *revoked]
 
-    def _ended(self) -> list[Update]:
+    def _revoked(self) -> list[Update]:
         """Return revocations, at most NEWS_MAX; the next ones in the next call."""
         known = [one.update() for one in self._members.view() if one.state == "revoked"]
         news = [one for one in known if one is not None]
-        return self._in_turn(news, NEWS_MAX)
-
-    def _leases(self, but: str) -> list[Update]:
-        """Return members that answer and hold a lease, at most LEASES_MAX, in turns.
-
-        One that this node refuses is a member like the others.
-        """
-        news = [
-            Update(one.name, "alive", one.incarnation, one.address, one.id, one.proof)
-            for one in self._members.view()
-            if one.proof and one.answers and one.name != but
-        ]
-        return self._in_turn(news, LEASES_MAX)
-
-    def _in_turn(self, news: list[Update], most: int) -> list[Update]:
-        if len(news) <= most:
+        if len(news) <= NEWS_MAX:
             return news
         self._turn += 1
-        at = self._turn * most % len(news)
-        return (news[at:] + news[:at])[:most]
+        at = self._turn * NEWS_MAX % len(news)
+        return (news[at:] + news[:at])[:NEWS_MAX]
 
     def take(self, to: str) -> tuple[Update, ...]:
         """Return the news for a peer: what is held of that peer, then the least told items."""

@@ -17,7 +17,6 @@ class Phase(StrEnum):
     MEMBERS = "members"
     """Digests or entries of the sender's list."""
     BYE = "bye"
-    SETTINGS = "settings"
     """Passes a settings document on (node/fednode/core/documents.py)."""
 
 

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from fednode.core.members.phases import PHASES
-from fednode.core.types import STANDINGS, Message, Update
+from fednode.core.types import STANDINGS, Update
 
 LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
@@ -105,9 +104,8 @@ class Members:
 
     listed: the names in peers.yaml at the start.
 
-    inactive: the peers that take part in no round now, as they said last. runs: how often the
-    rounds of peers began anew, as far as they said it. turned: the peers that became active or
-    inactive, or whose run changed, until the kernel takes them.
+    inactive: the peers that take part in no round now, as they said last. turned: the peers that
+    became active or inactive, until the kernel takes them.
 
     Which of them are live and which are absent is kept up to date with every change, because a node
     asks for both with every message.
@@ -120,7 +118,6 @@ class Members:
         self.listed = frozenset(names)
         self.changes: list[tuple[str, str, str]] = []
         self.inactive: set[str] = set()
-        self.runs: dict[str, int] = {}
         self.turned: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
@@ -194,27 +191,10 @@ class Members:
         )
         self._put(new)
 
-    def late(self, message: Message) -> bool:
-        """Tell whether a message of the kernel is about an earlier run of its sender.
-
-        A message of round 0 is not: perhaps the sender's state directory was emptied.
-        """
-        old = message.run < self.runs.get(message.sender, 0)
-        return old and message.phase in PHASES and message.round > 0
-
-    def turn(self, name: str, active: bool, run: int | None = None, anew: bool = False) -> None:
-        """Note whether a peer takes part in rounds.
-
-        run: how often its rounds began anew, None if it did not say; what is said of an earlier run
-        came late and counts nothing, unless the node begins anew.
-        """
-        known = self.runs.get(name, 0)
-        run = known if run is None else run
-        if run < known and not anew:
+    def turn(self, name: str, active: bool) -> None:
+        """Note whether a peer takes part in rounds."""
+        if active != (name in self.inactive):
             return
-        if active != (name in self.inactive) and run == known:
-            return
-        self.runs[name] = run
         self.turned.add(name)
         if active:
             self.inactive.discard(name)

@@ -99,9 +99,8 @@ async function ask(path, form, use) {
 }
 
 document.addEventListener("click", (event) => {
-  const { command, newcomer, site, id, decide, digest } = event.target.closest("button")?.dataset ?? {};
+  const { command, newcomer, site, id } = event.target.closest("button")?.dataset ?? {};
   if (command) ask(`command/${command}`);
-  if (decide) ask(`settings/${decide}`, { digest });
   if (newcomer) ask(`newcomers/${newcomer}`, { site, id });
 });
 

@@ -50,7 +50,7 @@ class Frame(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "inactive", "run", "boot", "terms", "document", "classes", "block", "head_bytes", "checksum")
+    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "inactive", "boot", "classes", "block", "head_bytes", "checksum")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -71,10 +71,7 @@ class Envelope(_message.Message):
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     INACTIVE_FIELD_NUMBER: _ClassVar[int]
-    RUN_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
-    TERMS_FIELD_NUMBER: _ClassVar[int]
-    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -92,25 +89,12 @@ class Envelope(_message.Message):
     table: bytes
     members: _containers.RepeatedCompositeFieldContainer[Member]
     inactive: bool
-    run: int
     boot: str
-    terms: Terms
-    document: bytes
     classes: _containers.RepeatedScalarFieldContainer[str]
     block: bytes
     head_bytes: int
     checksum: bytes
-    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., inactive: _Optional[bool] = ..., run: _Optional[int] = ..., boot: _Optional[str] = ..., terms: _Optional[_Union[Terms, _Mapping]] = ..., document: _Optional[bytes] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
-
-class Terms(_message.Message):
-    __slots__ = ("force", "accepts", "knows")
-    FORCE_FIELD_NUMBER: _ClassVar[int]
-    ACCEPTS_FIELD_NUMBER: _ClassVar[int]
-    KNOWS_FIELD_NUMBER: _ClassVar[int]
-    force: bytes
-    accepts: bytes
-    knows: bytes
-    def __init__(self, force: _Optional[bytes] = ..., accepts: _Optional[bytes] = ..., knows: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., inactive: _Optional[bool] = ..., boot: _Optional[str] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "state", "incarnation", "address", "id", "proof")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fednode/wire/gen/introducer.proto\x12\nfednode.v1\"J\n\x0c\x45nrolRequest\x12\x0c\n\x04mesh\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\"p\n\nJudgeReply\x12\x0f\n\x07sponsor\x18\x01 \x01(\x0c\x12\x10\n\x08settings\x18\x02 \x01(\t\x12\x0f\n\x07members\x18\x03 \x03(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x10\n\x08\x64ocument\x18\x05 \x01(\x0c\x12\r\n\x05\x63lock\x18\x06 \x01(\x01\"W\n\nEnrolReply\x12\r\n\x05lease\x18\x01 \x01(\x0c\x12%\n\x08\x63ontacts\x18\x02 \x03(\x0b\x32\x13.fednode.v1.Contact\x12\x13\n\x0brevocations\x18\x03 \x03(\x0c\"C\n\x07\x43ontact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\r\n\x05lease\x18\x04 \x01(\x0c\x32\x82\x01\n\nIntroducer\x12\x39\n\x05\x45nrol\x12\x18.fednode.v1.EnrolRequest\x1a\x16.fednode.v1.EnrolReply\x12\x39\n\x05Judge\x12\x18.fednode.v1.EnrolRequest\x1a\x16.fednode.v1.JudgeReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!fednode/wire/gen/introducer.proto\x12\nfednode.v1\"J\n\x0c\x45nrolRequest\x12\x0c\n\x04mesh\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x03 \x01(\t\x12\r\n\x05token\x18\x04 \x01(\t\"n\n\nJudgeReply\x12\x0f\n\x07sponsor\x18\x01 \x01(\x0c\x12\x10\n\x08settings\x18\x02 \x01(\x0c\x12\x0f\n\x07members\x18\x03 \x03(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\r\n\x05\x63lock\x18\x06 \x01(\x01J\x04\x08\x05\x10\x06R\x08\x64ocument\"W\n\nEnrolReply\x12\r\n\x05lease\x18\x01 \x01(\x0c\x12%\n\x08\x63ontacts\x18\x02 \x03(\x0b\x32\x13.fednode.v1.Contact\x12\x13\n\x0brevocations\x18\x03 \x03(\x0c\"C\n\x07\x43ontact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\n\n\x02id\x18\x03 \x01(\t\x12\r\n\x05lease\x18\x04 \x01(\x0c\x32\x82\x01\n\nIntroducer\x12\x39\n\x05\x45nrol\x12\x18.fednode.v1.EnrolRequest\x1a\x16.fednode.v1.EnrolReply\x12\x39\n\x05Judge\x12\x18.fednode.v1.EnrolRequest\x1a\x16.fednode.v1.JudgeReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLREQUEST']._serialized_start=49
   _globals['_ENROLREQUEST']._serialized_end=123
   _globals['_JUDGEREPLY']._serialized_start=125
-  _globals['_JUDGEREPLY']._serialized_end=237
-  _globals['_ENROLREPLY']._serialized_start=239
-  _globals['_ENROLREPLY']._serialized_end=326
-  _globals['_CONTACT']._serialized_start=328
-  _globals['_CONTACT']._serialized_end=395
-  _globals['_INTRODUCER']._serialized_start=398
-  _globals['_INTRODUCER']._serialized_end=528
+  _globals['_JUDGEREPLY']._serialized_end=235
+  _globals['_ENROLREPLY']._serialized_start=237
+  _globals['_ENROLREPLY']._serialized_end=324
+  _globals['_CONTACT']._serialized_start=326
+  _globals['_CONTACT']._serialized_end=393
+  _globals['_INTRODUCER']._serialized_start=396
+  _globals['_INTRODUCER']._serialized_end=526
 # @@protoc_insertion_point(module_scope)

@@ -19,20 +19,18 @@ class EnrolRequest(_message.Message):
     def __init__(self, mesh: _Optional[str] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class JudgeReply(_message.Message):
-    __slots__ = ("sponsor", "settings", "members", "model", "document", "clock")
+    __slots__ = ("sponsor", "settings", "members", "model", "clock")
     SPONSOR_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     sponsor: bytes
-    settings: str
+    settings: bytes
     members: _containers.RepeatedScalarFieldContainer[str]
     model: str
-    document: bytes
     clock: float
-    def __init__(self, sponsor: _Optional[bytes] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., document: _Optional[bytes] = ..., clock: _Optional[float] = ...) -> None: ...
+    def __init__(self, sponsor: _Optional[bytes] = ..., settings: _Optional[bytes] = ..., members: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
     __slots__ = ("lease", "contacts", "revocations")

@@ -27,7 +27,7 @@ class ProbeReply(_message.Message):
     def __init__(self, address: _Optional[str] = ..., fault: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "alone_by_wish", "compared", "working", "relays", "settings", "measured_round", "rounds_run", "rounds_merged")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "alone_by_wish", "compared", "working", "relays", "measured_round", "rounds_run", "rounds_merged")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -93,7 +93,6 @@ class StatusReply(_message.Message):
     COMPARED_FIELD_NUMBER: _ClassVar[int]
     WORKING_FIELD_NUMBER: _ClassVar[int]
     RELAYS_FIELD_NUMBER: _ClassVar[int]
-    SETTINGS_FIELD_NUMBER: _ClassVar[int]
     MEASURED_ROUND_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_RUN_FIELD_NUMBER: _ClassVar[int]
     ROUNDS_MERGED_FIELD_NUMBER: _ClassVar[int]
@@ -134,60 +133,10 @@ class StatusReply(_message.Message):
     compared: _containers.RepeatedScalarFieldContainer[str]
     working: str
     relays: _containers.RepeatedCompositeFieldContainer[Relay]
-    settings: SharedSettings
     measured_round: int
     rounds_run: int
     rounds_merged: int
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., settings: _Optional[_Union[SharedSettings, _Mapping]] = ..., measured_round: _Optional[int] = ..., rounds_run: _Optional[int] = ..., rounds_merged: _Optional[int] = ...) -> None: ...
-
-class SharedSettings(_message.Message):
-    __slots__ = ("number", "digest", "signer", "proposals", "others", "start", "members")
-    class MembersEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    SIGNER_FIELD_NUMBER: _ClassVar[int]
-    PROPOSALS_FIELD_NUMBER: _ClassVar[int]
-    OTHERS_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    digest: str
-    signer: str
-    proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
-    others: _containers.RepeatedScalarFieldContainer[str]
-    start: int
-    members: _containers.ScalarMap[str, str]
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., others: _Optional[_Iterable[str]] = ..., start: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ...) -> None: ...
-
-class Proposal(_message.Message):
-    __slots__ = ("number", "digest", "signer", "start", "changes", "decision", "accepted_by", "run_by", "fault", "undecided")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    SIGNER_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    CHANGES_FIELD_NUMBER: _ClassVar[int]
-    DECISION_FIELD_NUMBER: _ClassVar[int]
-    ACCEPTED_BY_FIELD_NUMBER: _ClassVar[int]
-    RUN_BY_FIELD_NUMBER: _ClassVar[int]
-    FAULT_FIELD_NUMBER: _ClassVar[int]
-    UNDECIDED_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    digest: str
-    signer: str
-    start: int
-    changes: _containers.RepeatedScalarFieldContainer[str]
-    decision: str
-    accepted_by: _containers.RepeatedScalarFieldContainer[str]
-    run_by: _containers.RepeatedScalarFieldContainer[str]
-    fault: str
-    undecided: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., start: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ..., decision: _Optional[str] = ..., accepted_by: _Optional[_Iterable[str]] = ..., run_by: _Optional[_Iterable[str]] = ..., fault: _Optional[str] = ..., undecided: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., measured_round: _Optional[int] = ..., rounds_run: _Optional[int] = ..., rounds_merged: _Optional[int] = ...) -> None: ...
 
 class Relay(_message.Message):
     __slots__ = ("address", "state", "why")
@@ -299,6 +248,20 @@ class PeersReply(_message.Message):
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
     def __init__(self, peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
 
+class SettingsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SettingsReply(_message.Message):
+    __slots__ = ("name", "mesh", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MESH_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mesh: str
+    settings: bytes
+    def __init__(self, name: _Optional[str] = ..., mesh: _Optional[str] = ..., settings: _Optional[bytes] = ...) -> None: ...
+
 class HistoryRequest(_message.Message):
     __slots__ = ("since", "limit")
     SINCE_FIELD_NUMBER: _ClassVar[int]
@@ -333,14 +296,12 @@ class Round(_message.Message):
     def __init__(self, round: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ControlRequest(_message.Message):
-    __slots__ = ("command", "proof", "which")
+    __slots__ = ("command", "proof")
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
-    WHICH_FIELD_NUMBER: _ClassVar[int]
     command: str
     proof: bytes
-    which: str
-    def __init__(self, command: _Optional[str] = ..., proof: _Optional[bytes] = ..., which: _Optional[str] = ...) -> None: ...
+    def __init__(self, command: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class ControlReply(_message.Message):
     __slots__ = ("text",)

@@ -23,6 +23,9 @@ class NodeStub:
         self.Probe = channel.unary_unary("/fednode.v1.Node/Probe",
             request_serializer=status_pb2.ProbeRequest.SerializeToString,
             response_deserializer=status_pb2.ProbeReply.FromString)
+        self.Settings = channel.unary_unary("/fednode.v1.Node/Settings",
+            request_serializer=status_pb2.SettingsRequest.SerializeToString,
+            response_deserializer=status_pb2.SettingsReply.FromString)
         self.Control = channel.unary_unary("/fednode.v1.Node/Control",
             request_serializer=status_pb2.ControlRequest.SerializeToString,
             response_deserializer=status_pb2.ControlReply.FromString)
@@ -43,6 +46,9 @@ class NodeServicer:
     async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Probe")
+    async def Settings(self, request: status_pb2.SettingsRequest, context: Any) -> status_pb2.SettingsReply:
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        raise NotImplementedError("Settings")
     async def Control(self, request: status_pb2.ControlRequest, context: Any) -> status_pb2.ControlReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Control")
@@ -64,6 +70,9 @@ def add_NodeServicer_to_server(servicer: NodeServicer, server: Any) -> None:
         "Probe": grpc.unary_unary_rpc_method_handler(servicer.Probe,
             request_deserializer=status_pb2.ProbeRequest.FromString,
             response_serializer=status_pb2.ProbeReply.SerializeToString),
+        "Settings": grpc.unary_unary_rpc_method_handler(servicer.Settings,
+            request_deserializer=status_pb2.SettingsRequest.FromString,
+            response_serializer=status_pb2.SettingsReply.SerializeToString),
         "Control": grpc.unary_unary_rpc_method_handler(servicer.Control,
             request_deserializer=status_pb2.ControlRequest.FromString,
             response_serializer=status_pb2.ControlReply.SerializeToString),

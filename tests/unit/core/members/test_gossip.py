@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fednode.core.members.gossip import LEASES_MAX, NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
 from fednode.core.members.table import Members
 from fednode.core.types import Update
 
@@ -76,19 +76,3 @@ def test_a_member_that_refuses_this_node_is_told_of_revoked_keys_in_turns() -> N
     first, second = (set(names(tuple(news.about("b")))) for _ in range(2))
     assert len(first) == len(second) == NEWS_MAX
     assert first | second == set(gone)
-
-
-def test_a_member_that_refuses_this_node_is_told_of_members_with_leases_in_turns() -> None:
-    others = [f"x{number:02}" for number in range(2 * LEASES_MAX + 3)]
-    members, news = gossip("b", "listed", "dead", *others)
-    for name in ("b", "dead", *others):
-        members.place(Update(name, "alive", 0, f"{name}:1", f"id-{name}", b"lease"), name)
-    for name in ("b", "listed", *others):
-        members.heard(name, 1.0, 1)
-    members.refused("x00", 1.0, "other settings, too")
-    assert names(tuple(news.about("b"))) == ["b"], "one that takes news gets it with pings"
-    members.refused("b", 1.0, "other settings")
-    told = [news.about("b") for _ in range(3)]
-    assert all(len(one) == LEASES_MAX for one in told)
-    assert {update.name for one in told for update in one} == set(others)
-    assert Update("x00", "alive", 0, "x00:1", "id-x00", b"lease") in [*told[0], *told[1], *told[2]]

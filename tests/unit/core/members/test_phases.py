@@ -6,7 +6,7 @@ from fednode.core.members.phases import NOTED, PHASES, Phase
 
 
 def test_phases_are_the_words_on_the_wire() -> None:
-    assert {"hello", "ping", "indirect", "members", "bye", "settings"} == PHASES
+    assert {"hello", "ping", "indirect", "members", "bye"} == PHASES
     assert "prompts" not in PHASES
     assert NOTED < PHASES
     assert f"{Phase.HELLO}" == "hello"
