@@ -130,7 +130,11 @@ def step(
     frozen: Backbone, policy: str, classes: int, repeats: int, cache: str, threads: int
 ) -> dict[str, Figure]:
     """Measure the steps of a policy."""
-    brought = {**chosen_of({"name": policy}).kind.tuning, "iterations": STEPS, "threads": threads}
+    brought: dict[str, Any] = {
+        **chosen_of({"name": policy}).kind.tuning,
+        "iterations": STEPS,
+        "threads": threads,
+    }
     tuning = TuningSettings(**{key: one for key, one in brought.items() if key != "epochs"})
     learner, looks = learner_of(frozen, policy, classes, tuning, cache)
     job = Job(round=1, stage="prompts", tensors=learner.initial(1), seed=1, measure=False)

@@ -160,8 +160,9 @@ def _keys(section: Any, indent: str) -> list[str]:
     """Return the keys of a section, each as a comment with its default."""
     lines = []
     for key in fields(section):
-        if is_dataclass(key.default_factory):
-            lines += [f"{indent}{key.name}:", *_keys(key.default_factory, f"{indent}  ")]
+        nested: Any = key.default_factory
+        if is_dataclass(nested):
+            lines += [f"{indent}{key.name}:", *_keys(nested, f"{indent}  ")]
         elif key.name in EXAMPLES:
             lines.append(f"{indent}{key.name}: {_yaml(EXAMPLES[key.name])}")
         else:

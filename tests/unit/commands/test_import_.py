@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import torch
-import yaml
 from safetensors.torch import save_file
 
 from fednode.app.saved import recall
 from fednode.commands.import_ import import_
-from fednode.learn.share import FORMAT, read_arrays, write_arrays
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.storage.runs import SETTINGS
+from fednode.learn.share import FORMAT
 from tests.command_line import named
-from tests.unit.app.test_state_of_before import BEFORE
 from tests.unit.commands.run import Fednode
 
 
@@ -40,27 +35,13 @@ def test_a_file_that_holds_no_prompts_is_a_sentence(fednode: Fednode, tmp_path: 
     assert not (tmp_path / "s").exists()
 
 
-def test_prompts_of_the_version_before_are_evaluated_exported_and_imported(
-    fednode: Fednode, tuned: Path, tmp_path: Path
-) -> None:
-    """With the settings.yaml that it wrote, and a file that it exported."""
-    state = tmp_path / "state"
-    shutil.copytree(tuned / "state", state)
-    now = yaml.safe_load((state / SETTINGS).read_text())
-    before = yaml.safe_load((BEFORE / "zerodfl.yaml").read_text())
-    for section in ("data", "cache", "tuning", "rounds"):  # what was tuned on, and where
-        before[section] = {**before[section], **now[section]}
-    (state / SETTINGS).write_text(yaml.safe_dump(before, sort_keys=False))
-    assert recall(state).settings.policy.config == ZeroDFLConfig()
-    assert fednode("eval", "--state", state) == 0
+def test_exported_prompts_are_imported(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
     file = tmp_path / "p.safetensors"
-    assert fednode("export", "--state", state, file) == 0
-    arrays, facts = read_arrays(file)
-    kept = yaml.safe_load(facts["settings"])
-    kept["policy"], kept["tuning"]["recompute"] = before["policy"], False
-    write_arrays(arrays, {**facts, "settings": yaml.safe_dump(kept)}, file)
+    assert fednode("export", "--state", tuned / "state", file) == 0
     assert fednode("import", file, "--state", tmp_path / "new") == 0
-    assert recall(tmp_path / "new").prompts == recall(tuned / "state").prompts
+    found, before = recall(tmp_path / "new"), recall(tuned / "state")
+    assert found.prompts == before.prompts
+    assert found.settings.policy == before.settings.policy
 
 
 def test_its_name_leads_here() -> None:
