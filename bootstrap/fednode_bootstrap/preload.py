@@ -42,12 +42,12 @@ def load(told: str) -> None:
             return
         from fednode.clip import backbone
         from fednode.freed import use_one_arena
-        from fednode.learn.build import use_threads, weights_of
+        from fednode.learn.build import use_threads
 
         use_one_arena()
         use_threads(1)
         registry.objective(settings.policy.name)
-        backbone.keep(settings.model, weights_of(settings.cache))
+        backbone.keep(settings.model)
     # Extension modules complain on the terminal if they are unloaded while objects are frozen.
     # Forks do not inherit this, because multiprocessing clears the handlers of a child.
     atexit.register(os._exit, 0)

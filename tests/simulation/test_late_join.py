@@ -17,7 +17,6 @@ from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
@@ -44,7 +43,7 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: 
     file.write_text(FILE)
     experiment = load_experiment(file)
     method = experiment.methods[at]
-    frozen = backbone.load(experiment.model, weights_of(CacheSettings()))
+    frozen = backbone.load(experiment.model)
     parts = Parts(frozen, Features(frozen, cache_of(CacheSettings())))
     differences = []
     for seed in (1, 2, 3):

@@ -13,7 +13,6 @@ from tests.unit.commands.run import PEERS, Fednode
 if TYPE_CHECKING:  # at run time only what needs a model imports torch
     from fednode.clip.backbone import Backbone
     from fednode.clip.settings import ModelSettings
-    from fednode.clip.shared import SharedWeights
 
 LOADED: dict[ModelSettings, Backbone] = {}
 
@@ -25,9 +24,9 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     load = backbone.load
 
-    def loaded(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbone:
+    def loaded(settings: ModelSettings) -> Backbone:
         if settings.pretrained is not None:
-            return load(settings, shared)
+            return load(settings)
         if settings not in LOADED:
             LOADED[settings] = load(settings)
         return LOADED[settings]

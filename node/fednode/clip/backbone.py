@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from fednode.clip import mini, sources
 from fednode.clip.placed import fits
 from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
-from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.tokens import identity_of
@@ -53,7 +52,6 @@ class Backbone:
         fingerprint: digest that peers compare
         template: the hand-written prompt of the model's authors
         seen: token ids that pretraining touched; None: all
-        notes: faults of sharing weights, as sentences
     """
 
     label: str
@@ -69,7 +67,6 @@ class Backbone:
     logit_bias: float = 0.0
     template: str = PLAIN
     seen: frozenset[int] | None = None
-    notes: tuple[str, ...] = ()
 
     @torch.inference_mode()
     def encode_images(self, images: Tensor) -> Tensor:
@@ -102,11 +99,8 @@ class Backbone:
         return [name for name in names if not self.seen.issuperset(self.tokenizer.encode(name))]
 
 
-def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbone:
-    """Return the frozen model of the settings; raise ModelError that says what to change.
-
-    shared: the weights that processes share; None keeps them in this process.
-    """
+def load(settings: ModelSettings) -> Backbone:
+    """Return the frozen model of the settings; raise ModelError that says what to change."""
     if settings in _KEPT:
         return _KEPT[settings]
     seen = None
@@ -119,10 +113,8 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
         model: Any
         model, config, seen = mini.expand()
         preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-        return wrap(
-            model, preprocessing, sources.byte_pairs(), settings.title, settings, seen, shared
-        )
-    return _wrapped(sources.load(settings), settings, shared)
+        return wrap(model, preprocessing, sources.byte_pairs(), settings.title, settings, seen)
+    return _wrapped(sources.load(settings), settings)
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
@@ -136,13 +128,13 @@ def without_path(settings: ModelSettings) -> ModelSettings:
     return settings if settings.pretrained in tags else replace(settings, pretrained=None)
 
 
-def keep(settings: ModelSettings, shared: SharedWeights | None = None) -> None:
+def keep(settings: ModelSettings) -> None:
     """Load a model that later calls of load return, in this process and its forks.
 
     Do nothing if the model may belong on a GPU, because a fork cannot use its parent's.
     """
     if settings.device == "cpu" or (settings.device == "auto" and not Path(NVIDIA).exists()):
-        _KEPT[settings] = load(settings, shared)
+        _KEPT[settings] = load(settings)
 
 
 def untrained(settings: ModelSettings) -> Backbone:
@@ -150,9 +142,7 @@ def untrained(settings: ModelSettings) -> Backbone:
     return _wrapped(sources.untrained(settings.name), settings)
 
 
-def _wrapped(
-    found: sources.Found, settings: ModelSettings, shared: SharedWeights | None = None
-) -> Backbone:
+def _wrapped(found: sources.Found, settings: ModelSettings) -> Backbone:
     preprocessing = dict(found.model.visual.preprocess_cfg)
     return wrap(
         found.model,
@@ -160,7 +150,6 @@ def _wrapped(
         found.tokenizer,
         found.label,
         settings,
-        shared=None if found.mapped else shared,
         missing=found.missing,
         template=found.template,
     )
@@ -173,7 +162,6 @@ def wrap(
     label: str,
     settings: ModelSettings,
     seen: frozenset[int] | None = None,
-    shared: SharedWeights | None = None,
     missing: str = "",
     template: str = PLAIN,
 ) -> Backbone:
@@ -185,8 +173,6 @@ def wrap(
     model = model.float().eval()
     identity = "" if missing else identity_of(tokenizer)
     fingerprint = fingerprint_of(model, preprocessing, identity)
-    if shared and device.type == "cpu":
-        shared.put_under(model, fingerprint, lambda: fingerprint_of(model, preprocessing, identity))
     with fits(device, f"while {label} is put there"):
         model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
@@ -204,7 +190,6 @@ def wrap(
         logit_bias=_bias(model),
         template=template,
         seen=seen,
-        notes=tuple(shared.notes) if shared else (),
     )
 
 

@@ -169,13 +169,6 @@ def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) ->
     return model
 
 
-def is_mapped(model: nn.Module, state: State, path: Path) -> bool:
-    """Tell whether all weights of a model lie in a mapped file, none of them converted."""
-    places = {array.data_ptr() for array in state.values()}
-    mapped = all(array.data_ptr() in places for array in model.state_dict().values())
-    return mapped and path.suffix == ".safetensors"
-
-
 def _difference(expected: Mapping[str, torch.Tensor], state: State) -> str:
     for key, value in expected.items():
         if key in state and state[key].shape != value.shape:

@@ -49,7 +49,6 @@ class Found:
     Attributes:
         tokenizer: open_clip's tokenizer; None if it cannot be had
         missing: then why, as half a sentence
-        mapped: whether the weights are mapped from the user's own file
         template: the hand-written prompt of the model's authors
     """
 
@@ -57,7 +56,6 @@ class Found:
     tokenizer: Any
     label: str
     missing: str = ""
-    mapped: bool = False
     template: str = PLAIN
 
 
@@ -68,11 +66,11 @@ def load(settings: ModelSettings) -> Found:
     """
     name = settings.name
     if not name.startswith((FOLDER, HUB)):
-        model, mapped = _open_clip(settings)
+        model = _open_clip(settings)
         text = _config(name)["text_cfg"]
         tokenizer, missing = tokenizer_of(text)
         label = f"{name} ({Path(settings.pretrained or '').name})"
-        return Found(model, tokenizer, label, missing, mapped, templates.template_of(text))
+        return Found(model, tokenizer, label, missing, templates.template_of(text))
     if settings.pretrained is not None:
         raise ModelError(
             f"model.pretrained is {settings.pretrained!r}, and {name} brings its own weights: "
@@ -137,9 +135,8 @@ def _of_folder(folder: Path, settings: ModelSettings) -> Found:
                 f"({_said(fault)}): fetch the file again."
             ) from fault
     tokenizer, missing = tokenizer_of(text, folder)
-    mapped = checkpoint.is_mapped(model, state, path)
     template = templates.template_of(text)
-    return Found(model, tokenizer, settings.title, missing, mapped, template)
+    return Found(model, tokenizer, settings.title, missing, template)
 
 
 def _text_of(folder: Path, name: str) -> Mapping[str, Any]:
@@ -206,8 +203,8 @@ def byte_pairs() -> Any:
     return open_clip.tokenizer.SimpleTokenizer()
 
 
-def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
-    """Return a model with its weights, and whether they are mapped from the user's own file."""
+def _open_clip(settings: ModelSettings) -> nn.Module:
+    """Return a model of open_clip with its weights."""
     name, source = settings.name, settings.pretrained
     config = _config(name)
     if config is None:
@@ -231,14 +228,13 @@ def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
         path = Path(source)
         state, openai = checkpoint.read(path)
         with hub.without_records(), sizes.given(config["text_cfg"]):
-            made = checkpoint.build(
+            return checkpoint.build(
                 lambda device: open_clip.create_model(
                     name, device=device, force_quick_gelu=openai, pretrained_text=False
                 ),
                 lambda model: checkpoint.put(model, state, path, name),
             )
-        return made, checkpoint.is_mapped(made, state, path)
-    return fetched(name, source), False
+    return fetched(name, source)
 
 
 def fetched(name: str, tag: str) -> nn.Module:

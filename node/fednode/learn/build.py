@@ -12,14 +12,13 @@ import torch
 from fednode.clip import backbone
 from fednode.clip.placed import keep_to
 from fednode.clip.settings import ModelSettings
-from fednode.clip.shared import SharedWeights
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
 from fednode.data.base import DataSettings, Image, NodeData, Split, Told, silent
 from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
-from fednode.learn.cache import cache_of, folder_of
+from fednode.learn.cache import cache_of
 from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
 from fednode.learn.images import Images
@@ -51,7 +50,7 @@ def build(
     splits = loaded or load(data, kept, told)
     told("loading the model", 0, 0)
     keep_to(backbone.device_of(model.device), tuning.gpu_share)
-    frozen = backbone.load(model, weights_of(cache))
+    frozen = backbone.load(model)
     made = objective(frozen, tuning, config)
     features = Features(frozen, kept, data.window, told)
     told("", 0, 0)
@@ -76,13 +75,6 @@ def gpus() -> tuple[str, ...]:
     if named is not None:
         return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
     return tuple(map(str, range(torch.cuda.device_count())))
-
-
-def weights_of(settings: CacheSettings) -> SharedWeights | None:
-    """Return the machine's shared weights, or None if they are turned off."""
-    if not settings.weights_mb:
-        return None
-    return SharedWeights(folder_of(settings), settings.weights_mb * 1_000_000)
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]

@@ -15,23 +15,20 @@ AUTO_MOST: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Files that all nodes of this machine share: what is known of images, and the weights."""
+    """What all nodes of this machine share: a file of what is known of images."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     folder: str | None = None
-    """Folder of these files, on a disk of this machine; null: ~/.cache/fednode, or fednode in
+    """Folder of this file, on a disk of this machine; null: ~/.cache/fednode, or fednode in
     XDG_CACHE_HOME."""
     size_mb: int = 2000
     """Limit for image features; those that were not used for the longest time are deleted. The same
     file lists which image files can be used. 0: nothing is kept, so every start examines and
     encodes every image."""
-    weights_mb: int = 4000
-    """Limit for float32 weights, which all nodes map into memory. 0: each node loads its own."""
 
     def __post_init__(self) -> None:
         bounded("cache.size_mb", self.size_mb, 0)
-        bounded("cache.weights_mb", self.weights_mb, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

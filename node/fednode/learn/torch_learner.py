@@ -121,7 +121,6 @@ class TorchLearner:
         notes = [
             *data.notes,
             *summaries(data),
-            *self._backbone.notes,
             *self._features.notes,
             *stale,
             *initial.notes(self._backbone, self._settings),

@@ -24,7 +24,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(freed, "use_one_arena", lambda: found.append("arena"))
     monkeypatch.setattr(build, "use_threads", lambda count: found.append(count))
-    monkeypatch.setattr(backbone, "keep", lambda model, weights: found.append(model))
+    monkeypatch.setattr(backbone, "keep", found.append)
     # Libraries that load meanwhile may register handlers of their own.
     ours = (os._exit, 0)
     monkeypatch.setattr(

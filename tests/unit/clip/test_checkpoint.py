@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import sys
 import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import open_clip
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from fednode.clip import checkpoint
+from fednode.clip import backbone, checkpoint
+from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from fednode.learn.share import read_coop
+from tests.unit.clip import tiny
 
 BOMB = b"\x80\x02cbuiltins\nprint\n(X\x08\x00\x00\x00code rantR."
 """A pickle of a call, which prints where it is read with code allowed."""
@@ -97,3 +103,17 @@ def test_an_archive_that_grows_when_it_is_read_is_refused(tmp_path: Path) -> Non
             bad.writestr(entry.filename, good.read(entry) + bytes(1 << 20))
     with pytest.raises(ModelError, match="MiB when it is read, and torch compresses nothing"):
         checkpoint.read(path)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
+def test_a_safetensors_file_in_float32_is_mapped_where_it_lies(tmp_path: Path, half: bool) -> None:
+    """So processes that use one file have its weights in memory once."""
+    path, model = tmp_path / "model.safetensors", tiny.clip(3)
+    save_file((model.half() if half else model).state_dict(), path)
+    settings = ModelSettings(name=tiny.register(tmp_path), pretrained=str(path), device="cpu")
+    frozen = backbone.load(settings)
+    open_clip.factory._MODEL_CONFIGS.pop(tiny.NAME, None)
+    assert frozen.fingerprint
+    gc.collect()
+    assert (str(path) in Path("/proc/self/maps").read_text()) is not half

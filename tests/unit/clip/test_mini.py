@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from fednode.clip import backbone, mini
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings, embedded_version
-from fednode.clip.shared import SharedWeights
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
 
@@ -30,12 +29,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def loaded(folder: Path, shared: SharedWeights | None = None) -> Backbone:
+def loaded(folder: Path) -> Backbone:
     model, config, seen = mini.expand(folder)
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     settings = ModelSettings(device="cpu")
     tokenizer = SimpleTokenizer()
-    return backbone.wrap(model, preprocessing, tokenizer, "tiny", settings, seen, shared)
+    return backbone.wrap(model, preprocessing, tokenizer, "tiny", settings, seen)
 
 
 def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:
@@ -51,15 +50,6 @@ def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:
     assert torch.equal(shown[7], table[ROWS].mean(dim=0).half().float())
     assert found.keys() == wanted.keys()
     assert all(torch.equal(found[name], one.half().float()) for name, one in wanted.items())
-
-
-def test_its_weights_are_shared_like_others(folder: Path, tmp_path: Path) -> None:
-    alone = loaded(folder)
-    first, second = (loaded(folder, SharedWeights(tmp_path, 10**9)) for _ in range(2))
-    assert first.fingerprint == second.fingerprint == alone.fingerprint
-    pixels = torch.randn(3, 3, 64, 64)
-    assert torch.equal(second.encode_images(pixels), alone.encode_images(pixels))
-    assert second.notes == ()
 
 
 def change(folder: Path, **keys: Any) -> None:

@@ -179,7 +179,7 @@ def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_p
 
 
 def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:
-    assert fednode("check", "--set", "cache.size_mb=0", "--set", "cache.weights_mb=0") == 0
+    assert fednode("check", "--set", "cache.size_mb=0") == 0
     assert f"note: The model is {ModelSettings().title} (fingerprint " in fednode.out
 
 
@@ -207,7 +207,7 @@ def test_classes_and_images_are_counted(fednode: Fednode, tmp_path: Path) -> Non
     (tmp_path / "images" / "sea" / "notes.txt").touch()
     (tmp_path / "images" / "sea" / "x.png").write_bytes(b"no image")
     words = ("--set", f"data.path={tmp_path / 'images'}", "--set", "data.shots=4")
-    off = ("--set", "cache.size_mb=0", "--set", "cache.weights_mb=0")
+    off = ("--set", "cache.size_mb=0")
     assert fednode("check", *words, *off) == 0
     root = tmp_path / "images"
     counted = rf"note: The images in {re.escape(str(root))}: 2 classes; \d for training, \d for t"

@@ -42,6 +42,6 @@ def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path)
     assert one.samples == 8
     one.evaluate(Tensors(), never)
     assert (tmp_path / "features.db").exists()
-    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0, weights_mb=0)
+    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
     build(ModelSettings(device="cpu"), SMALL, tuning, off, ContextObjective, None)
     assert not (tmp_path / "none").exists()

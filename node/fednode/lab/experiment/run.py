@@ -30,7 +30,6 @@ from fednode.lab.experiment.executors import Pool
 from fednode.lab.experiment.files import learns, settings_of
 from fednode.lab.experiment.judge import Parts
 from fednode.lab.experiment.settings import Experiment, MethodSettings
-from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
@@ -156,7 +155,7 @@ def attempt(experiment: Experiment, wanted: Cell) -> Attempt:
 
 @lru_cache(maxsize=1)
 def _parts(model: ModelSettings, settings: CacheSettings) -> Parts:
-    frozen, cache = backbone.load(model, weights_of(settings)), cache_of(settings)
+    frozen, cache = backbone.load(model), cache_of(settings)
     return Parts(frozen, Features(frozen, cache), cache)
 
 
