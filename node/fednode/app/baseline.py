@@ -45,6 +45,7 @@ from fednode.settings.read import Settings, start_of
 from fednode.storage.disk import Disk
 
 if TYPE_CHECKING:
+    from fednode.learn.evaluation import Evaluation
     from fednode.learn.torch_learner import TorchLearner
 
 CONTROL: Final = "local"
@@ -54,6 +55,8 @@ PROMPT: Final = "prompt"
 FILE: Final = "control.safetensors"
 SENTENCES: Final = "eval.txt"
 """The newest sentences of `fednode eval` on what the mesh brings, for status and page."""
+TUNED: Final = "tuned"
+"""The row of the node's own prompts in the tables of `fednode eval`."""
 CLASSES: Final = "classes"
 SETTINGS: Final = "settings"
 IMAGES: Final = "images"
@@ -120,23 +123,22 @@ def control_of(
 
 
 def compare(
-    tuned: Tuned, learner: TorchLearner, control: Control | None
+    tuned: Tuned, results: Mapping[str, Mapping[str, Evaluation]], unknown: str = ""
 ) -> tuple[list[str], list[str]]:
     """Return what a node's prompts gain over the control's and over the hand-written prompt.
 
     And hints: what to do if no accuracy is better than chance.
+
+    results: by TUNED, ALONE (if there is a control; `unknown` says why not) and ZERO_SHOT, and by
+    test set.
     """
     alone = tuned.settings.policy.name == CONTROL
     if company.never(tuned.merge_counts, alone):
         ran = tuned.merge_counts.rounds
         return [f"not known yet: in {ran} rounds this node merged nothing of a peer"], []
-    rows = {ALONE if alone else MESH: (learner, tuned.prompts)}
-    unknown = ""
-    if control is not None:
-        unknown = control.unknown
-        rows |= {ALONE: (control.learner, control.prompts)} if control.prompts else {}
-    rows[ZERO_SHOT] = learner, EMPTY
-    tests = learner.tested(rows)
+    rows = {ALONE if alone else MESH: results[TUNED]}
+    rows |= {row: results[row] for row in (ALONE, ZERO_SHOT) if row in results}
+    tests = {test: {row: rows[row][test] for row in rows} for test in results[TUNED]}
     texts = sentences(tests, unknown)
     if tuned.round and tests:
         texts = [f"round {tuned.round}: {text}" for text in texts]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fednode.app import baseline
+from fednode.app.baseline import TUNED
 from fednode.app.plan import learner_of
 from fednode.app.saved import Tuned, find, recall
 from fednode.app.standing import lease_end
@@ -57,21 +58,24 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
 
         tuned.require_model(learner.backbone)
         rows: dict[str, tuple[Learner, Tensors]] = {ZERO_SHOT: (learner, Tensors())}
-        control, gains, hints = None, list[str](), list[str]()
+        control = None
         if isinstance(learner, TorchLearner):
             control = baseline.control_of(tuned, own, learner, told)
-            if control is not None and control.prompts:
-                rows[ALONE] = control.learner, control.prompts
-            gains, hints = baseline.compare(tuned, learner, control)
-        rows["tuned"] = learner, tuned.prompts
+        if control is not None and control.prompts:
+            rows[ALONE] = control.learner, control.prompts
+        rows[TUNED] = learner, tuned.prompts
         results = {row: _results(*pair) for row, pair in rows.items()}
         metrics_of = {
             row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
             or measuring.evaluate(prompts, lambda: False)
             for row, (measuring, prompts) in rows.items()
         }
-    if gains and own == tuned.settings:
-        baseline.keep_sentences(tuned.folder, [*gains, *hints])
+    gains, hints = list[str](), list[str]()
+    if data is not None:
+        unknown = "" if control is None else control.unknown
+        gains, hints = baseline.compare(tuned, results, unknown)
+        if own == tuned.settings:
+            baseline.keep_sentences(tuned.folder, [*gains, *hints])
     answered = _answered(learner, tuned.prompts)
     trained = [control.note] if control is not None and control.note else []
     for note in (*tuned.notes, *learner.notes, *trained, *hints):

@@ -7,13 +7,10 @@ on the same test images, so intervals of differences are paired (fednode.learn.i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
-
-from fednode.learn.intervals import Right, paired_bootstrap, wilson
+from fednode.learn.evaluation import Evaluation
+from fednode.learn.intervals import paired_bootstrap
 
 MESH: Final = "mesh"
 ALONE: Final = "alone"
@@ -22,76 +19,50 @@ OVER: Final = {ALONE: "training alone", ZERO_SHOT: "the hand-written prompt"}
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
 
 
-@dataclass(frozen=True, eq=False)
-class Compared:
-    """What came of one test set.
-
-    labels: [n], the class of each image. classes: their number. rows: by MESH, ALONE and ZERO_SHOT,
-    in this order, as far as known: which images are right.
-    """
-
-    labels: npt.NDArray[np.int64]
-    classes: int
-    rows: Mapping[str, Right]
-
-    @property
-    def chance(self) -> float:
-        """The accuracy (0..1) of guessing: one of the classes, or always the most frequent one."""
-        return max(1 / self.classes, float(np.bincount(self.labels).max()) / len(self.labels))
+Tests = Mapping[str, Mapping[str, Evaluation]]
+"""By test set ("own", "base", "new"): the results by MESH, ALONE and ZERO_SHOT, as far as known."""
 
 
-def sentences(tests: Mapping[str, Compared], unknown: str = "") -> list[str]:
-    """Return a sentence for each test set ("own", "base", "new").
+def sentences(tests: Tests, unknown: str = "") -> list[str]:
+    """Return a sentence for each test set.
 
     The difference is that between the first two rows. unknown: why the control is not known.
     """
     texts = []
-    for test, compared in tests.items():
-        (first, ours), (second, others), *_ = compared.rows.items()
-        count = len(ours)
-        shown = ", ".join(
-            f"{name} {100 * right.mean():.1f}" for name, right in compared.rows.items()
-        )
+    for test, rows in tests.items():
+        (first, ours), (second, others), *_ = rows.items()
+        shown = ", ".join(f"{name} {100 * row.accuracy:.1f}" for name, row in rows.items())
         where = f"{test}: " if len(tests) > 1 else ""
-        text = f"{shown} % of {count} test images; {_difference(first, second, ours, others)}"
+        text = f"{shown} % of {ours.images} test images; {_difference(first, second, ours, others)}"
         why = f"; alone is unknown: {unknown}" if unknown and first == MESH else ""
         texts.append(f"{where}{text}{why}")
     return texts or [NO_TESTS]
 
 
-def _difference(first: str, second: str, ours: Right, others: Right) -> str:
+def _difference(first: str, second: str, ours: Evaluation, others: Evaluation) -> str:
     """Return how two rows differ, in words."""
-    if (ours == others).all():
+    if (ours.right == others.right).all():
         return f"{first} and {second} are right on the same images"
-    low, high = paired_bootstrap(ours, others)
-    gain = 100 * float(ours.mean() - others.mean())
+    low, high = paired_bootstrap(ours.right, others.right)
+    gain = 100 * (ours.accuracy - others.accuracy)
     return (
         f"gain over {OVER[second]}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
         f"{100 * high:+.1f})"
     )
 
 
-def no_better_than_chance(tests: Mapping[str, Compared]) -> list[str]:
+def no_better_than_chance(tests: Tests) -> list[str]:
     """Return a sentence if no row is better than chance on any test set; else nothing.
 
     A row is better if the interval of its accuracy lies above chance.
     """
-    beaten: list[tuple[float, float, int]] = []
-    for compared in tests.values():
-        count = len(compared.labels)
-        if any(
-            wilson(int(right.sum()), count)[0] > compared.chance for right in compared.rows.values()
-        ):
-            return []
-        beaten.append(
-            (max(float(right.mean()) for right in compared.rows.values()), compared.chance, count)
-        )
-    if not beaten:
+    results = [row for rows in tests.values() for row in rows.values()]
+    if not results or any(row.interval[0] > row.chance for row in results):
         return []
-    best, chance, count = max(beaten)
+    best = max(results, key=lambda row: row.accuracy)
     return [
-        f"no accuracy is better than chance: the best is {100 * best:.1f} %, chance is "
-        f"{100 * chance:.1f} %, and {count} test images do not tell them apart. The model may not "
-        "know such images: try another model (model.name: ViT-B-16, or with model.pretrained one "
-        "that was trained on images like these), or more images (data.shots)"
+        f"no accuracy is better than chance: the best is {100 * best.accuracy:.1f} %, chance is "
+        f"{100 * best.chance:.1f} %, and {best.images} test images do not tell them apart. The "
+        "model may not know such images: try another model (model.name: ViT-B-16, or with "
+        "model.pretrained one that was trained on images like these), or more images (data.shots)"
     ]

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from fednode.learn.intervals import wilson
+from fednode.learn.intervals import Right, wilson
 
 FIGURES: Final = ("sensitivity", "specificity", "auc")
 Counts = npt.NDArray[np.int64]
@@ -61,12 +61,14 @@ class Evaluation:
     """How prompts did on labelled images.
 
     classes: C names, in the order of the matrix. confusion: counts [C, C]; row: the true class,
-    column: the predicted class. auc: [C], nan if undefined.
+    column: the predicted class. auc: [C], nan if undefined. right: [N], whether each image's
+    prediction is right; empty if only counts are known.
     """
 
     classes: tuple[str, ...]
     confusion: Counts
     auc: Numbers
+    right: Right = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     @property
     def images(self) -> int:
@@ -77,6 +79,12 @@ class Evaluation:
     def accuracy(self) -> float:
         """Share of all test images whose prediction is right (0..1)."""
         return float(np.trace(self.confusion)) / self.images
+
+    @property
+    def chance(self) -> float:
+        """The accuracy (0..1) of guessing: one of the classes, or always the most frequent one."""
+        most = float(self.confusion.sum(axis=1).max()) / self.images
+        return max(1 / len(self.classes), most)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -148,13 +156,14 @@ def evaluation(
     shares, labels = np.asarray(probabilities, np.float64), np.asarray(truth, np.int64)
     # scikit-learn's confusion_matrix warns on standard error if there is one class only.
     matrix = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(matrix, (labels, shares.argmax(axis=1)), 1)
+    predicted = shares.argmax(axis=1)
+    np.add.at(matrix, (labels, predicted), 1)
     auc = np.full(len(classes), np.nan)
     for at in range(len(classes)):
         positive = labels == at
         if positive.any() and not positive.all() and np.isfinite(shares[:, at]).all():
             auc[at] = roc_auc_score(positive, shares[:, at])
-    return Evaluation(tuple(classes), matrix, auc)
+    return Evaluation(tuple(classes), matrix, auc, predicted == labels)
 
 
 def _share(part: np.int64, whole: np.int64) -> float:

@@ -29,11 +29,9 @@ from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
 from fednode.learn import initial, optimizer
 from fednode.learn.batch_size import BatchSize
-from fednode.learn.comparison import Compared
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.intervals import Right
 from fednode.learn.learner import Cancelled
 from fednode.learn.objective import Computing, Given, Leaves, Objective, said
 from fednode.learn.settings import TuningSettings
@@ -348,20 +346,6 @@ class TorchLearner:
     def beside(self, objective: Objective) -> TorchLearner:
         """Return a learner of the same images with another objective, which shares the features."""
         return TorchLearner(self._backbone, objective, self.data, self._settings, self._features)
-
-    def tested(self, rows: Mapping[str, tuple[TorchLearner, Tensors]]) -> Mapping[str, Compared]:
-        """Return which test images are right, by test set and row.
-
-        rows: a learner of the same images and its prompts; empty tensors mean zero-shot.
-        """
-        by_test = {}
-        for name, split in self._tests().items():
-            right: dict[str, Right] = {}
-            for row, (learner, tensors) in rows.items():
-                logits, labels = learner._logits(split, tensors, lambda: False)
-                right[row] = (logits.argmax(dim=1) == labels).cpu().numpy()
-            by_test[name] = Compared(labels.cpu().numpy(), len(split.classes), right)
-        return by_test
 
     @property
     def frozen(self) -> Backbone:

@@ -10,7 +10,7 @@ import pytest
 
 from fednode import registry
 from fednode.app import baseline
-from fednode.app.baseline import compare, control_of, train
+from fednode.app.baseline import Control, control_of, train
 from fednode.app.saved import Tuned
 from fednode.core.types import EMPTY, MergeCounts, Tensors
 from fednode.data.base import DataSettings
@@ -91,6 +91,16 @@ def tuned(folder: Path, settings: Settings, prompts: Tensors, **more: Any) -> Tu
     return Tuned(folder=folder, settings=settings, prompts=prompts, **facts)
 
 
+def compare(
+    held: Tuned, learner: TorchLearner, control: Control | None
+) -> tuple[list[str], list[str]]:
+    """Return what `fednode eval` says of a node."""
+    results = {"tuned": learner.results(held.prompts), "zero-shot": learner.results(EMPTY)}
+    if control is not None and control.prompts:
+        results["alone"] = control.learner.results(control.prompts)
+    return baseline.compare(held, results, "" if control is None else control.unknown)
+
+
 @pytest.mark.parametrize(("name", "site"), list(zip(NODES, ("east", "west"), strict=True)))
 def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
     world: World, tmp_path: Path, name: str, site: str
@@ -103,9 +113,10 @@ def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
     (said,), _ = compare(held, learner, control)
     mesh, by_itself = (100 * world.scores[one][site][name] for one in METHODS)
     zero_shot = 100 * learner.evaluate(EMPTY, never)["own"]
-    rights = learner.tested(
-        {"mesh": (learner, held.prompts), "alone": (control.learner, control.prompts)}
-    )["own"].rows
+    rights = {
+        "mesh": learner.results(held.prompts)["own"].right,
+        "alone": control.learner.results(control.prompts)["own"].right,
+    }
     low, high = (100 * one for one in paired_bootstrap(rights["mesh"], rights["alone"]))
     if (rights["mesh"] == rights["alone"]).all():
         assert said.endswith("; mesh and alone are right on the same images")

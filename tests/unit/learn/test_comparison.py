@@ -5,22 +5,29 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fednode.learn.comparison import NO_TESTS, Compared, no_better_than_chance, sentences
+from fednode.learn.comparison import NO_TESTS, no_better_than_chance, sentences
+from fednode.learn.evaluation import Evaluation
 from fednode.learn.intervals import paired_bootstrap
 
-
-def right(share: float, count: int = 200) -> npt.NDArray[np.bool_]:
-    return np.arange(count) < share * count
+Rows = dict[str, Evaluation]
 
 
-def made(**rows: float) -> Compared:
-    named = {name.replace("_", "-"): right(share) for name, share in rows.items()}
-    return Compared(np.arange(200) % 4, 4, named)
+def result(share: float, labels: npt.NDArray[np.int64]) -> Evaluation:
+    """Return results of 4 classes, where the first images are right and the others wrong."""
+    right = np.arange(len(labels)) < share * len(labels)
+    confusion = np.zeros((4, 4), np.int64)
+    np.add.at(confusion, (labels, np.where(right, labels, (labels + 1) % 4)), 1)
+    return Evaluation(("a", "b", "c", "d"), confusion, np.full(4, np.nan), right)
+
+
+def made(**rows: float) -> Rows:
+    labels = np.arange(200) % 4
+    return {name.replace("_", "-"): result(share, labels) for name, share in rows.items()}
 
 
 def test_the_sentence_compares_mesh_and_alone() -> None:
     one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
-    low, high = paired_bootstrap(one.rows["mesh"], one.rows["alone"])
+    low, high = paired_bootstrap(one["mesh"].right, one["alone"].right)
     assert sentences({"own": one}) == [
         "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; "
         "gain over training alone: +8.0 points "
@@ -68,6 +75,6 @@ def test_chance_is_said_where_nothing_is_better() -> None:
 def test_always_the_most_frequent_class_is_chance_too() -> None:
     labels = np.zeros(200, np.int64)
     labels[:40] = np.arange(40) % 4
-    assert Compared(labels, 4, {}).chance == 0.85
-    assert no_better_than_chance({"own": Compared(labels, 4, {"mesh": right(0.85)})})
-    assert not no_better_than_chance({"own": Compared(labels, 4, {"mesh": right(0.95)})})
+    assert result(0.5, labels).chance == 0.85
+    assert no_better_than_chance({"own": {"mesh": result(0.85, labels)}})
+    assert not no_better_than_chance({"own": {"mesh": result(0.95, labels)}})
