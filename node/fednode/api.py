@@ -196,11 +196,12 @@ class Prompts:
         return self._explainer.words(top)
 
     def maps(self, images: Sequence[Any], classes: Sequence[str]) -> tuple[Array, Array]:
-        """Return class activation maps [images, rows, columns] (0..1) without and with prompts.
+        """Return maps [images, rows, columns] (0..1) of what matters, without and with prompts.
 
+        A cell says by how much the class's logit falls if this part of the image is hidden.
         classes: the class to look for in each image. Raise ConfigError if there are not as many
-        classes as images, DataError if a file does not exist, ModelError if the image tower is no
-        vision transformer.
+        classes as images, DataError if a file does not exist, ModelError if the policy classifies
+        by each patch of an image.
         """
         if len(classes) != len(images):
             raise ConfigError(
@@ -210,11 +211,8 @@ class Prompts:
         with files(images) as paths:
             return self._explainer.maps(paths, classes, self._names(known))
 
-    def image_features(self, images: Sequence[Any]) -> tuple[Array, Array | None]:
-        """Return unit features [images, width] without and with the tuned prompts.
-
-        The second is None if the prompts do not change image features.
-        """
+    def image_features(self, images: Sequence[Any]) -> Array:
+        """Return the frozen model's unit features [images, width]."""
         with files(images) as paths:
             return self._explainer.features(paths)
 

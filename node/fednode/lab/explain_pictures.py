@@ -13,18 +13,13 @@ from fednode.core.types import Array
 from fednode.data.decode import decode
 from fednode.data.pixels import Window
 from fednode.errors import ConfigError, StateError
-from fednode.lab.experiment.picture import below
 
 EXTRA: Final = "pip install 'fednode[plot]'"
 SIZE_IN: Final = 2.2
 SIDE_MAX: Final = 1024
 """Pixels of a side of a picture in a figure."""
-COLOURS: Final = 10
-SHAPES: Final = "os^DvPX*<>"
-"""The first ten classes differ by colour, the next ten have another shape, and so on."""
 TITLE_MAX: Final = 28
 """Most characters of a line above an image."""
-PERPLEXITY: Final = 30.0
 
 
 def draw_maps(
@@ -54,31 +49,6 @@ def draw_maps(
             lines = (words or title).split("\n")
             axis.set_title("\n".join(foreign.line(line, TITLE_MAX) for line in lines), fontsize=9)
             axis.set_axis_off()
-    _save(figure, to)
-
-
-def draw_scatter(
-    features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
-) -> None:
-    """Draw features [n, width] on a plane by t-SNE: one panel per set, coloured by label."""
-    from sklearn.manifold import TSNE  # takes a second
-
-    names = sorted(set(labels))
-    figure = _figure(5 * len(features), 5)
-    perplexity = min(PERPLEXITY, (len(labels) - 1) / 3)
-    for axis, (title, held) in zip(
-        figure.subplots(1, len(features), squeeze=False)[0], features, strict=True
-    ):
-        plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(held)
-        handles = []
-        for at, name in enumerate(names):
-            own = plane[[label == name for label in labels]]
-            colour, shape = f"C{at % COLOURS}", SHAPES[at // COLOURS % len(SHAPES)]
-            handles.append(axis.scatter(*own.T, color=colour, marker=shape, s=14))
-        axis.set_title(title, fontsize=10)
-        axis.set_xticks([])
-        axis.set_yticks([])
-    below(figure, handles, names)
     _save(figure, to)
 
 

@@ -1,31 +1,24 @@
-"""Explain tuned prompts: nearest words, attention maps, and image features before and after.
+"""Explain tuned prompts: the words nearest to them, and the parts of an image that they need.
 
-    words      the vocabulary's nearest embeddings to each learned vector (CoOp; Fed-DPT, table 4)
-    maps       where the image tower looks for a class, without and with tuning (PLAN, figure 7)
-    features   of images, without and with tuning, to be drawn on a plane (PLAN, figure 6)
-
-The policy's own classifier runs on a model whose towers record their inputs and outputs. So all
-policies are explained in the same way.
+words   the vocabulary's nearest embeddings to each learned vector (CoOp; Fed-DPT, table 4)
+maps    how much a class's logit falls if a part of the image is hidden (Zeiler and Fergus,
+        ECCV 2014), without and with tuning
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from fednode.clip import backbone
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
-from fednode.clip.vision import Seen
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError
@@ -35,6 +28,10 @@ from fednode.learn.settings import TuningSettings
 from fednode.learn.training import leaves
 
 LOOKED_AT_ONCE: Final = 16
+GRID: Final = 8
+"""Rows and columns of a map: so many places of an image are hidden one after another."""
+HIDDEN: Final = 4
+"""The side of what is hidden is one part in HIDDEN of the image's side."""
 ANY_CLASS: Final = ("thing",)
 
 
@@ -63,9 +60,9 @@ class Explainer:
         window: of grey values, by which images are decoded (data.window).
         """
         frozen = backbone.load(replace(model, precision="float32"))
-        self._text, self._vision = _Text(frozen.text), _Vision(frozen.vision)
-        towers: Any = {"text": self._text, "vision": self._vision}
-        self._model: Backbone = replace(frozen, **towers)
+        self._text = _Text(frozen.text)
+        text: Any = self._text
+        self._model: Backbone = replace(frozen, text=text)
         self._objective = objective(self._model, tuning, config)
         self._files = Features(frozen, window=window)
         self._prompts = leaves(prompts, frozen.device)
@@ -93,65 +90,44 @@ class Explainer:
     def maps(
         self, images: Sequence[Path], names: Sequence[str], classes: tuple[str, ...]
     ) -> tuple[Array, Array]:
-        """Return maps [images, rows, columns] (0..1) without and with the tuned prompts.
+        """Return maps [images, GRID, GRID] (0..1) without and with the tuned prompts.
 
-        A map is the attention of the class token to the patches in every block, times the gradient
-        of the class's logit, negative products set to 0, averaged over heads and summed over
-        blocks. Each map is scaled so that its maximum is 1.
+        A cell says by how much the class's logit falls if the square around the cell is hidden; a
+        rise counts as 0. Each map is scaled so that its maximum is 1.
 
-        names: the class to look for in each image. Raise ModelError if the image tower is not a
-        vision transformer, or if the objective classifies by more than the class token; DataError
-        if an image is damaged.
+        names: the class to look for in each image. Raise ModelError if the objective classifies by
+        features of patches, DataError if an image is damaged.
         """
         if self._objective.constant is not None:
             raise ModelError(
-                "these prompts classify by more than the class token, whose attention a map shows: "
-                "their policy has no maps."
+                "these prompts classify by each patch of an image: their policy has no maps."
             )
-        if not self._model.vision.plain:
-            raise ModelError(
-                f"{self._model.label} has no vision transformer whose attention could be drawn."
-            )
-        grid = self._model.vision.grid
-        plain: list[Tensor] = []
-        tuned: list[Tensor] = []
-        wanted = torch.tensor([classes.index(name) for name in names])
+        wanted = [classes.index(name) for name in names]
         classify = self._objective.classifier(self._prompts, classes)
-        for at in range(0, len(images), LOOKED_AT_ONCE):
-            pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
-            own = wanted[at : at + LOOKED_AT_ONCE].to(pixels.device)
-            with torch.enable_grad():
-                with self._vision.watched() as seen:
-                    plain_features = self._model.vision.encode(pixels).features
-                written = self._objective.zero_shot(plain_features, classes)
-                plain.append(_map(written, own, seen, grid))
-                with self._vision.watched() as seen:
-                    if self._objective.looks:
-                        logits = classify(Batch(pixels=pixels))
-                    else:
-                        encoded = self._model.vision.encode(pixels)
-                        norms = encoded.raw.norm(dim=1)
-                        logits = classify(Batch(features=encoded.features, norms=norms))
-                tuned.append(_map(logits, own, seen, grid))
-        return torch.cat(plain).cpu().numpy(), torch.cat(tuned).cpu().numpy()
 
-    def features(self, images: Sequence[Path]) -> tuple[Array, Array | None]:
-        """Return unit features [images, D] without and with the tuned prompts.
+        def written(pixels: Tensor) -> Tensor:
+            encoded = self._model.vision.encode(pixels)
+            return self._objective.zero_shot(encoded.features, classes)
 
-        The second is None if the prompts do not change image features.
-        """
-        plain: list[Tensor] = []
-        tuned: list[Tensor] = []
+        def tuned(pixels: Tensor) -> Tensor:
+            if self._objective.looks:
+                return classify(Batch(pixels=pixels))
+            encoded = self._model.vision.encode(pixels)
+            return classify(Batch(features=encoded.features, norms=encoded.raw.norm(dim=1)))
+
+        pixels = self._pixels(images)
         with torch.no_grad():
-            classify = self._objective.classifier(self._prompts, ANY_CLASS)
+            return _map(pixels, wanted, written), _map(pixels, wanted, tuned)
+
+    def features(self, images: Sequence[Path]) -> Array:
+        """Return the model's unit features [images, D], without prompts."""
+        parts: list[Tensor] = []
+        with torch.no_grad():
             for at in range(0, len(images), LOOKED_AT_ONCE):
                 pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
-                plain.append(self._model.vision.encode(pixels).features)
-                if self._objective.looks:
-                    classify(Batch(pixels=pixels))
-                    tuned.append(self._vision.features)
-        before: Array = torch.cat(plain).cpu().numpy()
-        return before, torch.cat(tuned).cpu().numpy() if tuned else None
+                parts.append(self._model.vision.encode(pixels).features)
+        found: Array = torch.cat(parts).cpu().numpy()
+        return found
 
     def _pixels(self, images: Sequence[Path]) -> Tensor:
         return self._files.pixels([(path, 0) for path in images], lambda: False)
@@ -198,70 +174,25 @@ class _Text:
         return self._tower.encode(tokens, context, deep)
 
 
-class _Vision:
-    """An image tower that keeps the last features, and records its attention inside `watched`."""
-
-    def __init__(self, tower: Any) -> None:
-        self._tower = tower
-        self._watch: _Attention | None = None
-        self.features = torch.empty(0)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tower, name)
-
-    def encode(self, images: Tensor, prompts: Tensor | None = None) -> Any:
-        if self._watch is None:
-            seen: Seen = self._tower.encode(images, prompts)
-        else:
-            with self._watch:
-                seen = self._tower.encode(images, prompts)
-        self.features = seen.features.detach()
-        return seen
-
-    @contextmanager
-    def watched(self) -> Iterator[list[Tensor]]:
-        """Record the attention of all blocks, each [B, heads, rows, keys], with its gradient."""
-        self._watch = _Attention()
-        try:
-            yield self._watch.found
-        finally:
-            self._watch = None
+def _map(pixels: Tensor, wanted: Sequence[int], logits: Callable[[Tensor], Tensor]) -> Array:
+    """Return maps [B, GRID, GRID] of images [B, 3, rows, columns]."""
+    rows, columns = pixels.shape[-2:]
+    images = range(len(wanted))
+    whole = logits(pixels)[images, wanted]
+    falls = torch.zeros(len(wanted), GRID, GRID, device=pixels.device)
+    for row in range(GRID):
+        for column in range(GRID):
+            hidden = pixels.clone()
+            down, across = _around(row, rows), _around(column, columns)
+            hidden[:, :, down, across] = 0.0  # the mean colour, because pixels are normalized
+            falls[:, row, column] = whole - logits(hidden)[images, wanted]
+    found: Array = falls.clamp(min=0).cpu().numpy()
+    greatest = found.max(axis=(1, 2), keepdims=True)
+    np.divide(found, greatest, out=found, where=greatest > 0)
+    return found
 
 
-class _Attention(TorchFunctionMode):
-    """Compute attention step by step, so that its probabilities can be recorded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[Tensor] = []
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        if func is not F.scaled_dot_product_attention:
-            return func(*args, **(kwargs or {}))
-        q, k, v = args[:3]
-        shares = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)
-        if not shares.requires_grad:
-            shares.requires_grad_()
-        shares.retain_grad()
-        self.found.append(shares)
-        return shares @ v
-
-
-def _map(logits: Tensor, wanted: Tensor, seen: Sequence[Tensor], grid: tuple[int, int]) -> Tensor:
-    """Return maps [B, rows, columns] from logits [B, classes] and the recorded attention."""
-    chosen = logits.gather(1, wanted[:, None]).sum()
-    gradients = torch.autograd.grad(chosen, list(seen))
-    patches = grid[0] * grid[1]  # patches follow the class token; prompts follow the patches
-    total = torch.zeros(len(logits), patches, device=logits.device)
-    for share, gradient in zip(seen, gradients, strict=True):
-        weighted = (share * gradient)[:, :, 0, 1 : 1 + patches].clamp(min=0)
-        total += weighted.mean(dim=1).detach()
-    greatest = total.amax(dim=1, keepdim=True)
-    total = torch.where(greatest > 0, total / greatest, total)
-    return total.view(len(logits), *grid)
+def _around(cell: int, length: int) -> slice:
+    """Return the pixels that are hidden around a cell, along one side of an image."""
+    middle, half = (cell + 0.5) * length / GRID, length / HIDDEN / 2
+    return slice(max(0, round(middle - half)), round(middle + half))

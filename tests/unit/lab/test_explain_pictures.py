@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fednode.errors import StateError
-from fednode.lab.explain_pictures import TITLE_MAX, _square, draw_maps, draw_scatter
+from fednode.lab.explain_pictures import TITLE_MAX, _square, draw_maps
 
 pytest.importorskip("matplotlib")
 
@@ -41,12 +41,7 @@ def test_each_image_stands_beside_its_two_maps_under_a_short_title(
     assert f"<!-- {'x' * (TITLE_MAX + 1)}" not in drawn
 
 
-def test_each_set_of_features_has_a_panel(tmp_path: Path) -> None:
-    features = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
-    sets = [("zero-shot", features), ("tuned", features + 1)]
-    draw_scatter(sets, ["cat", "dog"] * 3, 1, tmp_path / "scatter.svg")
-    drawn = (tmp_path / "scatter.svg").read_text()
-    for words in ("zero-shot", "tuned", "cat", "dog"):
-        assert f"<!-- {words} -->" in drawn
+def test_a_picture_that_cannot_be_written_is_said(image: Path, tmp_path: Path) -> None:
+    maps = np.zeros((1, 3, 3), dtype=np.float32)
     with pytest.raises(StateError, match=r"cannot be written: .* choose another with --to"):
-        draw_scatter(sets, ["cat", "dog"] * 3, 1, tmp_path / "none" / "scatter.svg")
+        draw_maps([image], ["cat"], maps, maps, tmp_path / "none" / "maps.svg")

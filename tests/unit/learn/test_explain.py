@@ -1,8 +1,8 @@
-"""Nearest words, class activation maps and features against open_clip's weights in float64."""
+"""Nearest words, and maps of what matters in an image, against computations by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,55 +104,15 @@ def test_prompts_without_word_vectors_are_named(
 # Maps ---------------------------------------------------------------------------------------------
 
 
-def by_hand(model: Any, pixels: Tensor, prompts: Tensor | None, texts: Tensor, at: int) -> Any:
-    """Return one image's map from open_clip's weights, attention written out, in float64."""
-    tower = model.visual.double()
-    x = tower.conv1(pixels.double()).flatten(2).transpose(1, 2)
-    x = torch.cat([tower.class_embedding.expand(1, 1, -1), x], dim=1) + tower.positional_embedding
-    x = tower.ln_pre(x)
-    patches = x.shape[1] - 1
-    kept: list[Tensor] = []
-    for number, block in enumerate(tower.transformer.resblocks):
-        if prompts is not None:
-            fresh = prompts[number][None].double()
-            fresh = tower.ln_pre(fresh) if number == 0 else fresh
-            x = torch.cat([x[:, : 1 + patches], fresh], dim=1)
-        heads = block.attn.num_heads
-        qkv = block.ln_1(x) @ block.attn.in_proj_weight.T + block.attn.in_proj_bias
-        q, k, v = (
-            part.view(*part.shape[:2], heads, -1).transpose(1, 2) for part in qkv.chunk(3, dim=2)
-        )
-        shares = (q @ k.mT * q.shape[-1] ** -0.5).softmax(dim=-1)
-        shares = shares if shares.requires_grad else shares.requires_grad_()
-        kept.append(shares)
-        x = x + block.attn.out_proj((shares @ v).transpose(1, 2).flatten(2))
-        x = x + block.mlp(block.ln_2(x))
-    pooled = tower.ln_post(x[:, 0]) @ tower.proj
-    logits = torch.nn.functional.normalize(pooled, dim=-1) @ texts.double().T
-    gradients = torch.autograd.grad(logits[0, at] * model.logit_scale.exp().double(), kept)
-    total = np.zeros(patches)
-    for shares, gradient in zip(kept, gradients, strict=True):
-        weighted = wide(shares * gradient)[0, :, 0, 1 : 1 + patches]
-        total += np.maximum(weighted, 0).mean(axis=0)
-    model.visual.float()
-    return (total / total.max()).reshape(explainer_grid(model))
-
-
-def explainer_grid(model: Any) -> tuple[int, int]:
-    rows, columns = model.visual.grid_size
-    return rows, columns
-
-
 def look(model: Backbone, path: Path) -> Tensor:
     return model.preprocess(Image.open(path).convert("RGB"))[None]
 
 
 @pytest.mark.parametrize("policy", ["zerodfl", "plan"])
-def test_maps_are_gradients_times_attention(
+def test_a_map_says_how_much_the_logit_falls_where_a_part_is_hidden(
     policy: str, model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, prompts = made(model, policy, monkeypatch)
-    monkeypatch.setattr(explain, "LOOKED_AT_ONCE", 2)  # three images are two batches
     names = ("saxophone", "cat", "saxophone")
     plain, tuned = one.maps(images, names, CLASSES)
     held = {name: torch.from_numpy(array.copy()) for name, array in prompts.items()}
@@ -165,24 +125,42 @@ def test_maps_are_gradients_times_attention(
             held["visual"],
             model.text.encode(tokens, held["text"][0], held["text"][1:]),
         )
-    for path, name, before, after in zip(images, names, plain, tuned, strict=True):
-        at, pixels = CLASSES.index(name), look(model, path)
-        assert np.allclose(before, by_hand(model.model, pixels, None, written, at), atol=1e-4)
-        assert np.allclose(after, by_hand(model.model, pixels, visual, learned, at), atol=1e-4)
+    for path, name, *found in zip(images, names, plain, tuned, strict=True):
+        for shown, (prompt, texts) in zip(found, ((None, written), (visual, learned)), strict=True):
+
+            def logit(pixels: Tensor, prompt: Tensor | None = prompt, texts: Tensor = texts) -> Any:
+                seen = model.vision.encode(pixels, prompt).features[0]
+                return float(seen @ texts[CLASSES.index(name)])  # noqa: B023
+
+            assert np.allclose(shown, by_hand(logit, look(model, path)), atol=1e-4)
 
 
-# Features -----------------------------------------------------------------------------------------
+def by_hand(logit: Callable[[Tensor], float], pixels: Tensor) -> Any:
+    """Return the map of an image of 32 x 32: a quarter of its side is hidden at each of 8 x 8."""
+    falls = np.zeros((8, 8))
+    for row in range(8):
+        for column in range(8):
+            hidden = pixels.clone()
+            for y in range(32):
+                for x in range(32):
+                    if abs(y + 0.5 - (4 * row + 2)) < 4 and abs(x + 0.5 - (4 * column + 2)) < 4:
+                        hidden[0, :, y, x] = 0.0
+            falls[row, column] = max(0.0, logit(pixels) - logit(hidden))
+    return falls / falls.max()
 
 
-def test_features_are_the_towers_with_and_without_visual_prompts(
+def test_policies_that_look_at_each_patch_have_no_maps(
     model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, prompts = made(model, "plan", monkeypatch)
-    plain, tuned = one.features(images)
+    one, _ = made(model, "fedotp", monkeypatch, registry.policy("fedotp").config_type())
+    with pytest.raises(ModelError, match="classify by each patch of an image"):
+        one.maps(images, ["cat"] * 3, CLASSES)
+
+
+def test_features_are_those_of_the_model_itself(
+    model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = made(model, "plan", monkeypatch)
+    monkeypatch.setattr(explain, "LOOKED_AT_ONCE", 2)  # three images are two batches
     pixels = torch.cat([look(model, path) for path in images])
-    assert np.allclose(plain, wide(model.encode_images(pixels)), atol=1e-5)
-    visual = torch.from_numpy(prompts["visual"].copy())
-    assert tuned is not None
-    assert np.allclose(tuned, wide(model.vision.encode(pixels, visual).features), atol=1e-5)
-    untouched, _ = made(model, "zerodfl", monkeypatch)
-    assert untouched.features(images)[1] is None
+    assert np.allclose(one.features(images), wide(model.encode_images(pixels)), atol=1e-5)

@@ -1,24 +1,21 @@
-"""`fednode explain words|maps|scatter`: nearest words, attention maps and features of prompts."""
+"""`fednode explain words|maps`: words near prompts, and parts of images that they need."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import click
-import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from fednode.api import Prompts, load
+from fednode.api import load
 from fednode.app.given import image_files
 from fednode.app.saved import find
 from fednode.core import foreign
-from fednode.core.types import Array
-from fednode.data.base import Told
 from fednode.errors import ConfigError, DataError
-from fednode.lab.explain_pictures import draw_maps, draw_scatter
+from fednode.lab.explain_pictures import draw_maps
 from fednode.terminal.formats import format_option
 from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
@@ -26,8 +23,6 @@ from fednode.terminal.progress import Shown
 from fednode.terminal.show import grid
 
 IMAGES_MAX = 12
-AT_ONCE = 64
-"""Images whose features are computed together."""
 NOTHING = "Nothing was written."
 STATE = click.option(
     "--state", type=PATH, help="State directory, or name of a node [the only one here]."
@@ -36,7 +31,7 @@ STATE = click.option(
 
 @click.group(cls=Whole)
 def explain() -> None:
-    """Show what tuned prompts say, where they look, and how they separate images."""
+    """Show what tuned prompts say, and where they look."""
 
 
 @explain.command()
@@ -75,10 +70,10 @@ def words(state: Path | None, top: int, as_json: bool) -> None:
 @click.option("--class", "wanted", help="Class to look for [the likeliest of each image].")
 @click.option("--to", type=PATH, default=Path("maps.png"), show_default=True, help="The picture.")
 def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: Path) -> None:
-    """Draw class activation maps of IMAGES: zero-shot, and with the tuned prompts.
+    """Draw which parts of IMAGES speak for a class: zero-shot, and with the tuned prompts.
 
-    A map shows the attention of the image tower, weighted by the gradient of the class's logit and
-    averaged over blocks. Above each image stands the class that the map looks for: the predicted
+    A map shows by how much the class's logit falls if a part of the image is hidden. Above each
+    image stands the class that the map looks for: the predicted
     class, or that of --class. If the image's folder is named like a class, that is its true class.
     """
     paths = list(image_files(images))
@@ -108,43 +103,3 @@ def _title(name: str, folder: str, given: bool, classes: Collection[str]) -> str
     """Return the class that a map looks for and, if its folder is a class, the true class."""
     looked_for = f"looked for: {name}" if given else f"predicted: {name}"
     return f"{looked_for}\ntrue: {folder}" if folder in classes else looked_for
-
-
-@explain.command()
-@click.argument("folder", type=PATH)
-@STATE
-@click.option("--seed", default=1, show_default=True, help="Of t-SNE.")
-@click.option("--to", type=PATH, default=Path("tsne.png"), show_default=True, help="The picture.")
-def scatter(folder: Path, state: Path | None, seed: int, to: Path) -> None:
-    """Draw image features of FOLDER (one folder per class) on a plane by t-SNE.
-
-    The first panel shows the model's own features. If the prompts change image features, a second
-    panel shows the features with the prompts.
-    """
-    paths = list(image_files([folder]))
-    labels = [path.parent.name for path in paths]
-    if len(set(labels)) < 2 or len(paths) < 8:
-        raise DataError(f"{folder} holds {len(paths)} images of {len(set(labels))} classes: t-SNE "
-                        "wants 8 or more, of two classes or more.")  # fmt: skip
-    with Shown(NOTHING) as told:
-        told("loading the model", 0, 0)
-        prompts = load(find(state))
-        panels = _features(prompts, paths, told)
-        told("placing images on a plane", 0, 0)
-        draw_scatter(panels, labels, seed, to)
-    click.echo(f"wrote {to}")
-    if len(panels) == 1:
-        click.echo(f"{prompts.policy} tunes no visual prompts: images are seen as before.")
-
-
-def _features(prompts: Prompts, paths: Sequence[Path], told: Told) -> list[tuple[str, Array]]:
-    """Return the title and the features [images, width] of each panel."""
-    parts = []
-    for at in range(0, len(paths), AT_ONCE):
-        told("encoding images", at, len(paths))
-        parts.append(prompts.image_features(paths[at : at + AT_ONCE]))
-    plain = [(f"{prompts.model}", np.concatenate([features for features, _ in parts]))]
-    tuned = [features for _, features in parts if features is not None]
-    if not tuned:
-        return plain
-    return [*plain, (f"{prompts.model} with {prompts.policy}", np.concatenate(tuned))]

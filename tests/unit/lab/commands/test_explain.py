@@ -36,18 +36,12 @@ def test_explain_prints_words_and_draws_pictures(
     shutil.copy(lemon, elsewhere)
     assert fednode("explain", "maps", elsewhere, "--state", state, "--to", picture) == 0
     assert "true:" not in fednode.out
-    plane = tmp_path / "tsne.png"
-    assert fednode("explain", "scatter", images, "--state", state, "--to", plane) == 0
-    assert "tunes no visual prompts: images are seen as before" in fednode.out
-    assert plane.stat().st_size > 5_000
 
 
 def test_what_cannot_be_explained_is_said(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
     state, lemon = tuned / "state", tuned / "images" / "lemon"
     assert fednode("explain", "words", "--state", state, "--top", "0") == 2
     assert "--top is 0" in fednode.err
-    assert fednode("explain", "scatter", lemon, "--state", state) == 3
-    assert "holds 6 images of 1 classes" in fednode.err
     assert fednode("explain", "maps", *[lemon] * 3, "--state", state) == 3
     assert "18 images were given; a picture shows 1 to 12" in fednode.err
     nowhere = tmp_path / "none" / "maps.png"
