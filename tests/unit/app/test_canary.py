@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,8 @@ from fednode.core.events import Record
 from fednode.errors import FednodeError
 from fednode.identity import enrol
 from fednode.identity.identity import Identity
-from fednode.lab.track import node as tracking
-from fednode.lab.track.base import Run
-from fednode.lab.track.writing import Patient
+from fednode.lab.commands import track as tracking
+from fednode.lab.commands.track import Run
 from fednode.observe import audience, page
 from fednode.observe.client import Client
 from fednode.observe.logs import Json
@@ -49,7 +49,6 @@ from tests.unit.app.canary import (
     plant,
     running,
 )
-from tests.unit.lab.track.conftest import FAKE
 
 GUARD_S = 180.0
 LEAK = "canary-007"
@@ -211,15 +210,16 @@ async def exports(site: Site) -> bytes:
 
 async def tracker(site: Site) -> bytes:
     """Return what the operator's own `fednode track` gives to a tracker."""
-    folder, said = site.folder / "tracked", list[str]()
+    given: list[object] = []
+
+    @contextmanager
+    def taking(run: Run) -> Iterator[tracking.Log]:
+        given.append(run)
+        yield lambda number, values: given.append((number, values))
+
     make = lambda: site.client("a")  # noqa: E731
-    await tracking.track(
-        make, site.at, FAKE, Patient("Fake"), said.append, folder=folder, once=True
-    )
-    written = b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
-    for one in sorted(folder.rglob("*"), reverse=True):
-        one.unlink() if one.is_file() else one.rmdir()
-    return written
+    await tracking.follow(make, site.at, taking, Path("tracked"), once=True)
+    return repr(given).encode()
 
 
 CHANNELS: Mapping[str, Callable[[Site], Awaitable[bytes]]] = {
