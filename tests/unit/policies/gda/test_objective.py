@@ -103,6 +103,11 @@ def test_sums_of_all_nodes_classify_as_one_owner_of_all_images(
         assert np.abs(_centred(found) - _centred(expected)).max() < 1e-4, name
 
 
+def by_places(sums: Floats) -> Floats:
+    """Return rows [C, 1 + D] of all classes as a state keeps them, [C, 2 + D]."""
+    return np.column_stack([np.arange(len(sums)), sums])
+
+
 def _logits(
     objective: Objective, used: Tensors, features: Features, nodes: list[NodeData]
 ) -> np.ndarray:
@@ -236,7 +241,7 @@ def test_classes_of_peers_with_wrong_names_do_not_count(
     arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
     arrays[rows.ALONE][2] = 1.0  # as if the node's own classifier were always right
     own = rows_of(sums_of(arrays[rows.OWN], CLASSES))
-    arrays |= {rows.NODE + name: own[list(order)] for name in peers}
+    arrays |= {rows.NODE + name: by_places(own[list(order)]) for name in peers}
     mesh = Mesh(objective, arrays, CLASSES)
     wrong = {name for at, name in enumerate(CLASSES) if order[at] != at}
     assert {name: set(found) for name, found in mesh.doubted.items()} == (
@@ -254,7 +259,8 @@ def test_a_million_claimed_images_weigh_as_ten_times_the_median(
     used, objective = played(model, nodes, features)
     arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
     own = sums_of(arrays[rows.OWN], CLASSES)
-    arrays[rows.NODE + "b"] = rows_of(Sums(own.classes, own.counts * 1e5, own.sums * 1e5))
+    many = Sums(own.classes, own.counts * 1e5, own.sums * 1e5)
+    arrays[rows.NODE + "b"] = by_places(rows_of(many))
     mesh = Mesh(objective, arrays, CLASSES)
     assert [one.counts.tolist() for one in mesh.peers] == [(10 * own.counts).tolist()]
 
@@ -270,7 +276,7 @@ def test_a_node_whose_peers_have_such_images_is_not_better_off_alone(
     own = Sums.of(x, [CLASSES.index(name) for name in names], CLASSES)
     lonely, place = objective._alone(own, x, names)
     arrays = {rows.OWN: rows_of(own), rows.OWN_MOMENT: x.T @ x, rows.ALONE: place}
-    mesh = Mesh(objective, {**arrays, rows.NODE + "b": rows_of(own)}, CLASSES)
+    mesh = Mesh(objective, {**arrays, rows.NODE + "b": by_places(rows_of(own))}, CLASSES)
     _, worse = mesh.tables(x, names, lonely)
     assert place[1] == 0, "the lowest temperature"
     assert (worse <= 0).all()
