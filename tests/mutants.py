@@ -213,12 +213,6 @@ _STORED_RUNS: Final = {
     "runs-sync": Mutant(
         "node/fednode/storage/runs.py", "disk.sync_path(folder / RUNS)", "pass", (_RUNS,)
     ),
-    "runs-beginning": Mutant(
-        "node/fednode/storage/journal.py",
-        "where round > 0 and round not",
-        "where round not",
-        (_RUNS,),
-    ),
 }
 _KEYS: Final = {
     "lease-name": Mutant(

@@ -163,7 +163,7 @@ def track(
     except FednodeError:
         raise
     except Exception as fault:  # a tracker may raise anything
-        why = foreign.line(f"{type(fault).__name__}: {fault}").rstrip(".")
+        why = foreign.line(f"{type(fault).__name__}: {fault}").rstrip(". ")
         raise Refused(f"{kind} does not take figures: {why}.") from None
 
 

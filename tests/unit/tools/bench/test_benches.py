@@ -46,7 +46,8 @@ def test_a_start_is_timed_by_its_parts() -> None:
     cold, warm = rows(start, "--classes", "2", "--warm", "1", "--no-daemons")
     for row in (cold, warm):
         parts = (row["imports, s"], row["model, s"], row["features and step, s"])
-        assert sum(parts) == pytest.approx(row["all, s"], abs=0.1)
+        assert min(parts) > 0
+        assert sum(parts) <= row["all, s"] + 0.1
 
 
 def test_wire_has_a_row_for_each_size_with_and_without_tls() -> None:
