@@ -47,7 +47,7 @@ def join(
 
     Without LINK the command asks for it, and - reads it from standard input, so that it does not
     stand in the list of processes. In a folder whose node was forgotten (`fednode leave --forget`)
-    the settings are written anew, and the old files are kept. The exit code is 8 if you answer no.
+    the settings are written anew, and the old files are kept. The exit code is 1 if you answer no.
     """
     from fednode.admission import link as links
 

@@ -26,7 +26,7 @@ def remove(site: str, everything: bool, yes: bool) -> None:
 
     With the mesh key, on the founder's machine, any site can be removed. A sponsor removes the
     sites that it admitted. The name can be invited again. If SITE was a sponsor, the leases that
-    it gave stay, and it can give no more. The exit code is 8 if you answer no.
+    it gave stay, and it can give no more. The exit code is 1 if you answer no.
     """
     import uvloop
 
