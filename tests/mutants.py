@@ -186,7 +186,7 @@ _ACTIVE: Final = {
     ),
     "active-wait": Mutant(
         "node/fednode/core/waiting.py",
-        "return len({*self.members.live()} - self.members.inactive)",
+        "return len(self.members.active())",
         "return len(self.members.live())",
         ("tests/unit/core/test_active.py",),
     ),

@@ -50,7 +50,7 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
             "there is no table of classes: use --format text or json."
         )
-    own = recall(tuned.folder).settings
+    own = recall(tuned.folder).settings if flags else tuned.settings
     with Shown("Nothing is measured. Images that were encoded are kept for the next time.") as told:
         data = _data(tuned, flags, told) if tuned.settings.tuning.kind == "torch" else None
         learner = learner_of(tuned.settings, tuned.settings.name or "", data, told)

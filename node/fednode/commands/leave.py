@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ import uvloop
 from fednode.app.reach import PEERS, Make, reach
 from fednode.errors import ConfigError, Declined, StateError
 from fednode.terminal.paths import PATH
+from fednode.terminal.questions import require_person
 
 STOPS_S: Final = 30.0
 """Longest time that a node takes to stop after its goodbye."""
@@ -114,8 +114,7 @@ def _settings_of(folder: Path) -> str:
 def _confirmed(folder: Path, doomed: list[Path]) -> bool:
     from fednode.app.admission import right_of
 
-    if not sys.stdin.isatty():
-        raise ConfigError("Nobody can be asked here whether to delete: give --yes.")
+    require_person("delete")
     click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
     if right_of(folder):
         click.echo(

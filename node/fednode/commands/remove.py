@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from fednode.errors import ConfigError, Declined, FednodeError, Unreachable
+from fednode.errors import Declined, FednodeError, Unreachable
+from fednode.terminal.questions import require_person
 
 if TYPE_CHECKING:
     from fednode.app.removing import Removable
@@ -63,15 +63,10 @@ def remove(site: str, everything: bool, yes: bool) -> None:
         raise type(failed)(text) from None
 
 
-def _is_asked() -> bool:
-    return sys.stdin.isatty()
-
-
 def _ask(found: Removable, everything: bool) -> None:
     """Say what follows of a removal and ask; raise Declined for no."""
     site, given = found.site, sorted(found.given)
-    if not _is_asked():
-        raise ConfigError(f"Nobody can be asked here whether to remove {site}: give --yes.")
+    require_person(f"remove {site}")
     click.echo(f"The key of {site} is revoked for good: no node takes anything from it any more.")
     if given and everything:
         click.echo(f"{', '.join(given)} had a lease from {site} and will need new links.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +15,12 @@ from fednode.app.baseline import SENTENCES
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
 from fednode.app.saved import find
-from fednode.errors import ConfigError, Declined, StateError
+from fednode.errors import Declined, StateError
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
 from fednode.storage.runs import CLASSES, RUNS, SETTINGS
 from fednode.terminal.paths import PATH
+from fednode.terminal.questions import require_person
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
@@ -78,8 +78,7 @@ def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _confirmed(folder: Path, doomed: list[Path]) -> bool:
-    if not sys.stdin.isatty():
-        raise ConfigError("Nobody can be asked here whether to delete: give --yes.")
+    require_person("delete")
     click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
     return click.confirm("Delete these for good?")
 

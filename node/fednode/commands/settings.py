@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import click
 
-from fednode.errors import ConfigError, Declined
+from fednode.errors import Declined
+from fednode.terminal.questions import require_person
 
 NOTHING: Final = "Nothing was written."
 
@@ -47,14 +47,10 @@ def pull(peer: str | None, yes: bool) -> None:
         click.echo(f"{plan.name} has the shared settings of {name} already: nothing is to be done.")
         return
     click.echo("\n".join(found.lines))
-    if not yes and not _is_asked():
-        raise ConfigError("Nobody can be asked here whether to write them: give --yes.")
+    if not yes:
+        require_person("write them")
     if not yes and not click.confirm(f"Write these settings of {name} into {config}?"):
         raise Declined(NOTHING)
     before = write(config, found.text)
     kept = "" if before is None else f" The file before is {before}."
     click.echo(f"{config} has the shared settings of {name}.{kept} Restart the node: fednode start")
-
-
-def _is_asked() -> bool:
-    return sys.stdin.isatty()

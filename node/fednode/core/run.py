@@ -86,9 +86,10 @@ class Run:
         if self._context.rounds.mode == "async":  # no round waits for anybody
             return frozenset()
         most = self._context.rounds.max or number
-        live = {*self._members.live()} - self._members.inactive
         limit = min(number, most) if len(self._members) > 1 else 0
-        return frozenset(peer for peer in live if self._members[peer].round < limit)
+        return frozenset(
+            peer for peer in self._members.active() if self._members[peer].round < limit
+        )
 
     def adopted(self, snapshot: Snapshot) -> None:
         """Note that a snapshot of this run is durable."""

@@ -67,7 +67,7 @@ class FirstWait:
     @property
     def ready(self) -> int:
         """How many peers are live and active."""
-        return len({*self.members.live()} - self.members.inactive)
+        return len(self.members.active())
 
     @property
     def _all(self) -> bool:
@@ -77,7 +77,7 @@ class FirstWait:
     def _silent(self) -> list[str]:
         """Return the listed peers, or all known ones on one machine, that do not take part yet."""
         names = self.members.listed if self._all else set(self.members.expected())
-        ready = {*self.members.live()} - self.members.inactive
+        ready = self.members.active()
         return [name for name in self.members.expected() if name in names and name not in ready]
 
     @property

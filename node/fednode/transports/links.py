@@ -33,8 +33,6 @@ UNKNOWN_S: Final = 0.1
 """Pause between two looks whether this node has a lease by now."""
 DISTRUST_S: Final = 60.0
 DISTRUSTED_MAX: Final = 1024
-LEAVE_S: Final = 30.0
-"""How long this node still waits at relays that it was told to leave: peers leave them later."""
 ANSWERING_MAX: Final = 64
 """Calls of one relay that are answered at a time."""
 
@@ -90,10 +88,9 @@ class Links:
     @property
     def trouble(self) -> str:
         """Return that no relay answers, in a sentence; "" if one does, or none was tried yet."""
-        links = [link for link in self.links if not link.leaving]
-        if not links or not all(link.why and not link.up for link in links):
+        if not self.links or not all(link.why and not link.up for link in self.links):
             return ""
-        said = "; ".join(link.why for link in links)
+        said = "; ".join(link.why for link in self.links)
         return (
             f"no relay answers, so this node reaches no peer that needs one ({said}): check this "
             "node's own network first, then the relay"
@@ -103,33 +100,7 @@ class Links:
         """Wait to be called at each relay from now on."""
         self._answer = answer
         for link in self.links:
-            link.staying = self._spawn(self._stay(link))
-
-    def change(self, relays: Sequence[RelayAt]) -> None:
-        """Wait at these relays from now on, and at all others for LEAVE_S more."""
-        held = {link.relay for link in self.links}
-        for link in self.links:
-            link.leaving = link.relay not in relays
-        fresh = [Link(relay) for relay in relays if relay not in held]
-        self.links += fresh
-        if self._answer is not None:
-            for link in fresh:
-                link.staying = self._spawn(self._stay(link))
-        if any(link.leaving for link in self.links):
-            self._spawn(self._leave())
-
-    async def _leave(self) -> None:
-        """Leave relays after a while, and cut what is left of their streams after another while."""
-        await asyncio.sleep(LEAVE_S)
-        gone = [link for link in self.links if link.leaving]
-        self.links = [link for link in self.links if not link.leaving]
-        for link in gone:
-            if link.staying is not None:
-                link.staying.cancel()
-            self.drained(link.address)
-        await asyncio.sleep(LEAVE_S)
-        for link in gone:
-            link.cut()
+            self._spawn(self._stay(link))
 
     async def close(self) -> None:
         """Drop everything. Idempotent."""
@@ -159,7 +130,7 @@ class Links:
 
         def order(link: Link) -> tuple[bool, ...]:
             distrusted_at = self._distrusted.get((link.address, id), -DISTRUST_S)
-            return now - distrusted_at < DISTRUST_S, not link.up, link.leaving, link.draining
+            return now - distrusted_at < DISTRUST_S, not link.up, link.draining
 
         tried = [link for link in self.links if link.address not in without]
         for link in sorted(tried, key=order):

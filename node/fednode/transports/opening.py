@@ -49,8 +49,7 @@ class NoRelay(Exception):
 class Link:
     """One relay as this node sees it. why: why it does not wait there; "" before the first try.
 
-    admits: the relay was told that strangers may call this node. leaving: it is used only until all
-    peers wait elsewhere. staying: waits there.
+    admits: the relay was told that strangers may call this node.
     """
 
     relay: RelayAt
@@ -58,8 +57,6 @@ class Link:
     why: str = ""
     draining: bool = False
     admits: bool = False
-    leaving: bool = False
-    staying: asyncio.Task[None] | None = None
     answering: int = 0
     opened: weakref.WeakSet[asyncio.StreamWriter] = field(default_factory=weakref.WeakSet)
 

@@ -246,8 +246,7 @@ def _fault(message: Message, limits: Limits) -> str:
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
     if not _BOOT.fullmatch(message.boot):
         return f"boot id {message.boot[:40]!r} is not eight hexadecimal digits"
-    found = _classes_fault(message, limits) or _member_fault(message, limits)
-    return found
+    return _classes_fault(message, limits) or _member_fault(message, limits)
 
 
 @functools.lru_cache(maxsize=WORDS_KEPT)

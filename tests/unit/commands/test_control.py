@@ -12,28 +12,17 @@ from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
 
-@pytest.mark.parametrize("name", ["pause", "resume"])
-def test_each_command_asks_for_what_its_name_says(
-    name: str, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    async def answer(self: Client, *request: Any) -> str:
-        asked.append(request)
-        return "it will"
-
-    monkeypatch.setattr(Client, "control", answer)
-    assert named(name) is getattr(control, name)
-    assert fednode(name, "127.0.0.1:7191") == 0
-    assert asked == [("127.0.0.1:7191", name)]
-    assert fednode.out == "it will\n"
-
-
 @pytest.mark.parametrize(
-    ("flag", "wanted"), [("--alone", "alone"), ("--older-state", "resume --older-state")]
+    ("words", "wanted"),
+    [
+        (("pause",), "pause"),
+        (("resume",), "resume"),
+        (("resume", "--alone"), "alone"),
+        (("resume", "--older-state"), "resume --older-state"),
+    ],
 )
-def test_a_flag_of_resume_asks_for_something_else(
-    flag: str, wanted: str, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+def test_each_command_asks_for_what_its_words_say(
+    words: tuple[str, ...], wanted: str, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
@@ -42,8 +31,11 @@ def test_a_flag_of_resume_asks_for_something_else(
         return "it will"
 
     monkeypatch.setattr(Client, "control", answer)
-    assert fednode("resume", "127.0.0.1:7191", flag) == 0
+    name, *flags = words
+    assert named(name) is getattr(control, name)
+    assert fednode(name, "127.0.0.1:7191", *flags) == 0
     assert asked == [("127.0.0.1:7191", wanted)]
+    assert fednode.out == "it will\n"
 
 
 def test_a_node_that_does_not_answer_is_a_sentence(fednode: Fednode) -> None:

@@ -28,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return bool(answers[0])
 
     monkeypatch.setattr("click.confirm", confirm)
-    monkeypatch.setattr(remove, "_is_asked", lambda: True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     return answers
 
 
@@ -68,10 +68,10 @@ def test_the_operator_is_asked_and_no_is_no(
     asked[0] = None
     assert fednode("remove", "b") == 130
     assert "Nothing was done; the site is still a member." in fednode.err
-    monkeypatch.setattr(remove, "_is_asked", lambda: False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert "whether to remove b: give --yes" in fednode.fault("remove", "b")
     assert register.revocations() == []
-    monkeypatch.setattr(remove, "_is_asked", lambda: True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked[0] = True
     assert fednode("remove", "b") == 0
     assert len(register.revocations()) == 1

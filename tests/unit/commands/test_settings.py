@@ -32,7 +32,7 @@ class Ward:
         self.says(policy={"name": "promptfl"}, rounds={"max": 30})
         monkeypatch.setattr(pull, "_settings", self.ask)
         monkeypatch.setattr("click.confirm", self.confirm)
-        monkeypatch.setattr(settings, "_is_asked", lambda: bool(self.answers))
+        monkeypatch.setattr("sys.stdin.isatty", lambda: bool(self.answers), raising=False)
         monkeypatch.chdir(self.folder)
 
     def says(self, **tree: Any) -> None:

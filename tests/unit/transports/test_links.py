@@ -170,55 +170,7 @@ async def test_early_bytes_come_with_the_dial_and_go_nowhere_if_it_is_refused() 
         assert came == [b"again"]
 
 
-async def test_other_relays_are_waited_at_at_once_and_the_old_ones_left_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A peer that changes later still reaches this node at the old relay, until it is left."""
-    released = asyncio.Event()
-
-    async def sleep(_: float) -> None:
-        await released.wait()
-
-    async with raised() as old, raised(51) as new:
-        node, late, quick = (links_of(name, old.at) for name in ("n1", "n2", "n3"))
-        for one in (node, late, quick):
-            one.wait(never)
-        await until(lambda: old.relay.waiting == 3)
-        left = list[str]()
-        node.drained = left.append
-        monkeypatch.setattr(module, "LEAVE_S", 12345.0)
-        real = asyncio.sleep
-        monkeypatch.setattr(
-            asyncio, "sleep", lambda s: sleep(s) if s == module.LEAVE_S else real(s)
-        )
-        for one in (node, quick):
-            one.change([new.at])
-        await until(lambda: new.relay.waiting == 2)
-        before, via = await late.dial(NAMES["n1"])
-        assert via == old.at.address
-        ends, via = await quick.dial(NAMES["n1"])
-        assert via == new.at.address, "the relay that is left is tried last"
-        ends.writer.close()
-        assert not left
-        released.set()
-        await until(lambda: old.relay.waiting == 1)
-        assert left == [old.at.address], "what goes through it is connected anew"
-        assert [link.address for link in node.links] == [new.at.address]
-        async with asyncio.timeout(GUARD_S):
-            assert await before.reader.read(1) == b"", "its last streams are cut in the end"
-        before.writer.close()
-        node.change([new.at])
-        assert len(node.links) == 1, "the same relays again change nothing"
-
-
-async def test_a_node_without_relays_gets_some_and_returns_to_one_that_it_was_leaving() -> None:
-    async with raised() as relay:
-        node = links_of("n1")
-        node.wait(never)
-        assert node.trouble == ""
-        node.change([relay.at])
-        await until(lambda: relay.relay.waiting)
-        node.change([])
-        assert node.links[0].leaving
-        node.change([relay.at])
-        assert [link.leaving for link in node.links] == [False]
+async def test_a_node_without_relays_has_no_trouble() -> None:
+    node = links_of("n1")
+    node.wait(never)
+    assert node.trouble == ""

@@ -40,7 +40,7 @@ class Links:
             wanted = ready if active else set()
             gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
         else:
-            live = set(members.live()) - members.inactive if active else set()
+            live = members.active() if active else set()
             wanted = live & neighbours(self._name, live, self._topology)
             gone, fresh = self._linked - wanted, wanted - self._linked
         self._linked -= gone  # in place: a copy for each peer that comes costs N * N

@@ -137,6 +137,10 @@ class Members:
         """Return the names of the peers that can be sent to, sorted."""
         return self._live.all()
 
+    def active(self) -> set[str]:
+        """Return the names of the live peers that take part in rounds."""
+        return {*self.live()} - self.inactive
+
     def absent(self) -> tuple[str, ...]:
         """Return the names of the peers to greet now and then, because they may be back."""
         return self._absent.all()
