@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, StateError
 from fednode.learn.settings import CacheSettings
-from fednode.storage.disk import network_file_system
+from fednode.storage.disk import alone, network_file_system
 
 FILE: Final = "features.db"
 WAIT_S: Final = 30.0
@@ -77,8 +77,8 @@ class FeatureCache:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._rows = self._open()
-        except OSError as fault:
-            self._give_up(fault.strerror or str(fault))
+        except (OSError, StateError) as fault:
+            self._give_up(str(fault))
         except sqlite3.DatabaseError as fault:
             self._mend(fault)
 
@@ -129,7 +129,9 @@ class FeatureCache:
             self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
         )
         try:
-            rows.execute("PRAGMA journal_mode = WAL")
+            # SQLite refuses at once, without WAIT_S, where two processes change the mode together.
+            with alone(self._path.with_suffix(".lock")):
+                rows.execute("PRAGMA journal_mode = WAL")
             rows.execute("PRAGMA synchronous = NORMAL")
             rows.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
             rows.execute(
@@ -195,7 +197,7 @@ class FeatureCache:
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{self._path}{suffix}").unlink(missing_ok=True)
             self._rows = self._open()
-        except (OSError, sqlite3.Error) as again:
+        except (OSError, StateError, sqlite3.Error) as again:
             self._give_up(str(again))
 
     def _give_up(self, reason: str) -> None:

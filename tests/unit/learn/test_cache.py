@@ -7,12 +7,14 @@ import os
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from fednode.learn import cache as module
 from fednode.learn.cache import FILE, FeatureCache, default_folder
+from fednode.storage.disk import alone
 
 SIZE = 1_000_000
 ROWS = {f"key {number}".encode(): bytes([number]) * 100 for number in range(20)}
@@ -132,6 +134,16 @@ def test_processes_that_fill_it_at_once_lose_nothing(tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path, 50_000_000)
     keys = [f"{number}/{row}".encode() for number in range(100) for row in range(20)]
     assert len(cache.get(keys)) == 2000
+
+
+def test_an_opening_waits_until_another_process_has_opened_it(tmp_path: Path) -> None:
+    """SQLite answers "locked" at once where two processes switch a new file to WAL together."""
+    with ThreadPoolExecutor(1) as pool:
+        with alone(tmp_path / "features.lock"):
+            opening = pool.submit(FeatureCache, tmp_path, SIZE)
+            with pytest.raises(TimeoutError):
+                opening.result(0.2)
+        assert opening.result(60).notes == []
 
 
 def test_a_process_killed_while_it_writes_leaves_a_whole_cache(tmp_path: Path) -> None:
