@@ -76,10 +76,5 @@ def split(row: SnapshotRow, together: Tensors) -> Snapshot:
         parts["best"],
         int(str(body["best_round"])),
         float("-inf") if best is None else float(str(best)),
-        _merge_counts(row),
+        MergeCounts(*cast("list[int]", body["merge_counts"])),
     )
-
-
-def _merge_counts(row: SnapshotRow) -> MergeCounts:
-    held = row.body.get("merge_counts", [])  # rows of before these counts have none
-    return MergeCounts(*cast("list[int]", held))

@@ -19,10 +19,3 @@ def test_a_snapshot_comes_back_with_its_counts_and_its_class_names() -> None:
     body = json.loads(json.dumps(body_of(held)))
     row = SnapshotRow(3, joined(held).digest, body)
     assert split(row, joined(held)) == held
-
-
-def test_a_row_of_before_the_counts_has_none() -> None:
-    body = body_of(snapshot(3))
-    del body["merge_counts"]
-    found = split(SnapshotRow(3, "", body), joined(snapshot(3)))
-    assert found.merge_counts == MergeCounts()
