@@ -75,7 +75,7 @@ def status(
     except Unreachable:
         _require_member(peers_path, state)
         raise
-    answers = [reply for _, reply in replies if reply is not None]
+    answers = _answers(replies)
     if as_json:
         click.echo(_as_json(replies, single, indent=2))
     elif not quiet:
@@ -143,17 +143,20 @@ async def _ask(client: Client, targets: Targets, single: bool) -> Replies:
     return await ask_all(client, targets)
 
 
+def _answers(replies: Replies) -> list[status_pb2.StatusReply]:
+    return [reply for _, reply in replies if reply is not None]
+
+
 def _as_json(replies: Replies, single: bool, indent: int | None = None) -> str:
     """Return the answers as JSON: a list, or the answer of a single node (null for none)."""
-    shown = [plain(reply) for _, reply in replies if reply is not None]
+    shown = [plain(reply) for reply in _answers(replies)]
     one = shown[0] if shown else None
     return json.dumps(one if single else shown, indent=indent, sort_keys=True)
 
 
 def _view(replies: Replies, single: bool) -> RenderableType:
     """Draw the single node that answered in full, or a line for each node."""
-    answers = [reply for _, reply in replies if reply is not None]
-    return show.node(answers[0]) if single else show.mesh(replies)
+    return show.node(_answers(replies)[0]) if single else show.mesh(replies)
 
 
 async def _watch(make: Make, targets: Targets, single: bool, as_json: bool) -> None:
