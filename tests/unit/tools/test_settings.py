@@ -20,9 +20,7 @@ from fednode.policies.fedclip.config import FedCLIPConfig
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings, load_settings
 from tests.unit.commands.run import Fednode
-from tools.settings import __main__ as command
-from tools.settings import fields as settings
-from tools.settings import files, page, schema
+from tools import settings
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
@@ -40,28 +38,28 @@ def validator(name: str) -> Draft202012Validator:
 
 
 def test_the_committed_files_are_what_the_code_says() -> None:
-    wanted = command.generate()
-    assert wanted == command.generate()
-    assert command.main(["--check"]) == 0
+    wanted = settings.generate()
+    assert wanted == settings.generate()
+    assert settings.main(["--check"]) == 0
     assert {path.name for path in wanted} >= {"node.yaml", "peers.yaml", "settings.md"}
 
 
 def test_check_names_stale_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr(command, "CONFIGS", tmp_path / "configs")
-    assert command.main(["--check"]) == 1
+    monkeypatch.setattr(settings, "ROOT", tmp_path)
+    monkeypatch.setattr(settings, "CONFIGS", tmp_path / "configs")
+    assert settings.main(["--check"]) == 1
     assert "configs/node.yaml" in capsys.readouterr().err
     (tmp_path / "docs").mkdir()
     surplus = tmp_path / "configs" / "schema" / "gone.json"
     surplus.parent.mkdir(parents=True)
     surplus.write_text("")
-    assert command.main([]) == 0
+    assert settings.main([]) == 0
     assert not surplus.exists()
-    assert command.main(["--check"]) == 0
+    assert settings.main(["--check"]) == 0
     (tmp_path / "configs" / "node.yaml").write_text("seed: 2\n")
-    assert command.main(["--check"]) == 1
+    assert settings.main(["--check"]) == 1
     assert "configs/node.yaml: not what the code says" in capsys.readouterr().err
 
 
@@ -109,7 +107,7 @@ class NoLearner:
 
 
 def test_every_setting_is_on_the_page_once() -> None:
-    lines = page.page().splitlines()
+    lines = settings.page().splitlines()
     for section, kind in (("rounds.", RoundSettings), ("policy.merge.", MergeSettings)):
         for one in fields(kind):
             if one.name != "start":
@@ -121,12 +119,12 @@ def test_every_setting_is_on_the_page_once() -> None:
 
 def test_there_are_at_most_170_settings() -> None:
     """A setting more needs a document that says when to choose another value."""
-    rows = [line for line in page.page().splitlines() if line.startswith("| `")]
+    rows = [line for line in settings.page().splitlines() if line.startswith("| `")]
     assert len(rows) <= 170
 
 
 def test_a_key_that_policies_have_in_common_is_explained_once() -> None:
-    lines = page.page().splitlines()
+    lines = settings.page().splitlines()
     for key in settings.common():
         assert sum(line.startswith(f"| `policy.{key}`") for line in lines) == 1
     (optimizer,) = (line for line in lines if line.startswith("| `policy.optimizer`"))
@@ -135,15 +133,15 @@ def test_a_key_that_policies_have_in_common_is_explained_once() -> None:
 
 
 def test_words_for_values() -> None:
-    assert page.words(int | None) == "whole number or null"
-    assert page.words(tuple[str, ...]) == "list of texts"
+    assert settings.words(int | None) == "whole number or null"
+    assert settings.words(tuple[str, ...]) == "list of texts"
     with pytest.raises(RuntimeError, match="no words"):
-        page.words(dict[str, int])
+        settings.words(dict[str, int])
 
 
 def test_lines_of_yaml_keep_within_the_width() -> None:
-    for text in (files.node_file(), files.peers_file()):
-        assert max(map(len, text.splitlines())) <= files.WIDTH
+    for text in (settings.node_file(), settings.peers_file()):
+        assert max(map(len, text.splitlines())) <= settings.WIDTH
 
 
 @pytest.mark.parametrize("path", NODE_FILES, ids=lambda path: str(path.relative_to(CONFIGS)))
@@ -187,7 +185,7 @@ def test_the_schema_knows_the_default_policy_and_leaves_foreign_ones_alone() -> 
 
 
 def test_the_schema_has_the_text_of_each_field() -> None:
-    tree = schema.schema(Peers)
+    tree = settings.schema(Peers)
     assert {key: one["description"] for key, one in tree["properties"].items()} == (
         settings.explained(Peers)
     )
