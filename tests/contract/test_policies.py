@@ -26,7 +26,6 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.trip.exchange import TRIP
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.testing.policies import CONTEXT, Case, PolicyContract, Shapes
@@ -87,7 +86,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         *(
             (kind, "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
                 weights="equal", optimizer="keep", wire_dtype="float16")}))
-            for kind in (*POLICIES.values(), MethodPolicy(TRIP))
+            for kind in POLICIES.values()
         ),
     ]  # fmt: skip
     variants: list[dict[str, Any]] = [

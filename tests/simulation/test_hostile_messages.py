@@ -36,7 +36,7 @@ from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, mesh
 LIAR: Final = NAMES[-1]
 MESH_S: Final = 60.0
 GROWTH_KIB: Final = 256 * 1024
-PLAIN: Final = ("fedclip", "fedmaple", "fedotp", "fedpgp", "fedtpg", "local", "trip", "zerodfl")
+PLAIN: Final = ("fedclip", "fedmaple", "fedotp", "fedpgp", "fedtpg", "local", "zerodfl")
 POLICIES: Final = {
     **KINDS,
     **{

@@ -53,7 +53,6 @@ def test_a_module_follows_its_most_precise_row() -> None:
     assert part_of("fednode.core.gate") == "fednode.core"
     assert part_of("fednode.policies.domains") == "fednode.policies.domains"
     assert part_of("fednode.policies.plan.aggregator") == "fednode.policies.*"
-    assert part_of("fednode.policies.trip.routing") == "fednode.policies.trip.routing"
     assert part_of("fednode") == "fednode.__init__"
     assert part_of("fednode.elsewhere") is None
 

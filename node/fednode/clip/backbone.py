@@ -38,8 +38,6 @@ that before it is scaled; the filter that scales it reads fewer."""
 _KEPT: Final[dict[ModelSettings, Backbone]] = {}
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
-ENSEMBLE: Final = tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
-"""CLIP's hand-written templates for ImageNet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

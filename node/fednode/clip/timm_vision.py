@@ -91,14 +91,6 @@ class TimmTower(VisionTower):
             found: Tensor = trunk.norm_pre(x[0] if isinstance(x, tuple) else x)
         return found.float()
 
-    @torch.no_grad()
-    def states(self, images: Tensor) -> Tensor:
-        """Return the tokens' states [B, length, width] after the last block, without prompts."""
-        with self._precision(images):
-            x = images if images.dim() == 3 else self.tokens(images)
-            x = self._through(x, self._nothing())
-        return x
-
     @property
     def patches_shape(self) -> tuple[int, int]:
         """Number and width of `patches`; raise ModelError if the tower has none."""
@@ -117,8 +109,9 @@ class TimmTower(VisionTower):
         """Return unit features [B, rows * columns, D] in float32 of the patches, row by row."""
         count, _ = self.patches_shape
         with self._precision(images):
-            x = self._trunk.norm(self.states(images)[:, self._prefix :][:, :count])
-            found = self._of_patches(x)
+            x = images if images.dim() == 3 else self.tokens(images)
+            x = self._through(x, self._nothing())[:, self._prefix :][:, :count]
+            found = self._of_patches(self._trunk.norm(x))
         return F.normalize(found.float(), dim=-1)
 
     def _of_patches(self, x: Tensor) -> Tensor:

@@ -187,18 +187,6 @@ class VisionTower:
         return rows * columns, width
 
     @torch.no_grad()
-    def states(self, images: Tensor) -> Tensor:
-        """Return the tokens' states [B, length, width] after the last block, without prompts.
-
-        images: as in `encode`. Raise ModelError if the tower is no plain or hybrid ViT.
-        """
-        self._need_blocks()
-        x = images if images.dim() == 3 else self.tokens(images)
-        for block in self._blocks:
-            x = _kept(block, x, x[:1, :0])
-        return x
-
-    @torch.no_grad()
     def patches(self, images: Tensor) -> Tensor:
         """Return unit features [B, rows * columns, D] in float32 of the patches, row by row.
 
@@ -206,7 +194,10 @@ class VisionTower:
         as in `encode`. Raise ModelError if the tower has no such patches.
         """
         tower, (count, _) = self._tower, self.patches_shape
-        x = tower.ln_post(self.states(images)[:, 1 : 1 + count])
+        x = images if images.dim() == 3 else self.tokens(images)
+        for block in self._blocks:
+            x = _kept(block, x, x[:1, :0])
+        x = tower.ln_post(x[:, 1 : 1 + count])
         if tower.proj is not None:
             x = x @ tower.proj
         return F.normalize(x.float(), dim=-1)

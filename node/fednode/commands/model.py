@@ -21,7 +21,6 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("fedmaple", "plan"), ("text", "deep", "visual")),
     "feddpt": ("text", "visual", "asks"),
     "fedotp": ("text", "patches"),
-    "trip": ("text", "visual"),
 }
 """Parts of a model that a policy with its default settings needs."""
 

@@ -64,7 +64,7 @@ class RoundSettings:
     max: int = 100
     """Number of rounds; 0: no end. After the last round a node still serves its prompts and its
     peers. If the nodes of the policy share one state, all nodes need the same number. For more
-    rounds, start all nodes again with a larger number (not with DiPrompT's and TRIP's averages)."""
+    rounds, start all nodes again with a larger number (not with DiPrompT's averages)."""
     deadline_s: float = 60.0
     """Longest wait for others in each stage of a round. A longer wait includes stragglers; a
     shorter wait leaves them out."""

@@ -58,38 +58,33 @@ def decoder_key(window: Window) -> str:
 
 
 @contextmanager
-def decode(
-    path: Path, side: int | None = None, window: Window = None, more: int = 0
-) -> Iterator[Decoded]:
+def decode(path: Path, side: int | None = None, window: Window = None) -> Iterator[Decoded]:
     """Decode a file, upright by its EXIF orientation; its memory is freed behind the block.
 
     Of several frames take the first, of a DICOM file the middle one.
 
     side: decode a JPEG at a reduced size not below side x side, which is faster. window: of images
-    with more than 8 bits and of DICOM files. more: bytes a pixel that the block itself takes; the
-    image is halved until they fit. Raise Unusable, also for what takes too much memory, or the
-    decoder's error if the file is damaged or no image, usually OSError.
+    with more than 8 bits and of DICOM files. Raise Unusable, also for what takes too much memory,
+    or the decoder's error if the file is damaged or no image, usually OSError.
     """
     with ExitStack() as held:
-        decoded = _found(path, held, side, window, more)
+        decoded = _found(path, held, side, window)
         held.callback(decoded.image.close)  # before its room is given back
         yield decoded
 
 
-def _found(path: Path, held: ExitStack, side: int | None, window: Window, more: int) -> Decoded:
+def _found(path: Path, held: ExitStack, side: int | None, window: Window) -> Decoded:
     """Decode a file; `held` gets what is to be given back."""
     decoded = dicom.decode if path.suffix.lower() in DICOM_SUFFIXES or _has_magic(path) else _decode
-    picture = decoded(held.enter_context(opened(path, Head)), held, side, window, more)
-    while picture.image.width * picture.image.height * (4 + more) > ROOM:
+    picture = decoded(held.enter_context(opened(path, Head)), held, side, window)
+    while picture.image.width * picture.image.height * 4 > ROOM:
         whole = picture.image
         picture = replace(picture, image=whole.reduce(2))
         whole.close()
     return picture
 
 
-def _decode(
-    file: io.BufferedReader, held: ExitStack, side: int | None, window: Window, more: int
-) -> Decoded:
+def _decode(file: io.BufferedReader, held: ExitStack, side: int | None, window: Window) -> Decoded:
     """Decode a file that is not DICOM; `held` gets what is to be given back."""
     require_few_chunks(file)
     image = held.enter_context(with_head(file, lambda: _opened(file)))
@@ -99,7 +94,7 @@ def _decode(
         image.draft("RGB", (side, side))
     need = peak(image, full)
     shown = f"an image of {image.width:,} x {image.height:,} pixels ({image.format}, {image.mode})"
-    least = min((4 + more) * image.width * image.height, ROOM)
+    least = min(4 * image.width * image.height, ROOM)
     held.enter_context(SHARED.taken(max(need, least), shown))
     inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
     image.load()

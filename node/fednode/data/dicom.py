@@ -63,14 +63,12 @@ def begins(start: bytes) -> bool:
     return start[:2] in {b"\2\0", b"\x08\0"} and len(start) > 8 and (written or 0 < length < 128)
 
 
-def decode(
-    file: io.BufferedReader, held: ExitStack, side: int | None, window: Window, more: int
-) -> Decoded:
+def decode(file: io.BufferedReader, held: ExitStack, side: int | None, window: Window) -> Decoded:
     """Return the middle frame of a DICOM file in RGB.
 
-    held: gets what is to be given back. more: bytes a pixel that the caller takes. `side` changes
-    nothing here. Raise Unusable if the file holds no picture that can be decoded here, or pydicom's
-    error if it is damaged, which may be of any type.
+    held: gets what is to be given back. `side` changes nothing here. Raise Unusable if the
+    file holds no picture that can be decoded here, or pydicom's error if it is damaged, which may
+    be of any type.
     """
     if not installed():
         raise Unusable(f"a DICOM file, which takes an extra: run `{EXTRA}`")
@@ -83,7 +81,7 @@ def decode(
     frames = int(header.get("NumberOfFrames") or 1)
     middle = (frames - 1) // 2
     shown = f"a DICOM image of {size[0]:,} x {size[1]:,} pixels"
-    held.enter_context(SHARED.taken(_peak(header, kind, more), shown))
+    held.enter_context(SHARED.taken(_peak(header, kind), shown))
     file.seek(0)
     # The pixels are freed once their shades or colours are made.
     pixels = pixel_array(file, index=middle, force=True, transfer_syntax_uid=syntax)
@@ -108,14 +106,14 @@ def _made(pixels: Values, header: Any, frame: int, window: Window) -> npt.NDArra
     return _eight_bits(lambda: _rows(pixels), int(header.BitsStored))
 
 
-def _peak(header: Any, kind: str, more: int) -> int:
+def _peak(header: Any, kind: str) -> int:
     """Return the most bytes that decoding a frame holds at a time."""
     pixels = int(header.Columns) * int(header.Rows)
     samples = int(header.get("SamplesPerPixel") or 1)
     stored = samples * max(int(header.get("BitsAllocated") or 8), 8) // 8
     if kind.startswith("YBR"):
-        return pixels * max(40, 4 + more)  # pydicom's change of colours computes in float32
-    return pixels * max(2 * stored, stored + samples, 4 + min(samples, 3), 4 + more)
+        return pixels * 40  # pydicom's change of colours computes in float32
+    return pixels * max(2 * stored, stored + samples, 4 + min(samples, 3))
 
 
 def _rows(pixels: Values) -> Iterator[Values]:

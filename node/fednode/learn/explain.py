@@ -130,7 +130,7 @@ class Explainer:
         return found
 
     def _pixels(self, images: Sequence[Path]) -> Tensor:
-        return self._files.pixels([(path, 0) for path in images], lambda: False)
+        return self._files.pixels(images, lambda: False)
 
     def _name(self, context: Tensor) -> str:
         """Return the array that equals a context or begins with it (PLAN's deep prompts)."""

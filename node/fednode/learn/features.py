@@ -1,10 +1,10 @@
 """Image features, encoded once: while no visual prompt is tuned, they never change.
 
 An image has a unit feature and the length that the feature had before (FedCLIP needs the length).
-A feature's key is (model fingerprint, precision, version, decoder, file content, view). So a node
-that restarts, and other nodes of the machine, take features from the cache. Every batch has the
-same size; missing images are filled up. So an image's features are equal bit for bit, whatever
-images were encoded with it and whichever node encoded it.
+A feature's key is (model fingerprint, precision, version, decoder, file content). So a node that
+restarts, and other nodes of the machine, take features from the cache. Every batch has the same
+size; missing images are filled up. So an image's features are equal bit for bit, whatever images
+were encoded with it and whichever node encoded it.
 
 A policy with visual prompts needs more than features. It gets the images' tokens, which the tower
 computes before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens never change
@@ -33,7 +33,6 @@ from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened
 from fednode.data.pixels import Unusable, Window
-from fednode.data.views import VIEW_BYTES, random_view
 from fednode.errors import DataError
 from fednode.freed import trim
 from fednode.learn.cache import FeatureCache
@@ -47,8 +46,8 @@ VERSION: Final = 3
 """Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
 
 
-Decoded = tuple[Path, int, int, int]
-"""Key of a decoded image: file, view, and the file's time and size."""
+Decoded = tuple[Path, int, int]
+"""Key of a decoded image: the file, its time and its size."""
 
 
 class Encoded(NamedTuple):
@@ -56,10 +55,6 @@ class Encoded(NamedTuple):
 
     features: Tensor
     norms: Tensor
-
-
-Source = tuple[Path, int]
-"""A file and a view of it."""
 
 
 class Kept(NamedTuple):
@@ -71,7 +66,7 @@ class Kept(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    compute: Callable[[Mapping[bytes, Source], ThreadPoolExecutor], Tensor]
+    compute: Callable[[Mapping[bytes, Path], ThreadPoolExecutor], Tensor]
 
     def entry(self, digest: bytes) -> bytes:
         """Return the cache's key of an image."""
@@ -104,7 +99,7 @@ class Features:
         self._kept_features = Kept("feature and length", (-1,), self._make_features)
         self._kept_tokens = Kept("tokens", tokens, self._make_tokens)
         self._known: dict[bytes, Tensor] = {}
-        self._sources: dict[Source, bytes] = {}  # digests of the files that are known
+        self._sources: dict[Path, bytes] = {}  # digests of the files that are known
         self._in_memory: dict[str, dict[Decoded, Tensor]] = {}  # by what they are
         self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
 
@@ -124,9 +119,7 @@ class Features:
 
     def keep_only(self, paths: Collection[Path]) -> None:
         """Free what is in memory of other files, and of earlier content of these files."""
-        self._sources = {
-            source: digest for source, digest in self._sources.items() if source[0] in paths
-        }
+        self._sources = {path: digest for path, digest in self._sources.items() if path in paths}
         self._forget_unused()
         for kept in self._in_memory.values():
             for key in [key for key in kept if key[0] not in paths or not _current(key)]:
@@ -142,16 +135,15 @@ class Features:
         """Faults of the cache, as sentences."""
         return tuple(self._cache.notes) if self._cache else ()
 
-    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool], view: int = 0) -> Encoded:
+    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Encoded:
         """Return features and lengths, float32, on the model's device, in the order of paths.
 
-        view: 0 for the image itself, or the number of a random view (node/fednode/data/views.py).
         Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
         `cancelled` turns true.
         """
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-            digests = list(pool.map(lambda path: self._digest(path, view), paths))
-            sources = {digest: (path, view) for digest, path in zip(digests, paths, strict=True)}
+            digests = list(pool.map(self._digest, paths))
+            sources = dict(zip(digests, paths, strict=True))
             unknown = [digest for digest in sources if digest not in self._known]
             self._known |= self._cached(self._kept_features, unknown)
             todo = [digest for digest in unknown if digest not in self._known]
@@ -164,9 +156,9 @@ class Features:
                 self.told(WORK, len(sources) - len(order) + at, len(sources))
                 part = {digest: sources[digest] for digest in order[at : at + BATCH]}
                 self._known |= self._values(self._kept_features, part, pool)
-        current = {source: digest for digest, source in sources.items()}
+        current = {path: digest for digest, path in sources.items()}
         replaced = any(
-            self._sources.get(source, digest) != digest for source, digest in current.items()
+            self._sources.get(path, digest) != digest for path, digest in current.items()
         )
         self._sources |= current
         if replaced:
@@ -182,40 +174,41 @@ class Features:
 
     def digests(self, paths: Sequence[Path]) -> list[bytes]:
         """Return a digest of each file's content; raise DataError if one can no longer be read."""
-        return [self._digest(path, 0) for path in paths]
+        return [self._digest(path) for path in paths]
 
-    def pixels(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
+    def pixels(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
         """Return preprocessed images [n, 3, H, W] on the model's device.
 
-        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
-        since it was examined, Cancelled if `cancelled` turns true.
+        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
+        `cancelled` turns true.
         """
 
         def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
-            return dict(zip(missing, pool.map(self._look, missing), strict=True))
+            images = pool.map(lambda key: self._decode(key[0]), missing)
+            return dict(zip(missing, images, strict=True))
 
         return self._gathered("pixels", wanted, decoded, cancelled)
 
-    def tokens(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
+    def tokens(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
         """Return tokens [n, length, width] on the model's device.
 
-        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
-        since it was examined, Cancelled if `cancelled` turns true.
+        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
+        `cancelled` turns true.
         """
         return self._gathered(
             "tokens", wanted, partial(self._of_keys, self._kept_tokens), cancelled
         )
 
     def constants(
-        self, wanted: Sequence[Source], of: Constant, cancelled: Callable[[], bool]
+        self, wanted: Sequence[Path], of: Constant, cancelled: Callable[[], bool]
     ) -> Tensor:
         """Return an objective's constants [n, *shape] on the model's device.
 
-        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
-        since it was examined, Cancelled if `cancelled` turns true.
+        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
+        `cancelled` turns true.
         """
 
-        def compute(sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+        def compute(sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
             return of.of(torch.stack(self._shown(sources, pool)).to(self._backbone.device))
 
         kept = Kept(of.name, of.shape, compute)
@@ -224,7 +217,7 @@ class Features:
     def _gathered(
         self,
         name: str,
-        wanted: Sequence[Source],
+        wanted: Sequence[Path],
         find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
         cancelled: Callable[[], bool],
     ) -> Tensor:
@@ -233,7 +226,7 @@ class Features:
         name: what they are.
         """
         kept = self._in_memory.setdefault(name, {})
-        keys = [_decoded(path, view) for path, view in wanted]
+        keys = [_decoded(path) for path in wanted]
         missing = sorted({key for key in keys if key not in kept})
         fresh: dict[Decoded, Tensor] = {}
         if missing:
@@ -250,23 +243,20 @@ class Features:
         values = [kept[key] if key in kept else fresh[key] for key in keys]
         return placed(torch.stack(values), self._backbone.device)
 
-    def _look(self, key: Decoded) -> Tensor:
-        path, view = key[0], key[1]
-        return self._decode(path, self._digest(path, view).hex() if view else "")
-
     def _of_keys(
         self, kept: Kept, missing: Sequence[Decoded], pool: ThreadPoolExecutor
     ) -> dict[Decoded, Tensor]:
         """Return the values of at most BATCH images, from the cache or computed."""
-        digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
-        sources = {digest: key[:2] for digest, key in zip(digests, missing, strict=True)}
+        paths = [key[0] for key in missing]
+        digests = list(pool.map(self._digest, paths))
+        sources = dict(zip(digests, paths, strict=True))
         values = self._values(kept, sources, pool)
         return {key: values[digest] for key, digest in zip(missing, digests, strict=True)}
 
     def _values(
         self,
         kept: Kept,
-        sources: Mapping[bytes, Source],
+        sources: Mapping[bytes, Path],
         pool: ThreadPoolExecutor,
         store: bool = True,
     ) -> dict[bytes, Tensor]:
@@ -275,7 +265,7 @@ class Features:
         store: put computed values into the cache.
         """
         values = self._cached(kept, sources)
-        todo = {digest: source for digest, source in sources.items() if digest not in values}
+        todo = {digest: path for digest, path in sources.items() if digest not in values}
         if todo:
             made = kept.compute(todo, pool).cpu()[: len(todo)].clone().unbind()
             fresh = dict(zip(todo, made, strict=True))
@@ -292,52 +282,46 @@ class Features:
         held = self._cache.get(list(names)) if self._cache and names else {}
         return {names[name]: _floats(value).view(kept.shape) for name, value in held.items()}
 
-    def _make_features(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+    def _make_features(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
         """Compute unit features with their lengths behind them [BATCH, D + 1]."""
         raw = self._backbone.encode_raw(torch.stack(self._shown(sources, pool)))
         norms = raw.norm(dim=1, keepdim=True)
         return torch.cat([F.normalize(raw, dim=1), norms], dim=1)
 
-    def _make_tokens(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+    def _make_tokens(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
         """Compute tokens [n, length, width]."""
         vision = self._backbone.vision
-        pixels = list(pool.map(lambda source: self._seen(*source), sources.items()))
+        pixels = list(pool.map(self._decode, sources.values()))
         if not vision.steady:
             pixels += [pixels[0]] * (BATCH - len(pixels))
         return vision.tokens(torch.stack(pixels).to(self._backbone.device))
 
-    def _shown(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> list[Tensor]:
-        """Return BATCH tokens or decoded images: of the files and views, by digest, and filler."""
+    def _shown(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> list[Tensor]:
+        """Return BATCH tokens or decoded images: of the files, by digest, and filler."""
         if self.compact:
             tokens = self._values(self._kept_tokens, sources, pool, store=False)
             images = [tokens[digest] for digest in sources]
         else:
-            images = list(pool.map(lambda source: self._seen(*source), sources.items()))
+            images = list(pool.map(self._decode, sources.values()))
         return images + [images[0]] * (BATCH - len(images))
 
-    def _seen(self, digest: bytes, source: Source) -> Tensor:
-        path, view = source
-        return self._decode(path, digest.hex() if view else "")
-
-    def _decode(self, path: Path, seed: str) -> Tensor:
+    def _decode(self, path: Path) -> Tensor:
         try:
-            with decode(path, window=self._window, more=VIEW_BYTES if seed else 0) as decoded:
-                image = random_view(decoded.image, seed) if seed else decoded.image
-                return self._backbone.preprocess(image)
+            with decode(path, window=self._window) as decoded:
+                return self._backbone.preprocess(decoded.image)
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]
             raise DataError(f"'{path}' can no longer be read: {reason}.") from fault
 
-    def _digest(self, path: Path, view: int) -> bytes:
+    def _digest(self, path: Path) -> bytes:
         try:
             with opened(path) as file:
                 content = hashlib.file_digest(file, "sha256").digest()
         except (OSError, Unusable) as fault:
             why = fault.strerror if isinstance(fault, OSError) else fault
             raise DataError(f"'{path}' can no longer be read: {why}.") from fault
-        number = f"/view {view}".encode() if view else b""
-        return hashlib.sha256(self._model + content + number).digest()
+        return hashlib.sha256(self._model + content).digest()
 
 
 def _floats(value: bytes) -> Tensor:
@@ -348,17 +332,17 @@ def _bytes(value: Tensor) -> bytes:
     return value.numpy().astype("<f4").tobytes()
 
 
-def _decoded(path: Path, view: int) -> Decoded:
+def _decoded(path: Path) -> Decoded:
     try:
         stat = path.stat()
     except OSError as fault:
         raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
-    return path, view, stat.st_mtime_ns, stat.st_size
+    return path, stat.st_mtime_ns, stat.st_size
 
 
 def _current(key: Decoded) -> bool:
     """Tell whether a file is still the one that was decoded."""
     try:
-        return _decoded(*key[:2]) == key
+        return _decoded(key[0]) == key
     except DataError:
         return False

@@ -4,8 +4,7 @@ Features of a split are encoded once. An objective with visual prompts gets the 
 is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
 the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
 `tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
-again each time. An objective's constants (FedOTP's features of patches) are kept as tokens are. If
-there are K views of each image, an epoch takes one view of each (node/fednode/data/views.py).
+again each time. An objective's constants (FedOTP's features of patches) are kept as tokens are.
 """
 
 from __future__ import annotations
@@ -67,10 +66,9 @@ class Images:
         self._features = features
         self._constant = constant
         self._looks = looks
-        self._views = tuple(range(1, 1 + settings.views)) or (0,)
         features.keep_pixels(settings.pixels_mb * 1_000_000)
         # Encoded splits, kept until the images change.
-        self._known: dict[tuple[Split, int], Encoded] = {}
+        self._known: dict[Split, Encoded] = {}
         self._digests: dict[Split, list[bytes]] = {}
 
     def forget(self) -> None:
@@ -85,41 +83,30 @@ class Images:
         return self._digests[split]
 
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
-        """Return unit features [n, D] of the unaugmented images, and labels [n]."""
-        return self._encoded(split, 0, cancelled).features, self._labels(split)
+        """Return unit features [n, D] of the images, and labels [n]."""
+        return self._encoded(split, cancelled).features, self._labels(split)
 
-    def epoch(self, split: Split, order: torch.Generator, cancelled: Callable[[], bool]) -> Epoch:
-        """Return the images of an epoch; if there are several views, draw a view of each image."""
-        count, labels, chosen = len(split.images), self._labels(split), [0] * len(split.images)
-        if len(self._views) > 1:
-            drawn = torch.randint(len(self._views), (count,), generator=order)
-            chosen = [int(view) for view in drawn]
-        wanted = [
-            (image.path, self._views[at]) for image, at in zip(split.images, chosen, strict=True)
-        ]
+    def epoch(self, split: Split, cancelled: Callable[[], bool]) -> Epoch:
+        """Return the images of an epoch."""
+        labels = self._labels(split)
 
         def look(index: Tensor) -> Looked:
-            return self._look([wanted[at] for at in index], cancelled)
+            return self._look([split.images[at].path for at in index], cancelled)
 
         numbers = tuple(image.label for image in split.images)
         if self._looks:
             return Epoch(labels, None, look, numbers)
         beside = None if self._constant is None else look
-        views = [self._encoded(split, view, cancelled) for view in self._views]
-        if len(views) == 1:
-            return Epoch(labels, views[0], beside, numbers)
-        places = torch.tensor(chosen), torch.arange(count)
-        features, norms = (torch.stack(part)[places] for part in zip(*views, strict=True))
-        return Epoch(labels, Encoded(features, norms), beside, numbers)
+        return Epoch(labels, self._encoded(split, cancelled), beside, numbers)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
-        """Yield the unaugmented images in batches, in their order."""
+        """Yield the images in batches, in their order."""
         labels = self._labels(split)
-        encoded = None if self._looks else self._encoded(split, 0, cancelled)
+        encoded = None if self._looks else self._encoded(split, cancelled)
         if encoded is not None and self._constant is None:
             yield Batch(features=encoded.features, norms=encoded.norms, labels=labels)
             return
-        paths = [(image.path, 0) for image in split.images]
+        paths = [image.path for image in split.images]
         for at in range(0, len(paths), EVALUATED):
             self._features.told(WORK, at, len(paths))
             part = slice(at, at + EVALUATED)
@@ -129,18 +116,18 @@ class Images:
             yield batch
         self._features.told("", 0, 0)
 
-    def _look(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Looked:
+    def _look(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Looked:
         if self._constant is not None:
             return {"constants": self._features.constants(wanted, self._constant, cancelled)}
         if self._features.compact:
             return {"tokens": self._features.tokens(wanted, cancelled)}
         return {"pixels": self._features.pixels(wanted, cancelled)}
 
-    def _encoded(self, split: Split, view: int, cancelled: Callable[[], bool]) -> Encoded:
-        if (split, view) not in self._known:
+    def _encoded(self, split: Split, cancelled: Callable[[], bool]) -> Encoded:
+        if split not in self._known:
             paths = [image.path for image in split.images]
-            self._known[split, view] = self._features.of(paths, cancelled, view)
-        return self._known[split, view]
+            self._known[split] = self._features.of(paths, cancelled)
+        return self._known[split]
 
     def _labels(self, split: Split) -> Tensor:
         return torch.tensor([image.label for image in split.images], device=self._features.device)

@@ -91,9 +91,6 @@ class TuningSettings:
     """The hand-written prompt, with {} for the class name, used for zero-shot accuracy, by
     knowledge_weight and by policies that begin from it. auto: the sentence of the model's authors,
     which is "a photo of a {}." but for BiomedCLIP; all nodes must have the same."""
-    views: int = 0
-    """Random crops and flips of each training image; each epoch takes one of them. They are
-    encoded once, so the first start takes as many times longer. 0: the image itself."""
     pixels_mb: int = 1000
     """Only for policies with visual prompts: memory for images, in megabytes. An image is kept as
     tokens, which the model computes before the first prompt, if they are smaller than its
@@ -120,7 +117,6 @@ class TuningSettings:
             "horizon",
             "iterations",
             "knowledge_weight",
-            "views",
             "pixels_mb",
             "step_s",
         ):

@@ -265,7 +265,7 @@ class TorchLearner:
         while len(losses) < steps:
             epoch += 1
             shuffled = torch.randperm(count, generator=order)
-            images = self._images.epoch(self.data.train, order, cancelled)
+            images = self._images.epoch(self.data.train, cancelled)
             left = deque(torch.split(shuffled, self._size.now)[: steps - len(losses)])
             while left and len(losses) < steps:
                 if cancelled():

@@ -35,7 +35,6 @@ NONE: frozenset[str] = frozenset()
         (("policy.name=promptfl",), {"rounds.max"}),
         (("policy.name=diprompt", *DOMAINS), NONE),
         (("policy.name=diprompt", "policy.momentum=false", *DOMAINS), {"rounds.max"}),
-        (("policy.name=trip",), NONE),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, tuple) else "",
 )

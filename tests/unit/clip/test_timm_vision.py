@@ -109,13 +109,13 @@ def test_patches_go_through_the_last_norm_and_projection(twin: Any) -> None:
             assert tower.patches_shape
         return
     assert tower.patches_shape == (16, tiny.EMBED)
-    states = tower.states(images(model))
-    assert states.shape == (3, tower.length, 32)
     trunk = model.visual.trunk
-    wanted = model.visual.head(trunk.fc_norm(trunk.norm(states)[:, trunk.num_prefix_tokens :]))
+    normed = trunk.forward_features(images(model))
+    assert normed.shape == (3, tower.length, 32)
+    wanted = model.visual.head(trunk.fc_norm(normed[:, trunk.num_prefix_tokens :]))
     assert (tower.patches(images(model)) - F.normalize(wanted, dim=-1)).abs().max() < 1e-5
     if kind in {"average", "ViTamin"}:
-        alone = trunk.norm(states).mean(dim=1)
+        alone = normed.mean(dim=1)
         assert (
             model.visual.head(trunk.fc_norm(alone)) - tower.encode(images(model)).raw
         ).abs().max() < 1e-5

@@ -122,26 +122,24 @@ def test_pieces_make_the_image_that_the_whole_makes(
     np.testing.assert_array_equal(np.asarray(read_rgb(path)), whole)
 
 
-def test_what_a_block_takes_beside_a_large_image_halves_it(
+def test_an_image_of_more_than_the_room_is_halved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "one.png"
     Image.new("RGB", (100, 60)).save(path)
-    monkeypatch.setattr(decode, "ROOM", 12 * 100 * 60 - 1)
-    with decode.decode(path, more=8) as found:
-        assert found.image.size == (50, 30)
-    with decode.decode(path) as found:
-        assert found.image.size == (100, 60)
+    for room, size in ((4 * 100 * 60 - 1, (50, 30)), (4 * 100 * 60, (100, 60))):
+        monkeypatch.setattr(decode, "ROOM", room)
+        with decode.decode(path) as found:
+            assert found.image.size == size
 
 
 def test_memory_is_freed_before_another_thread_takes_it(tmp_path: Path) -> None:
     path = tmp_path / "one.png"
     Image.new("RGB", (100, 60)).save(path)
-    for more in (0, 8):
-        with decode.decode(path, more=more) as found:
-            found.image.getpixel((0, 0))
-        with pytest.raises(ValueError, match="closed image"):
-            found.image.getpixel((0, 0))
+    with decode.decode(path) as found:
+        found.image.getpixel((0, 0))
+    with pytest.raises(ValueError, match="closed image"):
+        found.image.getpixel((0, 0))
 
 
 def test_a_constant_image_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

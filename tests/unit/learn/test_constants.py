@@ -49,8 +49,8 @@ def patches(model: Backbone) -> Constant:
     return Constant("patches", model.vision.patches_shape, model.vision.patches)
 
 
-def of(one: Features, model: Backbone, files: list[Path], view: int = 0) -> Tensor:
-    return one.constants([(path, view) for path in files], patches(model), never)
+def of(one: Features, model: Backbone, files: list[Path]) -> Tensor:
+    return one.constants(files, patches(model), never)
 
 
 def test_patches_are_open_clip_s_own(model: Backbone, files: list[Path]) -> None:
@@ -89,20 +89,16 @@ def test_kept_and_fresh_are_the_same_bits(
     assert sizes == [BATCH] * 7
 
 
-def test_names_views_and_features_do_not_meet_in_the_cache(
+def test_names_and_features_do_not_meet_in_the_cache(
     model: Backbone, files: list[Path], tmp_path: Path
 ) -> None:
     one = made(model, tmp_path)
     features, plain = one.of(files, never).features, of(one, model, files)
     other = Constant("ones", (2,), lambda images: torch.ones(len(images), 2))
-    wanted = [(path, 0) for path in files]
-    assert torch.equal(one.constants(wanted, other, never), torch.ones(5, 2))
-    turned = of(one, model, files, view=1)
-    assert not torch.equal(turned, plain)
+    assert torch.equal(one.constants(files, other, never), torch.ones(5, 2))
     again = made(model, tmp_path)
     assert torch.equal(of(again, model, files), plain)
-    assert torch.equal(of(again, model, files, view=1), turned)
-    assert torch.equal(again.constants(wanted, other, never), torch.ones(5, 2))
+    assert torch.equal(again.constants(files, other, never), torch.ones(5, 2))
     assert torch.equal(again.of(files, never).features, features)
 
 
@@ -111,9 +107,9 @@ def test_memory_has_a_bound(
 ) -> None:
     decoded: list[Path] = []
 
-    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
+    def counted(path: Path, window: Window = None) -> Any:
         decoded.append(path)
-        return decoding.decode(path, window=window, more=more)
+        return decoding.decode(path, window=window)
 
     monkeypatch.setattr(module, "decode", counted)
     count, width = model.vision.patches_shape
@@ -128,7 +124,7 @@ def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         of(made(model), model, files[:1])
     with pytest.raises(Cancelled):
-        made(model).constants([(files[1], 0)], patches(model), lambda: True)
+        made(model).constants(files[1:2], patches(model), lambda: True)
 
 
 def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:

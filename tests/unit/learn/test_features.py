@@ -197,22 +197,6 @@ def test_no_images_are_no_features(counting: Counting) -> None:
     assert of(make(counting), []).shape == (0, 0)
 
 
-def test_views_are_kept_beside_the_image_itself(
-    counting: Counting, tmp_path: Path, mini: Backbone
-) -> None:
-    path = tmp_path / "gradient.png"
-    Image.linear_gradient("L").convert("RGB").save(path)
-    first = make(counting, tmp_path / "cache")
-    found = [first.of([path], lambda: False, view).features for view in (0, 1, 2)]
-    assert counting.images == 3 * BATCH
-    assert not torch.equal(found[1], found[2])
-    assert torch.equal(found[0], of(Features(mini), [path]))
-    again = make(counting, tmp_path / "cache")
-    for view, wanted in enumerate(found):
-        assert torch.equal(again.of([path], lambda: False, view).features, wanted)
-    assert counting.images == 3 * BATCH
-
-
 def test_what_is_known_of_files_that_are_gone_is_given_back(
     counting: Counting, paths: list[Path]
 ) -> None:
@@ -221,7 +205,7 @@ def test_what_is_known_of_files_that_are_gone_is_given_back(
 
     def look() -> None:
         of(features, paths)
-        features.pixels([(path, 0) for path in paths], lambda: False)
+        features.pixels(paths, lambda: False)
 
     def held() -> tuple[int, int, int]:
         pixels = features._in_memory["pixels"]

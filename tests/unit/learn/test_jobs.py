@@ -136,7 +136,6 @@ def test_equal_jobs_on_pixels_give_equal_bits(
         return one.tune(job(one, OWN, measure=False), never, ignore)
 
     assert made().tensors == made(pixels_mb=0).tensors
-    assert made().tensors != made(views=2).tensors
 
 
 def test_pixels_are_kept_up_to_a_limit(
@@ -144,22 +143,21 @@ def test_pixels_are_kept_up_to_a_limit(
 ) -> None:
     read: list[Path] = []
 
-    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
+    def counted(path: Path, window: Window = None) -> Any:
         read.append(path)
-        return decode(path, window=window, more=more)
+        return decode(path, window=window)
 
     monkeypatch.setattr(module, "decode", counted)
     features = Features(mini)
     side = mini.model.visual.image_size[0]
     size = 3 * side * side * 4
     features.keep_pixels(2 * size)
-    wanted = [(path, 0) for path in paths]
-    first = features.pixels(wanted, never)
+    first = features.pixels(paths, never)
     assert first.shape == (3, 3, side, side)
     assert torch.equal(first[1], mini.preprocess(read_rgb(paths[1])))
-    assert torch.equal(features.pixels(wanted, never), first)
+    assert torch.equal(features.pixels(paths, never), first)
     assert (len(read), len(set(read))) == (4, 3), "one of three did not fit and was read twice"
-    again = features.pixels([wanted[2], wanted[2], wanted[0]], never)
+    again = features.pixels([paths[2], paths[2], paths[0]], never)
     assert torch.equal(again, first[[2, 2, 0]])
 
 
@@ -168,14 +166,14 @@ def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
 ) -> None:
     features = Features(mini)
     features.keep_pixels(10**8)
-    before = features.pixels([(paths[0], 0)], never)
+    before = features.pixels(paths[:1], never)
     Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
-    assert not torch.equal(features.pixels([(paths[0], 0)], never), before)
+    assert not torch.equal(features.pixels(paths[:1], never), before)
     paths[0].unlink()
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
-        features.pixels([(paths[0], 0)], never)
+        features.pixels(paths[:1], never)
     with pytest.raises(Cancelled):
-        features.pixels([(paths[1], 1)], lambda: True)
+        features.pixels(paths[1:2], lambda: True)
 
 
 def test_a_predictor_looks_at_pixels_where_its_objective_does(

@@ -59,9 +59,9 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the files that are decoded from now on."""
     found: list[Path] = []
 
-    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
+    def counted(path: Path, window: Window = None) -> Any:
         found.append(path)
-        return decoding.decode(path, window=window, more=more)
+        return decoding.decode(path, window=window)
 
     monkeypatch.setattr(module, "decode", counted)
     return found
@@ -78,8 +78,8 @@ def made(model: Backbone, folder: Path | None = None, limit: int = 0) -> Feature
     return one
 
 
-def tokens(one: Features, files: list[Path], view: int = 0) -> Tensor:
-    return one.tokens([(path, view) for path in files], never)
+def tokens(one: Features, files: list[Path]) -> Tensor:
+    return one.tokens(files, never)
 
 
 def test_they_are_the_tower_s_own(model: Backbone, files: list[Path]) -> None:
@@ -113,20 +113,6 @@ def test_features_made_of_kept_tokens_are_the_same_bits(
     assert len(decoded) == count
     pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     assert (wanted - model.encode_images(pixels)).abs().max() < 1e-5
-
-
-def test_views_are_kept_apart(
-    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
-) -> None:
-    one = made(model, tmp_path)
-    found = [tokens(one, files, view) for view in (0, 1, 2)]
-    assert not torch.equal(found[0], found[1])
-    assert not torch.equal(found[1], found[2])
-    count = len(decoded)
-    mixed = made(model, tmp_path).tokens(list(zip(files, (0, 1, 2, 1, 0), strict=True)), never)
-    assert len(decoded) == count
-    for at, view in enumerate((0, 1, 2, 1, 0)):
-        assert torch.equal(mixed[at], found[view][at])
 
 
 def test_memory_has_a_bound(model: Backbone, files: list[Path], decoded: list[Path]) -> None:
@@ -180,7 +166,7 @@ def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         tokens(one, files[:1])
     with pytest.raises(Cancelled):
-        one.tokens([(files[1], 0)], lambda: True)
+        one.tokens(files[1:2], lambda: True)
 
 
 def split(files: list[Path]) -> Split:
@@ -210,9 +196,6 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     assert wanted == tuned(None)
     assert wanted == tuned(tmp_path / "one")
     assert wanted == tuned(tmp_path / "one", pixels_mb=0)
-    views = tuned(None, pixels_mb=0, views=2)
-    assert views != wanted
-    assert views == tuned(tmp_path / "one", views=2)
 
 
 def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> None:

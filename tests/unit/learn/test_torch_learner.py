@@ -21,7 +21,7 @@ from fednode.errors import ModelError
 from fednode.learn.build import build
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
-from fednode.learn.objective import Batch, Given, Plain, Tuning
+from fednode.learn.objective import Batch
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.learn.training import Training
@@ -84,35 +84,6 @@ def test_iterations_replace_epochs(
     assert report.steps == iterations
     same = report.tensors == whole.tune(job, never, ignore).tensors
     assert same == (iterations == 3)
-
-
-def test_an_epoch_takes_one_of_the_views_of_each_image(
-    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = learner(mini, data, features, views=3, epochs=4, lr=1e-9)
-    seen: list[torch.Tensor] = []
-    begin = one._objective.begin
-
-    def spy(given: Given) -> Tuning:
-        job = begin(given)
-
-        def loss(batch: Batch) -> torch.Tensor:
-            seen.append(batch.seen)
-            return job.loss(batch)
-
-        return Plain(loss)
-
-    monkeypatch.setattr(one._objective, "begin", spy)
-    one.tune(Job(round=1, stage="prompts", tensors=one.initial(1), seed=9), never, ignore)
-    paths = [image.path for image in data.train.images]
-    views = torch.stack([features.of(paths, never, number).features for number in range(4)])
-    used = set()
-    for epoch in seen:
-        for row in epoch:
-            places = (views == row).all(dim=2).nonzero()
-            assert len(places) == 1
-            used.add(int(places[0, 0]))
-    assert used == {1, 2, 3}
 
 
 def test_batches_come_in_another_order_for_another_seed(

@@ -108,9 +108,8 @@ def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch
 def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]]:
     """Yield a policy's objective and a training of each of its stages."""
     policy = registry.policy(name)
-    known = inspect.signature(policy.config_type).parameters
-    options = {"domains": ("x", "y"), "teacher": "template"}
-    config = policy.config_type(**{key: options[key] for key in options if key in known})
+    has_domains = "domains" in inspect.signature(policy.config_type).parameters
+    config = policy.config_type(**({"domains": ("x", "y")} if has_domains else {}))
     objective = registry.objective(name)(frozen, tuning(), config)
     arrays = {**objective.initial(0), **objective.private(0)}
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):

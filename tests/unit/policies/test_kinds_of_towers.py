@@ -122,13 +122,7 @@ def test_an_image_tower_trains_what_the_table_promises_and_refuses_the_rest(
         step(frozen, name)
 
 
-SLOW = {"trip"}
-"""The clusters of its images take half a second, and no text tower changes them."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in TRAINED]
-)
+@pytest.mark.parametrize("name", TRAINED)
 def test_a_text_tower_trains_what_the_table_promises(reader: Any, name: str) -> None:
     _, frozen, row = reader
     needs_patches = {"fedotp"} if not row.patches else set()

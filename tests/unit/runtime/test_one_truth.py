@@ -58,7 +58,6 @@ CASES: dict[str, dict[str, Any]] = {
     "feddpt": {"domains": ["art", "photo"]},
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
-    "trip": {"experts": 2, "teacher": "template"},
     "plan": {"aggregator_dtype": "float16"},
     "gda": {},
     "gda sums": {"share": "sums", "few_images": True},

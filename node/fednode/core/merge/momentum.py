@@ -1,4 +1,4 @@
-"""The beta moving average of DiPrompT (equation 5) and TRIP, read as in CLIPood.
+"""The beta moving average of DiPrompT (equation 5), read as in CLIPood.
 
     avg_r = (A_{r-1} / A_r) avg_{r-1} + (alpha_r / A_r) V_r        A_r = alpha_0 + ... + alpha_r
     alpha_i = Beta(beta, beta) density at (i + 0.5) / (R + 1)

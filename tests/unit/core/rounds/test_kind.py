@@ -6,41 +6,46 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, PolicyState, Tensors
 from fednode.policies.averaging import PROMPTFL
+from fednode.policies.diprompt.config import DiPrompTConfig
+from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.trip.config import TRIPConfig
-from fednode.policies.trip.exchange import TRIP
 from fednode.testing.player import frame
 
-KIND = MethodPolicy(TRIP)
-START = Tensors({"experts": [[[1.0, 2.0]]]})
-NODE = frame("trip", rounds=RoundSettings(mode="sync", max=9))
+KIND = MethodPolicy(DiPrompT)
+CONFIG = DiPrompTConfig(domains=("art",))
+START = Tensors({"domain.art": [[1.0, 2.0]]})
+NODE = frame("diprompt", rounds=RoundSettings(mode="sync", max=9))
 
 
 def test_it_says_what_its_method_says() -> None:
-    assert (KIND.name, KIND.config_type, KIND.tuning) == ("trip", TRIPConfig, TRIP.tuning)
+    assert (KIND.name, KIND.config_type, KIND.tuning) == (
+        "diprompt",
+        DiPrompTConfig,
+        DiPrompT.tuning,
+    )
     assert (KIND.default_mode, KIND.modes, KIND.shared_state) == ("sync", ("sync",), True)
-    fault = KIND.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
-    assert fault == TRIP.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
+    fault = KIND.settings_fault(CONFIG, RoundSettings(max=0), "")
+    assert fault == DiPrompT.settings_fault(CONFIG, RoundSettings(max=0), "")
     assert "rounds.max is 0" in fault
 
 
 def test_it_works_in_sync_alone() -> None:
-    assert KIND.settings_fault(TRIPConfig(), RoundSettings("sync", 9), "") == ""
-    fault = KIND.settings_fault(TRIPConfig(), RoundSettings("async", 9), "")
-    assert fault.startswith("rounds.mode is 'async'; policy trip works with sync alone")
+    assert KIND.settings_fault(CONFIG, RoundSettings("sync", 9), "") == ""
+    fault = KIND.settings_fault(CONFIG, RoundSettings("async", 9), "")
+    assert fault.startswith("rounds.mode is 'async'; policy diprompt works with sync alone")
 
 
 def test_a_run_begins_at_round_0_with_the_method_s_first_state() -> None:
-    state = KIND.start(TRIPConfig(), NODE, START).state()
-    first = TRIP(TRIPConfig(), NODE).first(START)
+    state = KIND.start(CONFIG, NODE, START).state()
+    first = DiPrompT(CONFIG, NODE).first(START)
     assert (state.round, state.tensors, state.arrays) == (0, first.shared, first.arrays)
     assert state.tuned == EMPTY
 
 
 def test_a_restored_run_goes_on_from_its_state() -> None:
-    before = KIND.start(TRIPConfig(), NODE, START).state()
+    before = KIND.start(CONFIG, NODE, START).state()
     later = PolicyState(4, before.tensors, before.tensors, arrays=before.arrays)
-    assert KIND.restore(TRIPConfig(), NODE, later).state().round == 4
+    assert KIND.restore(CONFIG, NODE, later).state().round == 4
 
 
 def test_the_paper_s_bytes_count_the_nodes_that_take_part() -> None:
