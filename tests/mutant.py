@@ -38,7 +38,7 @@ OLDER: Final = {
 }
 INSIDERS: Final = {
     "zerodfl-busy": Mutant(
-        "node/fednode/policies/zerodfl/exchange.py",
+        "node/fednode/core/rounds/gossip.py",
         "        chosen.update((peer, chosen.get(peer, 0) + 1) for peer in drawn)\n",
         "",
         ("tests/unit/policies/zerodfl/test_exchange.py",),

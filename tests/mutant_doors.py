@@ -99,15 +99,15 @@ DOORS: Final = {
         ("tests/unit/core/rounds/test_proof.py",),
     ),
     "proof-last-round": Mutant(
-        "node/fednode/policies/zerodfl/exchange.py",
+        "node/fednode/core/rounds/gossip.py",
         "return min(proven, last) if last else proven",
         "return proven",
         ("tests/contract/test_policies.py",),
     ),
     "proof-words": Mutant(
-        "node/fednode/policies/zerodfl/state.py",
-        "return min(self.heard.get(peer, 0), self.proved.get(peer, 0) + 1)",
-        "return self.heard.get(peer, 0)",
+        "node/fednode/core/rounds/gossip.py",
+        "return min(self._claimed.get(peer, 0), self._proven.get(peer, 0) + 1)",
+        "return self._claimed.get(peer, 0)",
         ("tests/contract/test_policies.py",),
     ),
     "again-once": Mutant(

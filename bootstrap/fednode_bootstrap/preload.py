@@ -46,7 +46,7 @@ def load(told: str) -> None:
 
         use_one_arena()
         use_threads(1)
-        registry.objective(settings.policy.name)
+        registry.prompt_module(settings.policy.name)
         backbone.keep(settings.model)
     # Extension modules complain on the terminal if they are unloaded while objects are frozen.
     # Forks do not inherit this, because multiprocessing clears the handlers of a child.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fednode.clip.backbone import Backbone
     from fednode.learn.evaluation import Evaluation, Numbers
     from fednode.learn.explain import Explainer, Near
-    from fednode.learn.objective import Objective
+    from fednode.learn.prompt_module import PromptModule
     from fednode.learn.settings import TuningSettings
 
 
@@ -217,12 +217,12 @@ class Prompts:
             return self._explainer.features(paths)
 
     @property
-    def _made_of(self) -> tuple[TuningSettings, type[Objective], Any]:
+    def _made_of(self) -> tuple[TuningSettings, type[PromptModule], Any]:
         """Tuning settings, objective and the policy's configuration."""
         from fednode import registry
 
         chosen = self.settings.policy
-        return self.settings.tuning, registry.objective(chosen.name), chosen.config
+        return self.settings.tuning, registry.prompt_module(chosen.name), chosen.config
 
     @cached_property
     def _explainer(self) -> Explainer:

@@ -1,8 +1,9 @@
-"""Everything that a policy outside this repository imports (docs/policies.md).
+"""Everything that a policy outside this repository imports (docs/policies.md, docs/objectives.md).
 
-A policy is either a `Method` (most are: `Averaging` is one), which `MethodPolicy` runs in mesh-wide
-rounds, or a class that follows `Policy` and `PolicyKind` itself. An entry point of the group
-`fednode.policies` names the class. This module needs neither torch nor grpc.
+A policy is a `Method` (`Averaging` is one), which runs in mesh-wide rounds; a `GossipMethod`, which
+runs in rounds of each node; or a class that follows `Policy` and `PolicyKind` itself. Its attribute
+`prompts` says what is tuned, such as `CoOp`. An entry point of the group `fednode.policies` names
+the class. This module imports neither torch nor grpc.
 """
 
 from fednode.core.events import (
@@ -40,6 +41,7 @@ from fednode.core.policy import (
     PolicyKind,
 )
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
+from fednode.core.rounds.gossip import Change, GossipConfig, GossipMethod, InboxMessage
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
 from fednode.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
@@ -55,6 +57,18 @@ from fednode.core.types import (
     Report,
     Snapshot,
     Tensors,
+)
+from fednode.lazy import lazy
+from fednode.learn.coop import CoOp
+from fednode.learn.initial import context, generator
+from fednode.learn.prompt_module import (
+    Batch,
+    Classifier,
+    FitResult,
+    JobInputs,
+    Params,
+    PerImageArray,
+    PromptModule,
 )
 
 __all__ = [
@@ -72,13 +86,22 @@ __all__ = [
     "Averaging",
     "AveragingConfig",
     "Barrier",
+    "Batch",
     "CancelTimer",
+    "Change",
+    "Classifier",
+    "CoOp",
     "Contribution",
     "Delivered",
     "Dtype",
     "Effect",
     "Event",
+    "FitResult",
+    "GossipConfig",
+    "GossipMethod",
+    "InboxMessage",
     "Job",
+    "JobInputs",
     "Json",
     "MergeSettings",
     "Message",
@@ -86,11 +109,14 @@ __all__ = [
     "MethodPolicy",
     "MethodState",
     "NodeContext",
+    "Params",
     "PeerDown",
     "PeerUp",
+    "PerImageArray",
     "Policy",
     "PolicyKind",
     "PolicyState",
+    "PromptModule",
     "Received",
     "Record",
     "Regained",
@@ -111,6 +137,9 @@ __all__ = [
     "Undelivered",
     "bounded",
     "combine",
+    "context",
+    "generator",
+    "lazy",
     "mean",
     "roundtrip",
     "weights_of",

@@ -1,14 +1,14 @@
-"""Find policies by name: node/fednode/policies, and entry points of third parties.
+"""Find methods by name: node/fednode/policies, and entry points of third parties.
 
-A folder of node/fednode/policies is a policy. Its class stands in exchange.py, or the policy is
-data in policies/averaging.py.
+A file of node/fednode/policies is a method: the file's class of that name holds the exchange, and
+the class's attribute `prompts` what is tuned. Methods in folders (exchange.py, objective.py) are
+not moved into one file yet.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.util
 import pkgutil
 from functools import cache
 from importlib import metadata
@@ -22,7 +22,8 @@ from fednode.errors import ConfigError
 from fednode.policies import averaging
 
 GROUP = "fednode.policies"
-OBJECTIVES = "fednode.objectives"
+HELPERS = frozenset({"averaging", "domains"})
+"""Files of node/fednode/policies that are no methods."""
 
 
 @cache
@@ -32,14 +33,14 @@ def _entries(group: str) -> tuple[metadata.EntryPoint, ...]:
 
 
 @cache
-def _folders() -> frozenset[str]:
+def _modules() -> frozenset[str]:
     modules = pkgutil.iter_modules(fednode.policies.__path__)
-    return frozenset(module.name for module in modules if module.ispkg)
+    return frozenset(module.name for module in modules) - HELPERS
 
 
 def names() -> list[str]:
     """Return the names of all policies, sorted."""
-    return sorted(_folders() | {entry.name for entry in _entries(GROUP)})
+    return sorted(_modules() | {entry.name for entry in _entries(GROUP)})
 
 
 def policy(name: str) -> PolicyKind:
@@ -53,13 +54,20 @@ def policy(name: str) -> PolicyKind:
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
     if name in averaging.POLICIES:
         return averaging.POLICIES[name]
-    module = importlib.import_module(f"fednode.policies.{name}.exchange")
+    return kind_of(_method_class(name))
+
+
+def _method_class(name: str) -> Any:
+    """Return the class of a method in node/fednode/policies."""
+    module = importlib.import_module(f"fednode.policies.{name}")
+    if hasattr(module, "__path__"):
+        module = importlib.import_module(f"fednode.policies.{name}.exchange")
     classes = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and getattr(value, "name", None) == name
     ]
-    return kind_of(classes[0])
+    return classes[0]
 
 
 def kind_of(offered: Any) -> PolicyKind:
@@ -70,18 +78,18 @@ def kind_of(offered: Any) -> PolicyKind:
     return kind
 
 
-def objective(name: str) -> Any:
-    """Return the class that tunes a policy's prompts (fednode.learn.objective.Objective).
+def prompt_module(name: str) -> Any:
+    """Return what builds the PromptModule of a method, from (clip, settings, config).
 
-    It comes from a third party's entry point in OBJECTIVES under the policy's name, or from
-    objective.py in the policy's folder. This imports torch. Raise ConfigError if there is none.
+    It is the attribute `prompts` of the method's class. Raise ConfigError if there is none.
     """
-    for entry in _entries(OBJECTIVES):
-        if entry.name == name:
-            return entry.load()
-    if importlib.util.find_spec(f"{fednode.policies.__name__}.{name}") is None:
-        raise ConfigError(
-            f"policy {name!r} has no objective: its package needs an entry point {name!r} of the "
-            f"group {OBJECTIVES} (docs/policies.md). tuning.kind: closed-form works without."
-        )
-    return importlib.import_module(f"fednode.policies.{name}.objective").Objective
+    kind = policy(name)
+    prompts = getattr(getattr(kind, "method", kind), "prompts", None)
+    if prompts is not None:
+        return prompts
+    if name in _modules():
+        return importlib.import_module(f"fednode.policies.{name}.objective").Objective
+    raise ConfigError(
+        f"policy {name!r} does not say what it tunes: its class needs an attribute `prompts` "
+        "(docs/objectives.md). tuning.kind: closed-form works without."
+    )

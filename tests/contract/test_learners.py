@@ -8,7 +8,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings
 from fednode.learn.build import build
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.testing.learners import LearnerContract
@@ -31,7 +31,7 @@ class TestTorch(LearnerContract):
     def learner(cls) -> Learner:
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
         tuning = TuningSettings(batch_size=5, lr=0.005, threads=1)
-        return build(MODEL, data, tuning, NO_CACHE, ContextObjective, None)
+        return build(MODEL, data, tuning, NO_CACHE, CoOp, None)
 
 
 class TestTorchWithAdam(LearnerContract):
@@ -40,4 +40,4 @@ class TestTorchWithAdam(LearnerContract):
     def learner(cls) -> Learner:
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
         tuning = TuningSettings(optimizer="adamw", batch_size=50, epochs=2, lr=0.02, threads=1)
-        return build(MODEL, data, tuning, NO_CACHE, ContextObjective, None)
+        return build(MODEL, data, tuning, NO_CACHE, CoOp, None)

@@ -13,7 +13,7 @@ from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import GuardSettings, RoundSettings
-from fednode.policies.averaging import POLICIES, PROMPTFL
+from fednode.policies import plan as aggregator
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
@@ -21,14 +21,13 @@ from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA
-from fednode.policies.local.exchange import Local, LocalConfig
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.exchange import Plan
-from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.local import Local, LocalConfig
+from fednode.policies.plan import Plan, PlanConfig
+from fednode.policies.promptfl import PromptFLConfig
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing.policies import CONTEXT, Case, PolicyContract, Shapes
+from tests.unit.policies.methods import AVERAGING as POLICIES
+from tests.unit.policies.methods import PROMPTFL
 
 NOTHING: Shapes = {}
 ZERODFL = {"prompts": CONTEXT, "done": NOTHING}
@@ -65,7 +64,7 @@ def plan(config: PlanConfig) -> Kind:
     aggregators: dict[str, tuple[int, ...]] = {}
     for name in config.aggregated:
         shape = {**TEXT, **VISUAL}[name]
-        aggregators.update(aggregator.shapes(name, shape, config.reduction, config.tied))
+        aggregators.update(aggregator.aggregator_shapes(name, shape, config.reduction, config.tied))
     says: dict[str, Shapes] = {"prompts": {**TEXT, **VISUAL}}
     if aggregators:
         says["aggregators"] = aggregators

@@ -31,7 +31,7 @@ PEERS = "mesh: m\ninsecure: true\npeers:\n  - {{name: a, address: '127.0.0.1:{po
 ADOPTED = re.compile(rb"round (\d+) adopted")
 DAMAGED = re.compile(rb"damaged|defect|Traceback")
 FIRST_WORD_S = 180.0
-NEEDED = ("commands.start", "observe.page", "observe.web", "policies.zerodfl.exchange")
+NEEDED = ("commands.start", "observe.page", "observe.web", "policies.zerodfl")
 """Modules that a life imports."""
 
 

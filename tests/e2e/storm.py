@@ -37,8 +37,7 @@ from fednode.identity.trust import Trust
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.telemetry import Refusals
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store

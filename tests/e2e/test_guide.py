@@ -1,4 +1,4 @@
-"""The guides for policies and objectives, followed from their text alone, in another folder."""
+"""The guides for policies and what they tune, followed from their text alone, in another folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fednode import registry
 from fednode.core.types import PolicyState
 from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment, settings_of
-from fednode.objective import Batch, Given, Job, Tensors
+from fednode.policy import Batch, Job, JobInputs, Tensors
 from fednode.settings.read import load_settings
 from fednode.storage.store import read_snapshot
 from fednode.testing import small_learner
@@ -119,7 +119,7 @@ def test_its_settings_are_checked_like_the_daemons_own(fedavgm: Path) -> None:
         load_settings(None, {}, ["policy.name=fedavgm", "policy.momentum=2"])
 
 
-def test_the_objective_runs_in_a_mesh_through_its_entry_point(prograd: Path) -> None:
+def test_a_loss_of_its_own_runs_in_a_mesh_through_its_entry_point(prograd: Path) -> None:
     found = mesh(
         prograd, "--nodes", "2", "--rounds", "2", "--policy", "prograd", "--set",
         "policy.strength=0.8", "--set", "data.shots=2", "--set", "tuning.context_length=4",
@@ -128,12 +128,12 @@ def test_the_objective_runs_in_a_mesh_through_its_entry_point(prograd: Path) -> 
     assert len({one.tensors.digest for one in found}) == 1, "all nodes hold the same bits"
 
 
-def test_the_objective_keeps_the_learners_contract(prograd: Path) -> None:
+def test_what_it_tunes_keeps_the_learners_contract(prograd: Path) -> None:
     assert keeps_its_contract(prograd / "test_prograd.py")
 
 
 def test_its_gradient_is_prograds(prograd: Path) -> None:
-    aligned = importlib.import_module("prograd_objective").aligned
+    aligned = importlib.import_module("prograd").aligned
     g = torch.Generator().manual_seed(3)
     for _ in range(50):
         own, general = torch.randn(2, 6, generator=g, dtype=torch.float64)
@@ -150,27 +150,27 @@ def test_its_gradient_is_prograds(prograd: Path) -> None:
 
 
 def test_its_loss_is_prograds(prograd: Path) -> None:
-    module = importlib.import_module("prograd_objective")
-    config = importlib.import_module("prograd_policy").ProGradConfig(strength=0.7)
-    learner: Any = small_learner(module.ProGrad, config, context_length=4)
-    objective = learner._objective
-    backbone, classes = objective.backbone, learner.classes
+    prograd_module = importlib.import_module("prograd")
+    config = prograd_module.ProGradConfig(strength=0.7)
+    learner: Any = small_learner(prograd_module.ProGradPrompts, config, context_length=4)
+    module = learner._module
+    clip, classes = module.clip, learner.classes
     draw = torch.Generator().manual_seed(1)
-    width = objective.written(classes).shape[1]
+    width = module.handwritten(classes).shape[1]
     features = torch.nn.functional.normalize(torch.randn(9, width, generator=draw), dim=1)
     labels = torch.arange(9) % len(classes)
     prompt = torch.tensor(learner.initial(1)["context"]).requires_grad_()
     job = Job(round=1, stage="prompts", tensors=Tensors(), seed=1)
-    given = Given(job, {"context": prompt}, {}, {}, classes)
-    found = objective.begin(given).loss(Batch(features=features, labels=labels))
+    inputs = JobInputs(job, {"context": prompt}, {}, {}, classes)
+    found = module.loss(Batch(features=features, labels=labels), inputs)
     (mine,) = torch.autograd.grad(found, prompt)
 
-    texts = backbone.text.encode(objective.texts.tokens(classes, 4), prompt)
-    p = (backbone.logit_scale * features @ texts.T).softmax(dim=1)
-    z = objective.zero_shot(features, classes).softmax(dim=1)
+    texts = clip.text.encode(module.texts.tokens(classes, 4), prompt)
+    p = (clip.logit_scale * features @ texts.T).softmax(dim=1)
+    z = module.zero_shot(features, classes).softmax(dim=1)
     entropy = -p[torch.arange(9), labels].log().mean()
     general = (z * (z / p).log()).sum(dim=1).mean()
     (own,) = torch.autograd.grad(entropy, prompt, retain_graph=True)
     (known,) = torch.autograd.grad(general, prompt)
     assert torch.isclose(found, entropy)
-    assert torch.allclose(mine, module.aligned(own, known, 0.7), atol=1e-6)
+    assert torch.allclose(mine, prograd_module.aligned(own, known, 0.7), atol=1e-6)

@@ -70,7 +70,7 @@ def simulated(model: backbone.Backbone, policy: str) -> World:
     for at, name in enumerate(NODES):
         share = PartitionSettings("dirichlet", at, len(NODES), 100.0)
         data = load(DataSettings(classes=CLASSES, shots=1, test=0.1, partition=share))
-        objective = registry.objective(policy)(model, settings.tuning, config)
+        objective = registry.prompt_module(policy)(model, settings.tuning, config)
         learners[name] = TorchLearner(model, objective, data, settings.tuning, features)
     rounds = RoundSettings("sync", max=ROUNDS, start=StartSettings(len(NODES) - 1))
     world = World(7)

@@ -50,7 +50,7 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: 
         shown = scene(experiment, seed, "")
         settings = settings_of(experiment, method, "late", shown.domains)
         kind, config = settings.policy.kind, settings.policy.config
-        objective = registry.objective(kind.name)(frozen, settings.tuning, config)
+        objective = registry.prompt_module(kind.name)(frozen, settings.tuning, config)
         learners = {
             one.name: TorchLearner(frozen, objective, one.data, settings.tuning, parts.features)
             for one in shown.clients

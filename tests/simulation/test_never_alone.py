@@ -28,7 +28,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
 from fednode.observe.status import NodeService
-from fednode.policies.local.exchange import Local, LocalConfig
+from fednode.policies.local import Local, LocalConfig
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import Settings
 from fednode.storage.store import Store, read_snapshot

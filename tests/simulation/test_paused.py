@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.lab.sim.world import World
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.lab.sim.meshes import KINDS, Kind, digests, mesh, texts
 
 DEADLINE_S = 60.0

@@ -18,7 +18,7 @@ from fednode.core import agreement, assemble, gate, kernel, peering, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, RoundDue, SetTimer
 from fednode.core.members import table as membership
-from fednode.core.rounds import averaging, catchup, exchange
+from fednode.core.rounds import averaging, catchup, exchange, gossip
 from fednode.core.rounds import engine as rounds
 from fednode.core.rounds.progress import Idle
 from fednode.core.types import Tensors
@@ -28,8 +28,6 @@ from fednode.lab.simulate import checkers
 from fednode.lab.simulate import scenario as scenarios
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.scenario import Scenario, draw, play
-from fednode.policies.zerodfl import exchange as zerodfl
-from fednode.policies.zerodfl import state as memory
 from fednode.testing.seeds import seeds
 from fednode.wire import codec
 from tests.simulation import kernel_bugs
@@ -67,14 +65,13 @@ def numbers_are_not_looked_at(patch: Patch) -> None:
 
 
 def a_restart_forgets_the_pool(patch: Patch) -> None:
-    original = memory.Memory.thaw
+    original = gossip.Gossip.__init__
 
-    def thaw(state: Any, pool_age: int) -> Any:
-        found = original(state, pool_age)
-        found.heard = {}
-        return found
+    def begin(self: Any, method: Any, state: Any) -> None:
+        original(self, method, state)
+        self._claimed = {}
 
-    patch.setattr(memory.Memory, "thaw", staticmethod(thaw))
+    patch.setattr(gossip.Gossip, "__init__", begin)
 
 
 def a_failed_commit_is_forgotten(patch: Patch) -> None:
@@ -102,13 +99,13 @@ def a_far_round_is_believed(patch: Patch) -> None:
 
 
 def the_furthest_leads_zerodfl(patch: Patch) -> None:
-    original = zerodfl.ZeroDFL._close
+    original = gossip.Gossip._close
 
     def close(self: Any, metrics: Any) -> Any:
-        self._current = max(self._current, max(self._memory.heard.values(), default=0))
+        self._current = max(self._current, max(self._claimed.values(), default=0))
         return original(self, metrics)
 
-    patch.setattr(zerodfl.ZeroDFL, "_close", close)
+    patch.setattr(gossip.Gossip, "_close", close)
 
 
 def the_absent_are_never_greeted(patch: Patch) -> None:
@@ -233,11 +230,11 @@ def a_word_moves_zerodfl(patch: Patch) -> None:
     """How far a peer says that it is counts, without rows that prove it; and one word is enough."""
 
     def round_of(self: Any, peer: str) -> int:
-        found: int = self.heard.get(peer, 0)
+        found: int = self._claimed.get(peer, 0)
         return found
 
-    patch.setattr(memory.Memory, "round_of", round_of)
-    patch.setattr(zerodfl, "quorum", lambda *_: 1)
+    patch.setattr(gossip.Gossip, "_round_of", round_of)
+    patch.setattr(gossip, "quorum", lambda *_: 1)
 
 
 def requests_are_answered_without_end(patch: Patch) -> None:

@@ -14,8 +14,9 @@ WRONG = [
     ("core.kernel", "from fednode.transports.base import Transport"),
     ("core.merge.mean", "from ..kernel import Kernel"),  # relative
     ("core.types", "if TYPE_CHECKING:\n    from fednode.wire.codec import encode"),
-    ("policies.zerodfl.rows", "from fednode.policies.plan.exchange import Plan"),  # another policy
-    ("policies.zerodfl.rows", "from .exchange import ZeroDFL"),  # refused within its own row
+    ("policies.zerodfl", "from fednode.policies.plan import Plan"),  # another policy
+    ("policies.zerodfl", "import time"),
+    ("policies.feddpt.slots", "from .exchange import FedDPT"),  # refused within its own row
     ("commands.start", "def late():\n    from fednode.lab.experiment import run"),
     ("learn.cache", "import pickle"),  # a package without a place
     ("new_folder.module", "from fednode.core.types import Tensors"),  # no row
@@ -40,6 +41,7 @@ def test_a_wrong_import_is_refused(module: str, line: str) -> None:
         ("policies.feddpt.objective", "from fednode.policies.feddpt import exchange"),
         ("wire.codec", "from fednode.wire.gen import exchange_pb2"),
         ("learn.torch_learner", "import torch.nn.functional"),
+        ("policies.zerodfl", "if TYPE_CHECKING:\n    import torch"),
     ],
 )
 def test_a_right_import_is_not(module: str, line: str) -> None:
@@ -52,7 +54,7 @@ def test_a_module_follows_its_most_precise_row() -> None:
     assert part_of("fednode.core.types") == "fednode.core.types"
     assert part_of("fednode.core.gate") == "fednode.core"
     assert part_of("fednode.policies.domains") == "fednode.policies.domains"
-    assert part_of("fednode.policies.plan.aggregator") == "fednode.policies.*"
+    assert part_of("fednode.policies.plan") == "fednode.policies.*"
     assert part_of("fednode") == "fednode.__init__"
     assert part_of("fednode.elsewhere") is None
 

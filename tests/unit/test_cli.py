@@ -169,7 +169,7 @@ def test_commands_that_need_neither_start_without_torch_and_pydantic() -> None:
 
 def test_the_simulator_and_the_policies_start_without_torch() -> None:
     code = (
-        "import sys, fednode.lab.sim.world, fednode.policies.zerodfl.exchange\n"
+        "import sys, fednode.lab.sim.world, fednode.policies.zerodfl\n"
         "import fednode.runtime.driver\n"
         "assert 'torch' not in sys.modules\n"
     )

@@ -16,7 +16,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from fednode.data.base import DataSettings
 from fednode.learn.settings import CacheSettings, TuningSettings
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.settings.peers import load_peers
 from fednode.settings.read import Settings, Source, chosen_of, load_settings, settings_of
 

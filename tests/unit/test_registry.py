@@ -1,4 +1,4 @@
-"""Policies are found by name: the folders of node/fednode/policies, and what others install."""
+"""Policies are found by name: the files of node/fednode/policies, and what others install."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 
 from fednode import registry
 from fednode.errors import ConfigError
-from fednode.policies.local.exchange import Local
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.local import Local
+from fednode.policies.zerodfl import ZeroDFL
 
 
 class Elsewhere:
     """A third party's policy, as far as the registry cares."""
 
     name = "elsewhere"
+    prompts = int
 
 
 class Entry:
@@ -30,23 +31,19 @@ class Entry:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = {
-        registry.GROUP: [Entry("elsewhere", Elsewhere)],
-        registry.OBJECTIVES: [Entry("elsewhere", int)],
-    }
-    monkeypatch.setattr(registry, "_entries", lambda group: tuple(points[group]))
+    monkeypatch.setattr(registry, "_entries", lambda _: (Entry("elsewhere", Elsewhere),))
 
 
-def test_folders_are_policies() -> None:
+def test_files_are_policies() -> None:
     assert {"local", "zerodfl"} <= set(registry.names())
     assert registry.policy("zerodfl") is ZeroDFL
     assert registry.policy("local") is Local
 
 
-def test_every_policy_says_its_own_name_and_has_an_objective() -> None:
+def test_every_policy_says_its_own_name_and_what_it_tunes() -> None:
     for name in registry.names():
         assert registry.policy(name).name == name
-        assert registry.objective(name)
+        assert registry.prompt_module(name)
 
 
 @pytest.mark.usefixtures("installed")
@@ -54,14 +51,14 @@ def test_an_installed_policy_is_found_beside_them() -> None:
     assert "elsewhere" in registry.names()
     found: Any = registry.policy("elsewhere")
     assert found is Elsewhere
-    assert registry.objective("elsewhere") is int
+    assert registry.prompt_module("elsewhere") is int
 
 
-def test_a_policy_without_an_objective_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = {registry.GROUP: [Entry("elsewhere", Elsewhere)], registry.OBJECTIVES: []}
-    monkeypatch.setattr(registry, "_entries", lambda group: tuple(points[group]))
-    with pytest.raises(ConfigError, match="an entry point 'elsewhere' of the group"):
-        registry.objective("elsewhere")
+@pytest.mark.usefixtures("installed")
+def test_a_policy_that_tunes_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Elsewhere, "prompts", None)
+    with pytest.raises(ConfigError, match="'elsewhere' does not say what it tunes"):
+        registry.prompt_module("elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.core.types import Job
 from fednode.data.base import DataSettings
 from fednode.learn.build import build
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.settings import CacheSettings, TuningSettings
 ready = time.monotonic()
 shots, folder, *classes = sys.argv[1:]
@@ -39,7 +39,7 @@ learner = build(
     DataSettings(classes=tuple(classes), shots=int(shots)),
     TuningSettings(threads=1),
     CacheSettings(folder=folder),
-    ContextObjective,
+    CoOp,
     None,
 )
 built = time.monotonic()

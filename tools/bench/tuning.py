@@ -64,9 +64,9 @@ def learner_of(
     kept = cache_of(CacheSettings(folder=cache))
     folders = sorted(one.name for one in (ASSETS / FOLDER).iterdir() if one.is_dir())
     data = load(DataSettings(shots=SHOTS, classes=tuple(folders[:classes])), kept)
-    objective = registry.objective(policy)(frozen, tuning, chosen_of({"name": policy}).config)
+    objective = registry.prompt_module(policy)(frozen, tuning, chosen_of({"name": policy}).config)
     learner = TorchLearner(frozen, objective, data, tuning, Features(frozen, kept))
-    return learner, objective.looks
+    return learner, objective.uses_image_encoder
 
 
 def reference(

@@ -233,8 +233,8 @@ def _head(settings: Settings) -> str:
 def _learner(settings: Settings, learner: TorchLearner) -> TorchLearner:
     """Return the learner of the control."""
     config = registry.policy(CONTROL).config_type(_head(settings))
-    objective = registry.objective(CONTROL)
-    return learner.beside(objective(learner.frozen, settings.tuning, config))
+    module = registry.prompt_module(CONTROL)
+    return learner.with_module(module(learner.frozen, settings.tuning, config))
 
 
 def _settings_digest(settings: Settings, number: int, backbone: str) -> str:

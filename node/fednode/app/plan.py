@@ -347,7 +347,7 @@ def learner_of(
     told("loading torch", 0, 0)
     from fednode.learn.build import build
 
-    objective = registry.objective(settings.policy.name)
+    objective = registry.prompt_module(settings.policy.name)
     return build(
         settings.model,
         settings.data,

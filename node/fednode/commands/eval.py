@@ -105,7 +105,7 @@ def _answered(learner: Learner, prompts: Tensors) -> dict[str, str]:
     """Return which classifier answers for the node's own classes, under "answers"; or nothing."""
     from fednode.learn.torch_learner import TorchLearner
 
-    said = learner.answers(prompts) if isinstance(learner, TorchLearner) else ""
+    said = learner.describe_classifier(prompts) if isinstance(learner, TorchLearner) else ""
     return {"answers": said} if said else {}
 
 

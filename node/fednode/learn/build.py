@@ -22,10 +22,9 @@ from fednode.learn.cache import cache_of
 from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.objective import Objective, said
+from fednode.learn.prompt_module import PromptModule, to_params
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.learn.training import leaves
 
 
 def build(
@@ -33,7 +32,7 @@ def build(
     data: DataSettings,
     tuning: TuningSettings,
     cache: CacheSettings,
-    objective: type[Objective],
+    module: type[PromptModule],
     config: Any,
     loaded: NodeData | None = None,
     told: Told = silent,
@@ -51,7 +50,7 @@ def build(
     told("loading the model", 0, 0)
     keep_to(backbone.device_of(model.device), tuning.gpu_share)
     frozen = backbone.load(model)
-    made = objective(frozen, tuning, config)
+    made = module(frozen, tuning, config)
     features = Features(frozen, kept, data.window, told)
     told("", 0, 0)
     rescan = Rescan(data, kept, splits)
@@ -84,7 +83,7 @@ Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]
 def predictor(
     frozen: backbone.Backbone,
     tuning: TuningSettings,
-    objective: type[Objective],
+    module: type[PromptModule],
     config: Any,
     window: Window = None,
 ) -> Predictor:
@@ -92,12 +91,12 @@ def predictor(
 
     window: of grey values, by which images are decoded (data.window).
     """
-    features, made = Features(frozen, window=window), objective(frozen, tuning, config)
+    features, made = Features(frozen, window=window), module(frozen, tuning, config)
 
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Numbers:
-        classify = made.classifier(leaves(prompts, frozen.device), classes)
-        shown = Images(features, made.looks, tuning, made.constant)
+        classify = made.classifier(to_params(prompts, frozen.device), classes)
+        shown = Images(features, made.uses_image_encoder, tuning, made.per_image)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
         logits = [classify(batch) for batch in shown.in_order(split, lambda: False)]
@@ -110,10 +109,11 @@ def predictor(
 def answering(
     frozen: backbone.Backbone,
     tuning: TuningSettings,
-    objective: type[Objective],
+    module: type[PromptModule],
     config: Any,
     prompts: Tensors,
     classes: tuple[str, ...],
 ) -> str:
     """Return a sentence on which of the policy's classifiers answers; "" if it has one only."""
-    return said(objective(frozen, tuning, config), leaves(prompts, frozen.device), classes)
+    made = module(frozen, tuning, config)
+    return made.describe_classifier(to_params(prompts, frozen.device), classes)

@@ -69,6 +69,8 @@ def sums_of(rows: Any, classes: Sequence[str], moment: Any = None) -> Sums:
 class SumsObjective(Written):
     """Base of objectives that compute class sums in place of training."""
 
+    closed_form = True
+
     def initial(self, seed: int) -> Tensors:
         """Return the sums over no images."""
         return Tensors({ROWS: np.zeros((0, 1 + self.width))})
@@ -114,7 +116,7 @@ class AloneObjective(SumsObjective):
         super().__init__(backbone, settings, config)
         self._head = head
 
-    def compute(
+    def fit(
         self,
         job: Job,
         features: Tensor,
@@ -179,7 +181,7 @@ def answering(logits: Callable[[Floats], Floats], width: int) -> Classifier:
     weight, offset = torch.from_numpy(logits(np.eye(width)) - bias), torch.from_numpy(bias)
 
     def classify(batch: Batch) -> Tensor:
-        seen = batch.seen
+        seen = batch.image_features
         return (seen.cpu().double() @ weight + offset).float().to(seen.device)
 
     return classify

@@ -23,9 +23,8 @@ from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError
 from fednode.learn.features import Features
-from fednode.learn.objective import Batch, Objective
+from fednode.learn.prompt_module import Batch, PromptModule, to_params
 from fednode.learn.settings import TuningSettings
-from fednode.learn.training import leaves
 
 LOOKED_AT_ONCE: Final = 16
 GRID: Final = 8
@@ -50,7 +49,7 @@ class Explainer:
         self,
         model: ModelSettings,
         tuning: TuningSettings,
-        objective: type[Objective],
+        module: type[PromptModule],
         config: Any,
         prompts: Tensors,
         window: Window = None,
@@ -63,9 +62,9 @@ class Explainer:
         self._text = _Text(frozen.text)
         text: Any = self._text
         self._model: Backbone = replace(frozen, text=text)
-        self._objective = objective(self._model, tuning, config)
+        self._module = module(self._model, tuning, config)
         self._files = Features(frozen, window=window)
-        self._prompts = leaves(prompts, frozen.device)
+        self._prompts = to_params(prompts, frozen.device)
 
     def words(self, top: int) -> dict[str, list[list[Near]]]:
         """Return the `top` nearest words to each vector of each learned context.
@@ -76,7 +75,7 @@ class Explainer:
         """
         with torch.no_grad():
             self._text.contexts.clear()
-            self._objective.classifier(self._prompts, ANY_CLASS)
+            self._module.classifier(self._prompts, ANY_CLASS)
         nearest = {
             self._name(context): self._nearest(context, top) for context in self._text.contexts
         }
@@ -95,22 +94,22 @@ class Explainer:
         A cell says by how much the class's logit falls if the square around the cell is hidden; a
         rise counts as 0. Each map is scaled so that its maximum is 1.
 
-        names: the class to look for in each image. Raise ModelError if the objective classifies by
+        names: the class to look for in each image. Raise ModelError if the policy classifies by
         features of patches, DataError if an image is damaged.
         """
-        if self._objective.constant is not None:
+        if self._module.per_image is not None:
             raise ModelError(
                 "these prompts classify by each patch of an image: their policy has no maps."
             )
         wanted = [classes.index(name) for name in names]
-        classify = self._objective.classifier(self._prompts, classes)
+        classify = self._module.classifier(self._prompts, classes)
 
         def written(pixels: Tensor) -> Tensor:
             encoded = self._model.vision.encode(pixels)
-            return self._objective.zero_shot(encoded.features, classes)
+            return self._module.zero_shot(encoded.features, classes)
 
         def tuned(pixels: Tensor) -> Tensor:
-            if self._objective.looks:
+            if self._module.uses_image_encoder:
                 return classify(Batch(pixels=pixels))
             encoded = self._model.vision.encode(pixels)
             return classify(Batch(features=encoded.features, norms=encoded.raw.norm(dim=1)))

@@ -37,7 +37,7 @@ from fednode.errors import DataError
 from fednode.freed import trim
 from fednode.learn.cache import FeatureCache
 from fednode.learn.learner import Cancelled
-from fednode.learn.objective import Constant
+from fednode.learn.prompt_module import PerImageArray
 
 BATCH: Final = 32
 WORKERS: Final = 4
@@ -200,7 +200,7 @@ class Features:
         )
 
     def constants(
-        self, wanted: Sequence[Path], of: Constant, cancelled: Callable[[], bool]
+        self, wanted: Sequence[Path], of: PerImageArray, cancelled: Callable[[], bool]
     ) -> Tensor:
         """Return an objective's constants [n, *shape] on the model's device.
 

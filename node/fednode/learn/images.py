@@ -20,7 +20,7 @@ from torch import Tensor
 from fednode.clip.placed import placed
 from fednode.data.base import Split
 from fednode.learn.features import Encoded, Features
-from fednode.learn.objective import Batch, Constant
+from fednode.learn.prompt_module import Batch, PerImageArray
 from fednode.learn.settings import TuningSettings
 
 EVALUATED = 64
@@ -59,13 +59,13 @@ class Images:
     def __init__(
         self,
         features: Features,
-        looks: bool,
+        uses_image_encoder: bool,
         settings: TuningSettings,
-        constant: Constant | None = None,
+        per_image: PerImageArray | None = None,
     ) -> None:
         self._features = features
-        self._constant = constant
-        self._looks = looks
+        self._per_image = per_image
+        self._uses_image_encoder = uses_image_encoder
         features.keep_pixels(settings.pixels_mb * 1_000_000)
         # Encoded splits, kept until the images change.
         self._known: dict[Split, Encoded] = {}
@@ -94,16 +94,16 @@ class Images:
             return self._look([split.images[at].path for at in index], cancelled)
 
         numbers = tuple(image.label for image in split.images)
-        if self._looks:
+        if self._uses_image_encoder:
             return Epoch(labels, None, look, numbers)
-        beside = None if self._constant is None else look
+        beside = None if self._per_image is None else look
         return Epoch(labels, self._encoded(split, cancelled), beside, numbers)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the images in batches, in their order."""
         labels = self._labels(split)
-        encoded = None if self._looks else self._encoded(split, cancelled)
-        if encoded is not None and self._constant is None:
+        encoded = None if self._uses_image_encoder else self._encoded(split, cancelled)
+        if encoded is not None and self._per_image is None:
             yield Batch(features=encoded.features, norms=encoded.norms, labels=labels)
             return
         paths = [image.path for image in split.images]
@@ -117,8 +117,8 @@ class Images:
         self._features.told("", 0, 0)
 
     def _look(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Looked:
-        if self._constant is not None:
-            return {"constants": self._features.constants(wanted, self._constant, cancelled)}
+        if self._per_image is not None:
+            return {"constants": self._features.constants(wanted, self._per_image, cancelled)}
         if self._features.compact:
             return {"tokens": self._features.tokens(wanted, cancelled)}
         return {"pixels": self._features.pixels(wanted, cancelled)}

@@ -28,11 +28,10 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.checkpoint import load_weights
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError, StateError
-from fednode.learn.context import NAME
-from fednode.learn.objective import Batch, Objective
+from fednode.learn.coop import CONTEXT as NAME
+from fednode.learn.prompt_module import Batch, PromptModule, to_params
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
-from fednode.learn.training import leaves
 from fednode.storage.disk import because, writing_fault
 
 FORMAT: Final = "fednode prompts 1"
@@ -128,7 +127,7 @@ def read_coop(path: Path) -> Tensors:
 def affine(
     frozen: Backbone,
     tuning: TuningSettings,
-    objective: type[Objective],
+    module: type[PromptModule],
     config: Any,
     prompts: Tensors,
     classes: Sequence[str],
@@ -138,14 +137,14 @@ def affine(
     logits = unit image features @ weights.T + bias. Raise ModelError if the prompts change image
     features, or if the logits are not of this form.
     """
-    made = objective(frozen, tuning, config)
+    made = module(frozen, tuning, config)
     refused = ModelError(
         "these prompts do more than a matrix of text features can: they change how images are "
         "seen. Use `fednode predict`, or export them as safetensors."
     )
-    if made.looks or made.constant is not None:
+    if made.uses_image_encoder or made.per_image is not None:
         raise refused
-    classify = made.classifier(leaves(prompts, frozen.device), tuple(classes))
+    classify = made.classifier(to_params(prompts, frozen.device), tuple(classes))
     width = ClassTexts(frozen).written(tuple(classes), frozen.template).shape[1]
 
     def logits(units: torch.Tensor) -> torch.Tensor:

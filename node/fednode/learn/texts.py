@@ -4,13 +4,18 @@ once for each name: lists of peers' names differ a little at each merge."""
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import torch
-from torch import Tensor
+from fednode.lazy import lazy
 
-from fednode.clip.backbone import Backbone
-from fednode.clip.tokens import ClassTokens
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from fednode.clip.backbone import Backbone
+    from fednode.clip.tokens import ClassTokens
+else:
+    torch = lazy("torch")
 
 LISTS_MOST: Final = 64
 """Lists of names whose tokens are kept; Fed-DPT has a list for the classes of each batch."""
@@ -23,13 +28,13 @@ SAME: Final = 0.9999
 """Cosine from which two texts are one and the same for a model."""
 
 
-@torch.no_grad()
 def alike(backbone: Backbone, classes: tuple[str, ...], template: str) -> list[tuple[str, str]]:
     """Return the pairs of class names whose texts a model does not tell apart.
 
     template: the text; {} is the name.
     """
-    features = backbone.text.encode(backbone.text.texts(classes, template)).double()
+    with torch.no_grad():
+        features = backbone.text.encode(backbone.text.texts(classes, template)).double()
     pairs = []
     for at, name in enumerate(classes[:-1]):
         near = (features[at + 1 :] @ features[at] > SAME).nonzero().flatten().tolist()
@@ -61,22 +66,25 @@ class ClassTexts:
             del self._lists[next(iter(self._lists))]  # its last use is longest ago
         return tokens
 
-    @torch.no_grad()
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
         """Return the unit features [classes, D] of a template whose {} is each class's name.
 
         A feature's last bits depend on which names went through the text tower with it.
         """
         if not classes:
-            return self._text.encode(self._text.texts((), template))
+            return self._encode((), template)
         keys = [(template, name) for name in classes]
         names = dict.fromkeys(classes)
         missing = [name for name in names if (template, name) not in self._features]
         for at in range(0, len(missing), NAMES_AT_ONCE):
             some = tuple(missing[at : at + NAMES_AT_ONCE])
-            features = self._text.encode(self._text.texts(some, template))
+            features = self._encode(some, template)
             self._features.update(zip(((template, name) for name in some), features, strict=True))
         found = torch.stack([self._features[key] for key in keys])
         while len(self._features) > NAMES_MOST:
             del self._features[next(iter(self._features))]
         return found
+
+    def _encode(self, names: tuple[str, ...], template: str) -> Tensor:
+        with torch.no_grad():
+            return self._text.encode(self._text.texts(names, template))

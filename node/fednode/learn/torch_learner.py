@@ -7,13 +7,12 @@ threads.
 
 from __future__ import annotations
 
-import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,16 +25,13 @@ from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Repor
 from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
-from fednode.errors import ModelError
-from fednode.learn import initial, optimizer
-from fednode.learn.batch_size import BatchSize
+from fednode.learn import initial
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.learner import Cancelled
-from fednode.learn.objective import Computing, Given, Leaves, Objective, said
+from fednode.learn.local_tuning import Batches, BatchSize, tune
+from fednode.learn.prompt_module import Params, PromptModule, to_params
 from fednode.learn.settings import TuningSettings
-from fednode.learn.training import Training, array_of, leaves
 
 EXAMPLES = 3
 EVALUATIONS = 10
@@ -53,7 +49,7 @@ class TorchLearner:
     def __init__(
         self,
         backbone: Backbone,
-        objective: Objective,
+        module: PromptModule,
         data: NodeData,
         settings: TuningSettings,
         features: Features,
@@ -62,21 +58,21 @@ class TorchLearner:
     ) -> None:
         """Take the parts of a node; rescan: finds new splits if the images have changed.
 
-        least_images: privacy.least_images, for objectives whose arrays name classes.
+        least_images: privacy.least_images, for modules whose arrays name classes.
         """
         self.data = data
         self._least = least_images
         self._rescan = rescan
         self._backbone = backbone
-        self._objective = objective
+        self._module = module
         self._settings = settings
         self._features = features
-        self._images = Images(features, objective.looks, settings, objective.constant)
+        self._images = Images(features, module.uses_image_encoder, settings, module.per_image)
         self._zero_shot: Mapping[str, float] = {}
-        self._said = ""
-        self._size = BatchSize(settings.batch_size, backbone.device)
+        self._classifier_note = ""
+        self._batch_size = BatchSize(settings.batch_size, backbone.device)
         self._captures = Captures(recorder_of(backbone.device))
-        self._shapes = objective.initial(0).shapes
+        self._shapes = module.initial(0).shapes
 
     @property
     def schema(self) -> str:
@@ -103,9 +99,9 @@ class TorchLearner:
     def told(self) -> tuple[tuple[str, ...], int]:
         """Class names and number of images without the classes of too few images.
 
-        If the objective's arrays name no classes, all.
+        If the module's arrays name no classes, all.
         """
-        if not isinstance(self._objective, Computing):
+        if not self._module.closed_form:
             return self.classes, self.samples
         counts = Counter(image.label for image in self.data.train.images)
         enough = [at for at in range(len(self.classes)) if counts[at] >= self._least]
@@ -122,12 +118,12 @@ class TorchLearner:
             *self._features.notes,
             *stale,
             *initial.notes(self._backbone, self._settings),
-            *self._size.notes,
+            *self._batch_size.notes,
             *self._captures.notes,
-            *filter(None, [self._said]),
+            *filter(None, [self._classifier_note]),
         ]
         few = [name for name in self.classes if name not in self.told[0]]
-        if few and getattr(self._objective, "sends_sums", False):
+        if few and self._module.sends_sums:
             notes.append(
                 f"{len(few)} of {len(self.classes)} classes ({named(few)}) has fewer than "
                 f"{self._least} training images: its mean is not sent (privacy.least_images)."
@@ -159,137 +155,71 @@ class TorchLearner:
         return examples
 
     def initial(self, seed: int) -> Tensors:
-        """Return the objective's initial arrays."""
-        return self._objective.initial(seed)
+        """Return the module's initial arrays."""
+        return self._module.initial(seed)
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Run `epochs` epochs or `iterations` steps over the images, in an order of job.seed.
+        """Train the job's arrays (local_tuning.py), or compute them in one pass (closed form).
 
         A job of stage MEASURE trains nothing: the report has job.tensors and their metrics. Raise
         Cancelled if `cancelled` turns true, ModelError if the tuned arrays are not finite.
         """
         began = time.monotonic()
         if job.stage == MEASURE:
-            measured = self._measure(job, job.tensors, cancelled)
-            self._said = self.answers(job.tensors)
-            return Report(
-                tensors=job.tensors,
-                metrics=measured,
-                samples=self.samples,
-                seconds=time.monotonic() - began,
+            report = Report(tensors=job.tensors, metrics={}, samples=self.samples)
+            self._classifier_note = self.describe_classifier(job.tensors)
+        else:
+            self._reload_data()
+            report = (self._fit if self._module.closed_form else self._tune)(
+                job, cancelled, progress
             )
-        self._look_again()
-        if isinstance(self._objective, Computing):
-            return self._computed(job, self._objective, began, cancelled)
-        training = self._training(job)
-        losses = self._train(job, training, cancelled, progress)
-        tuned = Tensors({name: array_of(training.prompts[name]) for name in job.tensors})
-        if not tuned.finite():
-            raise ModelError(
-                f"tuning diverged in round {job.round}: the loss went from {losses[0]:.4g} to "
-                f"{losses[-1]:.4g}; lower tuning.lr ({self._settings.lr:g})."
-            )
-        metrics = {"loss": float(np.mean(losses))}
-        carry = training.carry()
-        if job.measure:
-            own = {
-                name.removeprefix(PRIVATE): array
-                for name, array in carry.items()
-                if name.startswith(PRIVATE)
-            }
-            metrics.update(self._measure(job, Tensors({**tuned, **own}), cancelled))
-        return Report(
-            tensors=tuned,
-            metrics=metrics,
-            samples=self.samples,
-            carry=carry,
-            seconds=time.monotonic() - began,
-            steps=len(losses),
-            changed=tuple(sorted(training.changed & set(job.tensors))),
-        )
+        metrics = dict(report.metrics)
+        if job.measure or job.stage == MEASURE:
+            metrics.update(self._measure(job, self._used(report), cancelled))
+        return replace(report, metrics=metrics, seconds=time.monotonic() - began)
 
-    def _computed(
-        self, job: Job, objective: Computing, began: float, cancelled: Callable[[], bool]
+    def _tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Return what an objective without gradients computes from the training images."""
+        batches = Batches(
+            self._images,
+            self.data.train,
+            self._settings,
+            self._batch_size,
+            job.seed,
+            cancelled,
+            self._captures.drop,
+        )
+        with self._captures:
+            return tune(job, self._module, batches, self._settings, cancelled, progress)
+
+    def _fit(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
         images = self._images.digests(self.data.train)
-        computed = objective.compute(job, features, labels, self.classes, self._least, images)
-        metrics = {} if computed.loss is None else {"loss": computed.loss}
-        if job.measure:
-            metrics.update(self._measure(job, computed.tensors, cancelled))
+        result = self._module.fit(job, features, labels, self.classes, self._least, images)
         return Report(
-            tensors=computed.tensors,
-            metrics=metrics,
+            tensors=result.tensors,
+            metrics={} if result.loss is None else {"loss": result.loss},
             samples=self.told[1],
-            carry=computed.carry,
-            seconds=time.monotonic() - began,
-            changed=tuple(computed.tensors),
+            carry=result.carry,
+            changed=tuple(result.tensors),
         )
 
-    def _training(self, job: Job) -> Training:
-        """Put a job's tensors and the private arrays under an optimizer."""
-        kept = self._objective.private(job.seed)
-        private = {name: job.carry.get(PRIVATE + name, start) for name, start in kept.items()}
-        leaves_ = self._leaves(Tensors({**job.tensors, **private}))
-        prompts = {name: leaf.requires_grad_() for name, leaf in leaves_.items()}
-        beside = {
-            name: array for name, array in job.carry.items() if name.split("/")[0] not in prompts
+    def _used(self, report: Report) -> Tensors:
+        """Return what the node predicts with after a training: tuned and private arrays."""
+        own = {
+            name.removeprefix(PRIVATE): array
+            for name, array in report.carry.items()
+            if name.startswith(PRIVATE) and not self._module.closed_form
         }
-        given = Given(
-            job,
-            prompts,
-            self._leaves(job.reference),
-            leaves(beside, self._backbone.device),
-            self.classes,
-        )
-        rate = optimizer.learning_rate(self._settings, job.round, job.rounds)
-        descent = optimizer.build(self._settings, prompts, rate, job.carry)
-        return Training(prompts, frozenset(private), self._objective.begin(given), descent)
+        return Tensors({**report.tensors, **own}) if own else report.tensors
 
-    def _train(
-        self,
-        job: Job,
-        training: Training,
-        cancelled: Callable[[], bool],
-        progress: Callable[[Progress], None],
-    ) -> list[float]:
-        settings = self._settings
-        order = torch.Generator().manual_seed(job.seed)
-        count = self.samples
-        steps = settings.iterations or settings.epochs * -(-count // self._size.now)
-        losses: list[list[Tensor]] = []
-        shown, epoch = math.nan, 0
-        while len(losses) < steps:
-            epoch += 1
-            shuffled = torch.randperm(count, generator=order)
-            images = self._images.epoch(self.data.train, cancelled)
-            left = deque(torch.split(shuffled, self._size.now)[: steps - len(losses)])
-            while left and len(losses) < steps:
-                if cancelled():
-                    raise Cancelled
-                batch = left.popleft()
-                try:
-                    with self._captures:
-                        losses.append(training.step(images.batch(batch)))
-                except torch.OutOfMemoryError as fault:
-                    if self._captures.drop():
-                        left.appendleft(batch)
-                        continue
-                    smaller = torch.split(batch, self._size.smaller(len(batch), fault))
-                    left.extendleft(reversed(smaller))
-                    if not settings.iterations:
-                        later = (settings.epochs - epoch) * -(-count // self._size.now)
-                        steps = len(losses) + len(left) + later
-                    continue
-                if self._backbone.device.type == "cpu":  # reading waits for no other device
-                    shown = sum(map(float, losses[-1]))
-                progress(Progress(len(losses), steps, shown))
-        return [sum(map(float, of_step)) for of_step in losses]
-
-    def _look_again(self) -> None:
+    def _reload_data(self) -> None:
         """Use new splits if images were added or deleted since the last round."""
         fresh = self._rescan.look() if self._rescan else None
         if fresh is not None:
@@ -330,9 +260,9 @@ class TorchLearner:
             name: self._score(split, tensors, cancelled)[0] for name, split in self._tests().items()
         }
 
-    def answers(self, tensors: Tensors) -> str:
+    def describe_classifier(self, tensors: Tensors) -> str:
         """Return which classifier answers for the node's own classes; "" if there is only one."""
-        return said(self._objective, self._leaves(tensors), self.classes)
+        return self._module.describe_classifier(self._params(tensors), self.classes)
 
     def results(self, tensors: Tensors) -> Mapping[str, Evaluation]:
         """Return the results by class on the same test images that `evaluate` uses."""
@@ -343,9 +273,9 @@ class TorchLearner:
             by_test[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
         return by_test
 
-    def beside(self, objective: Objective) -> TorchLearner:
-        """Return a learner of the same images with another objective, which shares the features."""
-        return TorchLearner(self._backbone, objective, self.data, self._settings, self._features)
+    def with_module(self, module: PromptModule) -> TorchLearner:
+        """Return a learner of the same images with another module, which shares the features."""
+        return TorchLearner(self._backbone, module, self.data, self._settings, self._features)
 
     @property
     def frozen(self) -> Backbone:
@@ -371,15 +301,16 @@ class TorchLearner:
     ) -> tuple[Tensor, Tensor]:
         if not tensors:
             features, labels = self._images.features(split, cancelled)
-            return self._objective.zero_shot(features, split.classes), labels
+            return self._module.zero_shot(features, split.classes), labels
         with fits(self._backbone.device, "while it classifies images"):
-            classify = self._objective.classifier(self._leaves(tensors), split.classes)
+            classify = self._module.classifier(self._params(tensors), split.classes)
             answered = [
-                (classify(batch), batch.truth) for batch in self._images.in_order(split, cancelled)
+                (classify(batch), batch.targets)
+                for batch in self._images.in_order(split, cancelled)
             ]
         return torch.cat([logits for logits, _ in answered]), torch.cat(
             [truth for _, truth in answered]
         )
 
-    def _leaves(self, tensors: Tensors) -> Leaves:
-        return leaves(tensors, self._backbone.device)
+    def _params(self, tensors: Tensors) -> Params:
+        return to_params(tensors, self._backbone.device)

@@ -45,7 +45,7 @@ from fednode.core.types import EMPTY, Job, Tensors
 from fednode.data.base import DataSettings, Image, NodeData, Split
 from fednode.data.load import load
 from fednode.learn.cache import cache_of
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
@@ -156,7 +156,7 @@ class Mesh:
         size, _ = frozen.vision.image_size
 
         def learner(data: NodeData) -> TorchLearner:
-            return TorchLearner(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
+            return TorchLearner(frozen, CoOp(frozen, TUNING), data, TUNING, features)
 
         names = load(DataSettings(shots=1)).train.classes[:CLASSES]
         folders = tuple(name.replace(" ", "_") for name in names)

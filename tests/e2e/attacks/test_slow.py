@@ -27,7 +27,7 @@ from fednode.identity.identity import Identity
 from fednode.lab.sim.host import Liar
 from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
 from fednode.learn.cache import cache_of
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
@@ -134,7 +134,7 @@ async def run(folder: Path, liars: tuple[str, ...]) -> tuple[list[int], float]:
 
     def learner(name: str) -> Learner:
         data = load(DataSettings(shots=4, test=0.6, seed=int(name[-1])))
-        return InTurn(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
+        return InTurn(frozen, CoOp(frozen, TUNING), data, TUNING, features)
 
     plot = Plot(ahead=10**6)
     names = (*SEVEN, *liars)

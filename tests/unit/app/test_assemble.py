@@ -20,7 +20,7 @@ from fednode.errors import StateError
 from fednode.learn import build
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store, newest
 from tests.unit.app.founders import founded, identity_of

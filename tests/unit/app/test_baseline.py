@@ -72,7 +72,7 @@ class World:
         tree = {"policy": {"name": "promptfl"}, "tuning": TUNING, "rounds": {"max": ROUNDS}, **more}
         name = NODES[site == "west"]
         settings = replace(settings_of(Source("test", tree)), data=data, name=name)
-        objective = registry.objective(settings.policy.name)
+        objective = registry.prompt_module(settings.policy.name)
         made = objective(self.frozen, settings.tuning, settings.policy.config)
         images = load(data, fixed=True)  # as an experiment draws them
         learner = TorchLearner(self.frozen, made, images, settings.tuning, self.features)

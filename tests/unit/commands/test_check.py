@@ -19,7 +19,7 @@ import pytest
 from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
 from fednode.commands.check import check
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from fednode.core.events import Effect, Record
 from fednode.core.facts import fingerprint
 from fednode.core.policy import NodeContext, Policy
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Message, PolicyState, Tensors
-from fednode.policies.local.exchange import Local, LocalConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.local import Local, LocalConfig
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing.player import frame
 
 FACTS = {"policy.name": "zerodfl", "tuning.context_length": "2"}
@@ -27,7 +27,7 @@ def context(policy: str = "zerodfl", **rounds: Any) -> NodeContext:
     return frame(policy, mesh="mesh", fingerprint=fingerprint(FACTS), rounds=settings)
 
 
-def zerodfl(held: PolicyState | None = None, /, **rounds: Any) -> ZeroDFL:
+def zerodfl(held: PolicyState | None = None, /, **rounds: Any) -> Gossip:
     if held is not None:
         return ZeroDFL.restore(ZeroDFLConfig(), context(**rounds), held)
     return ZeroDFL.start(ZeroDFLConfig(), context(**rounds), PROMPTS)

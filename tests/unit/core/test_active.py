@@ -12,6 +12,7 @@ from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
 from fednode.core.settings import StartSettings
 from fednode.core.types import MergeCounts, Snapshot
+from fednode.policies.zerodfl import ZeroDFL
 from tests.unit.core.scenes import FACTS, message, only, recorded, zerodfl
 from tests.unit.core.test_kernel import tuned
 
@@ -111,7 +112,7 @@ def over(counts: MergeCounts) -> tuple[Kernel, list[ev.Effect]]:
     """Return a node that starts after its last round, and the effects of its start."""
     policy = zerodfl(max=2, start=ALL)
     state = replace(policy.state(), round=2)
-    policy = policy.restore(policy._config, policy._context, state)
+    policy = ZeroDFL.restore(policy._config, policy._context, state)
     held = Snapshot(state, {}, merge_counts=counts)
     kernel = Kernel(policy._context, policy, FACTS, restored=held, anew=zerodfl)
     effects = kernel.step(0.0, ev.Started())

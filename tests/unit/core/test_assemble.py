@@ -10,8 +10,7 @@ from fednode.core.policy import NodeContext, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 FACTS = {"policy.name": "zerodfl"}
 FIRST = Tensors({"context": [[3.0, 4.0]]})  # its norm is 5

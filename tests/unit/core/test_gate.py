@@ -12,8 +12,7 @@ from fednode import registry
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
 from fednode.core.types import EMPTY, PolicyState, Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
 
 NORM_MAX = 1000.0

@@ -14,7 +14,7 @@ from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
 from fednode.core.settings import GuardSettings, StartSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors, Update
-from fednode.policies.local.exchange import Local, LocalConfig
+from fednode.policies.local import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
 ALONE = StartSettings(peers=0)

@@ -22,8 +22,7 @@ from fednode.core.peering import RELEASE
 from fednode.core.reputation import SHOWN_MAX, Reputation, Tally, Tolerance
 from fednode.core.settings import StartSettings
 from fednode.core.types import Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, local, message, only, recorded, zerodfl
 
 LIMITS = Tolerance(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
@@ -119,7 +118,7 @@ def test_a_round_is_told_who_has_it_still_before_it() -> None:
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=5), 1))
     kernel.step(0.2, Received(message("hello", "c", round=0), 2))
-    assert policy._memory.stragglers.behind == {"c"}
+    assert policy._stragglers.behind == {"c"}
     assert kernel._run.behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
 
 

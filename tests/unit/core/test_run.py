@@ -11,6 +11,7 @@ from fednode.core.life import Life
 from fednode.core.members.table import Members
 from fednode.core.run import Run
 from fednode.core.types import MergeCounts, Snapshot
+from fednode.policies.zerodfl import ZeroDFL
 from tests.unit.core.scenes import FACTS, context, zerodfl
 
 
@@ -18,7 +19,7 @@ def made(counts: MergeCounts, round_: int = 5, peers: str = "bc") -> Run:
     """Return the run of a node of five rounds."""
     policy = zerodfl()
     state = replace(policy.state(), round=round_)
-    policy = policy.restore(policy._config, policy._context, state)
+    policy = ZeroDFL.restore(policy._config, policy._context, state)
     held = Snapshot(state, {"loss": 0.5}, merge_counts=counts)
     return Run(context(), Members(peers), FACTS, policy, held, zerodfl)
 

@@ -21,7 +21,7 @@ from fednode.core.events import (
 from fednode.core.kernel import START, Kernel
 from fednode.core.settings import StartSettings
 from fednode.core.waiting import PEERS_MAX
-from fednode.policies.local.exchange import Local, LocalConfig
+from fednode.policies.local import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local
 from tests.unit.core.test_kernel import hello
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fednode.core.types import EMPTY, Job, Tensors
-from fednode.learn.objective import Batch, Given, Objective
+from fednode.learn.local_tuning import take_step
+from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 
 Named = Mapping[str, Tensor]
 
@@ -32,20 +33,45 @@ def given(
     of: Job | None = None,
     reference: Named | None = None,
     carry: Named | None = None,
-) -> Given:
-    return Given(of or job(), prompts, reference or {}, carry or {}, classes)
+) -> JobInputs:
+    return JobInputs(of or job(), prompts, reference or {}, carry or {}, classes)
 
 
 def batch(labels: Tensor, **images: Any) -> Batch:
-    return Batch(labels=labels, index=torch.arange(len(labels)), **images)
+    places = tuple(range(len(labels)))
+    return Batch(labels=labels, index=torch.arange(len(labels)), places=places, **images)
+
+
+def started(module: PromptModule, inputs: JobInputs) -> JobInputs:
+    """Let a module begin a job."""
+    inputs.state = module.start(inputs)
+    return inputs
+
+
+class Training:
+    """A job under way, step by step."""
+
+    def __init__(
+        self, module: PromptModule, inputs: JobInputs, descent: torch.optim.Optimizer
+    ) -> None:
+        self.module, self.inputs, self.descent = module, started(module, inputs), descent
+        self.prompts = inputs.params
+
+    def step(self, batch: Batch) -> list[Tensor]:
+        return take_step(batch, self.module, self.inputs, self.descent)
+
+
+def first_loss(module: PromptModule, inputs: JobInputs, of: Batch) -> Tensor:
+    """Return the sum of a batch's losses at the first step of a job."""
+    return torch.stack([*module.losses(of, started(module, inputs))]).sum()
 
 
 def loss(
-    one: Objective, prompts: Named, features: Tensor, labels: Tensor, classes: tuple[str, ...]
+    one: PromptModule, prompts: Named, features: Tensor, labels: Tensor, classes: tuple[str, ...]
 ) -> Tensor:
     """Return the loss of an objective that works on features, at its first step."""
-    return one.begin(given(prompts, classes)).loss(batch(labels, features=features))
+    return first_loss(one, given(prompts, classes), batch(labels, features=features))
 
 
-def logits(one: Objective, prompts: Named, features: Tensor, classes: tuple[str, ...]) -> Tensor:
+def logits(one: PromptModule, prompts: Named, features: Tensor, classes: tuple[str, ...]) -> Tensor:
     return one.classifier(prompts, classes)(Batch(features=features))

@@ -12,7 +12,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.data.base import NodeData
 from fednode.learn.build import build, predictor
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings, TuningSettings
 from tests.unit.learn.conftest import SMALL
@@ -23,8 +23,8 @@ def test_a_predictor_gives_probabilities_as_the_learner_would(
     mini: Backbone, data: NodeData, features: Features
 ) -> None:
     tuning = TuningSettings()
-    predict = predictor(mini, tuning, ContextObjective, None)
-    prompts = ContextObjective(mini, tuning).initial(4)
+    predict = predictor(mini, tuning, CoOp, None)
+    prompts = CoOp(mini, tuning).initial(4)
     paths = [image.path for image in data.own.images]
     found = predict(prompts, paths, data.own.classes)
     assert found.shape == (len(paths), 2)
@@ -37,11 +37,11 @@ def test_a_predictor_gives_probabilities_as_the_learner_would(
 def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
     tuning = TuningSettings(threads=1)
     cache = CacheSettings(folder=str(tmp_path))
-    one = build(ModelSettings(device="cpu"), SMALL, tuning, cache, ContextObjective, None)
+    one = build(ModelSettings(device="cpu"), SMALL, tuning, cache, CoOp, None)
     assert one.classes == ("accordion", "barrel")
     assert one.samples == 8
     one.evaluate(Tensors(), never)
     assert (tmp_path / "features.db").exists()
     off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
-    build(ModelSettings(device="cpu"), SMALL, tuning, off, ContextObjective, None)
+    build(ModelSettings(device="cpu"), SMALL, tuning, off, CoOp, None)
     assert not (tmp_path / "none").exists()

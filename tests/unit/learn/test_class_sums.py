@@ -12,18 +12,18 @@ from fednode.learn import class_sums
 from fednode.learn.class_sums import AloneObjective, HeadKind, rows_of, sums_of
 from fednode.learn.features import Features
 from fednode.learn.gaussian import Head, Prior, Sums
-from fednode.learn.objective import Computing, Objective
+from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.local.exchange import LocalConfig
-from fednode.policies.local.objective import Objective as local
+from fednode.policies.local import LocalConfig
+from fednode.policies.local import head as local
 from fednode.testing.learners import ignore, never
 
 
 def learner(
     head: HeadKind, mini: backbone.Backbone, data: NodeData, features: Features
 ) -> TorchLearner:
-    objective: Objective = local(mini, TuningSettings(), LocalConfig(head))
+    objective: PromptModule = local(mini, TuningSettings(), LocalConfig(head))
     return TorchLearner(mini, objective, data, TuningSettings(), features)
 
 
@@ -34,8 +34,8 @@ def tuned(made: TorchLearner) -> Report:
 
 def test_the_setting_chooses_the_objective(mini: backbone.Backbone) -> None:
     assert isinstance(local(mini, TuningSettings(), LocalConfig("gda")), AloneObjective)
-    assert not isinstance(local(mini, TuningSettings(), LocalConfig()), Computing)
-    assert not isinstance(local(mini, TuningSettings()), Computing)
+    assert not local(mini, TuningSettings(), LocalConfig()).closed_form
+    assert not local(mini, TuningSettings()).closed_form
 
 
 @pytest.mark.parametrize("head", ["gda", "gda_zero_shot", "class_means"])

@@ -29,8 +29,8 @@ from fednode.learn.objective import Constant
 from fednode.learn.settings import TuningSettings
 from fednode.learn.share import affine
 from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.fedotp.config import FedOTPConfig
-from fednode.policies.fedotp.objective import Objective as FedOTP
+from fednode.policies.fedotp import FedOTPConfig
+from fednode.policies.fedotp import FedOTPPrompts as FedOTP
 from tests.unit.clip import tiny
 from tests.unit.data.rgb import read_rgb
 from tests.unit.learn.test_tokens import CLASSES, ROOM, made, never, wrapped
@@ -173,7 +173,7 @@ def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
     prompts = Tensors({**one.initial(1), **one.private(2)})
     shown = predictor(model, tuning, FedOTP, config)(prompts, files, CLASSES)
     held = {name: torch.tensor(value) for name, value in prompts.items()}
-    logits = one.classifier(held, CLASSES)(next(Images(made(model), False, tuning, one.constant)
+    logits = one.classifier(held, CLASSES)(next(Images(made(model), False, tuning, one.per_image)
         .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
     assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):

@@ -20,8 +20,8 @@ from fednode.core.types import Tensors
 from fednode.errors import ModelError
 from fednode.learn import explain
 from fednode.learn.explain import Explainer
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.plan import PlanConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 from tests.unit.policies.tiny import CLASSES, drawn, frozen, tuning, wide
 
 CONFIGS: dict[str, Any] = {
@@ -48,7 +48,7 @@ def made(
     model: Backbone, policy: str, monkeypatch: pytest.MonkeyPatch, config: Any = None
 ) -> tuple[Explainer, Tensors]:
     monkeypatch.setattr(backbone, "load", lambda settings: model)
-    config, kind = config or CONFIGS[policy], registry.objective(policy)
+    config, kind = config or CONFIGS[policy], registry.prompt_module(policy)
     prompts = drawn(kind(model, tuning(), config).initial(1), 2)
     return Explainer(ModelSettings(), tuning(), kind, config, prompts), prompts
 
@@ -73,7 +73,7 @@ def test_a_vector_that_is_a_word_is_that_word(
     model: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backbone, "load", lambda settings: model)
-    kind = registry.objective("zerodfl")
+    kind = registry.prompt_module("zerodfl")
     words = model.text.embed_words("a photo of").detach().numpy()
     one = Explainer(
         ModelSettings(), tuning(), kind, CONFIGS["zerodfl"], Tensors({"context": words})

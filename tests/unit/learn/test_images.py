@@ -34,14 +34,14 @@ def test_batches_carry_features_and_constants_of_the_same_images(
     many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))
     images = Images(features, False, TuningSettings(), constant)
     shown = list(images.in_order(many, never))
-    assert [len(one.truth) for one in shown] == [EVALUATED, 3]
+    assert [len(one.targets) for one in shown] == [EVALUATED, 3]
     wanted = features.of([one.path for one in many.images], never)
-    assert torch.equal(torch.cat([one.seen for one in shown]), wanted.features)
+    assert torch.equal(torch.cat([one.image_features for one in shown]), wanted.features)
     known = of(features, model, files)[torch.arange(EVALUATED + 3) % 5]
-    assert torch.equal(torch.cat([one.known for one in shown]), known)
+    assert torch.equal(torch.cat([one.per_image for one in shown]), known)
     epoch = images.epoch(many, never)
     index = torch.tensor([7, 0, 3])
     found = epoch.batch(index)
-    assert found.truth.tolist() == [1, 0, 1]
-    assert torch.equal(found.seen, wanted.features[index])
-    assert torch.equal(found.known, known[index])
+    assert found.targets.tolist() == [1, 0, 1]
+    assert torch.equal(found.image_features, wanted.features[index])
+    assert torch.equal(found.per_image, known[index])

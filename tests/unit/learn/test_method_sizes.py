@@ -33,7 +33,7 @@ def test_a_contribution_has_as_many_numbers_as_the_page_says(mini: Backbone, nam
     tuning: dict[str, Any] = {
         key: tuple(one) if isinstance(one, list) else one for key, one in kind.tuning.items()
     }
-    made = registry.objective(name)(mini, TuningSettings(**tuning), config)
+    made = registry.prompt_module(name)(mini, TuningSettings(**tuning), config)
     sent = made.initial(0)
     if name == "feddpt":
         mine = trained(config, DOMAINS[0])

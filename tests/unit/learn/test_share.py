@@ -20,7 +20,7 @@ from fednode.settings.read import Settings, chosen_of
 @pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
 def test_prompts_that_change_images_are_no_matrix(name: str, mini: Backbone) -> None:
     config = chosen_of({"name": name}).config
-    objective, tuning = registry.objective(name), Settings().tuning
+    objective, tuning = registry.prompt_module(name), Settings().tuning
     prompts = objective(mini, tuning, config).initial(1)
     with pytest.raises(ModelError, match="more than a matrix"):
         affine(mini, tuning, objective, config, prompts, ("lemon", "sea"))

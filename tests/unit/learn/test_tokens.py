@@ -32,8 +32,8 @@ from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.objective import Objective as FedDPT
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.objective import Objective as Plan
+from fednode.policies.plan import PlanConfig
+from fednode.policies.plan import PlanPrompts as Plan
 from tests.unit.clip import tiny
 from tests.unit.data.rgb import read_rgb
 
@@ -204,8 +204,8 @@ def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> Non
     assert not large.vision.compact
     seen = next(Images(made(large), True, TuningSettings()).in_order(split(files), never))
     assert seen.tokens is None
-    assert seen.looked.shape == (5, 3, 32, 32)
+    assert seen.images.shape == (5, 3, 32, 32)
     small = wrapped(tiny.clip())
     seen = next(Images(made(small), True, TuningSettings()).in_order(split(files), never))
     assert seen.pixels is None
-    assert seen.looked.shape == (5, 5, 32)
+    assert seen.images.shape == (5, 5, 32)

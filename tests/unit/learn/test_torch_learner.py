@@ -19,17 +19,16 @@ from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData
 from fednode.errors import ModelError
 from fednode.learn.build import build
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
-from fednode.learn.objective import Batch
+from fednode.learn.prompt_module import Batch, JobInputs
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.learn.training import Training
 
 
 def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
     tuning = TuningSettings(**settings)  # type: ignore[arg-type]
-    return TorchLearner(mini, ContextObjective(mini, tuning), data, tuning, features)
+    return TorchLearner(mini, CoOp(mini, tuning), data, tuning, features)
 
 
 def never() -> bool:
@@ -186,7 +185,7 @@ def watched(root: Path) -> TorchLearner:
     settings = DataSettings(path=str(root), shots=0, test=0.25)
     tuning = TuningSettings(threads=1, epochs=1, batch_size=1)
     cache = CacheSettings(size_mb=0)
-    return build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
+    return build(ModelSettings(device="cpu"), settings, tuning, cache, CoOp, None)
 
 
 @pytest.fixture
@@ -247,15 +246,15 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
     """A GPU whose memory holds three images; all of the eight images are seen in each epoch."""
     one = learner(mini, data, features, **{"batch_size": 200, "lr": 0.05, **settings})
     seen: list[tuple[int, ...]] = []
-    step = Training.step
+    loss = one._module.loss
 
-    def scarce(training: Training, batch: Batch) -> list[torch.Tensor]:
+    def scarce(batch: Batch, inputs: JobInputs) -> torch.Tensor:
         if len(batch.places) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
         seen.append(batch.places)
-        return step(training, batch)
+        return loss(batch, inputs)
 
-    monkeypatch.setattr(Training, "step", scarce)
+    monkeypatch.setattr(one._module, "loss", scarce)
     assert not any("memory" in note for note in one.notes)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     report = one.tune(job, never, ignore)
@@ -273,10 +272,10 @@ def test_a_step_of_one_image_that_does_not_fit_is_a_sentence(
 ) -> None:
     one = learner(mini, data, features)
 
-    def full(_: Training, batch: Batch) -> list[torch.Tensor]:
+    def full(batch: Batch, inputs: JobInputs) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(Training, "step", full)
+    monkeypatch.setattr(one._module, "loss", full)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     with pytest.raises(ModelError, match="ends in a step with one image: choose a smaller model"):
         one.tune(job, never, ignore)

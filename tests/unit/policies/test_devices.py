@@ -28,11 +28,11 @@ from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.learn import optimizer
 from fednode.learn.features import Features
-from fednode.learn.objective import Batch, Computing, Given
+from fednode.learn.prompt_module import Batch
+from fednode.learn.prompt_module import JobInputs as Given
 from fednode.learn.torch_learner import TorchLearner
-from fednode.learn.training import Training
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import job
+from tests.unit.learn.jobs import Training, job
 from tests.unit.policies.tiny import CLASSES, LABELS, features, pixels, tuning
 
 Precision = Literal["float32", "bfloat16"]
@@ -93,12 +93,12 @@ def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch
     """Return what an objective reads of so many images."""
     device = frozen.device
     shown: dict[str, Any] = {"pixels": pixels(count).to(device)}
-    if not objective.looks:
+    if not objective.uses_image_encoder:
         norms = torch.ones(count, device=device)
         shown = {"features": features(count).to(device), "norms": norms}
-    if objective.constant is not None:
+    if objective.per_image is not None:
         drawn = torch.Generator().manual_seed(6)
-        constants = torch.rand(count, *objective.constant.shape, generator=drawn)
+        constants = torch.rand(count, *objective.per_image.shape, generator=drawn)
         shown["constants"] = constants.to(device)
     labels = LABELS[:count]
     places: Any = {"numbers": tuple(labels.tolist()), "places": tuple(range(count))}
@@ -110,7 +110,7 @@ def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]
     policy = registry.policy(name)
     has_domains = "domains" in inspect.signature(policy.config_type).parameters
     config = policy.config_type(**({"domains": ("x", "y")} if has_domains else {}))
-    objective = registry.objective(name)(frozen, tuning(), config)
+    objective = registry.prompt_module(name)(frozen, tuning(), config)
     arrays = {**objective.initial(0), **objective.private(0)}
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {
@@ -119,9 +119,9 @@ def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]
         }
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
         reference = {f"a/{key}" if local else key: leaf.detach() for key, leaf in prompts.items()}
-        started = objective.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
+        started = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
         descent = optimizer.build(tuning(), prompts, 0.05, EMPTY)
-        yield objective, Training(prompts, frozenset(), started, descent)
+        yield objective, Training(objective, started, descent)
 
 
 def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
@@ -224,14 +224,14 @@ def test_a_learner_s_round_is_that_of_the_cpu(name: str, device: str) -> None:
     config = policy.config_type(**({"domains": ("x",)} if "domains" in known else {}))
     for place in ("cpu", device):
         frozen = backbone.load(ModelSettings(device=place))
-        objective = registry.objective(name)(frozen, tuning(context_length=4), config)
+        objective = registry.prompt_module(name)(frozen, tuning(context_length=4), config)
         learner = TorchLearner(frozen, objective, data, tuning(context_length=4), Features(frozen))
         first = learner.initial(1)
         stage = getattr(getattr(policy, "method", None), "stages", ("prompts",))[0]
         asked = Job(round=1, stage=stage, tensors=first, seed=1, rounds=1, domain="x")
         shown: list[Progress] = []
         found.append(learner.tune(asked, lambda: False, shown.append))
-        assert isinstance(objective, Computing) or shown
+        assert objective.closed_form or shown
     theirs, ours = found
     assert set(ours.metrics) == set(theirs.metrics)
     for key, value in theirs.tensors.items():

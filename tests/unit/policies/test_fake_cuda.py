@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
     FakeTensorMode,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -32,20 +31,22 @@ from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
 from fednode.core.types import EMPTY, Progress
-from fednode.data.base import Image, NodeData, Split
-from fednode.learn import optimizer
-from fednode.learn.features import Features
-from fednode.learn.objective import Batch, Given
-from fednode.learn.torch_learner import TorchLearner
-from fednode.learn.training import Training
+from fednode.data.base import Image, Split
+from fednode.learn import local_tuning, optimizer
+from fednode.learn.coop import CoOp
+from fednode.learn.local_tuning import Batches, BatchSize
+from fednode.learn.prompt_module import Batch
+from fednode.learn.prompt_module import JobInputs as Given
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import job
+from tests.unit.learn.jobs import Training, job
 from tests.unit.policies.tiny import CLASSES, frozen, tuning
 
 LABELS = ((0, 2, 1, 1, 0), (1, 1, 0, 0, 1))
 """Of two batches; Fed-DPT encodes the texts of a batch's own classes."""
 TRAINED = sorted(set(registry.names()) - {"gda"})
 """gda computes sums in one pass over the features and has no step."""
+READS = {"diprompt"}
+"""DiPrompT reads the domains of a batch: the prompts of other domains get no gradient."""
 CUDA: Final = torch.device("cuda:0")
 
 
@@ -110,22 +111,22 @@ def step(
     """Run the learner's steps in each stage, and the classifier; spoil: plants a fault."""
     policy, config = policy_of(name)
     settings = tuning(optimizer=kind)
-    made = registry.objective(name)(real, settings, config)
+    made = registry.prompt_module(name)(real, settings, config)
     arrays = {**made.initial(0), **made.private(0)}
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
     index = torch.arange(5)
     stages = getattr(getattr(policy, "method", None), "stages", ("prompts",))
     with FakeTensorMode(allow_non_fake_inputs=True):
-        one = registry.objective(name)(on_cuda(real), settings, config)
+        one = registry.prompt_module(name)(on_cuda(real), settings, config)
         prompts = {
             key: torch.empty(np.shape(value), device=CUDA).requires_grad_()
             for key, value in arrays.items()
         }
         shown: dict[str, Any] = {"features": torch.randn(5, tiny.EMBED, device=CUDA)}
-        if one.looks:
+        if one.uses_image_encoder:
             shown = {"pixels": torch.randn(5, 3, 32, 32, device=CUDA)}
-        if one.constant is not None:
-            shown["constants"] = torch.rand(5, *one.constant.shape, device=CUDA)
+        if one.per_image is not None:
+            shown["constants"] = torch.rand(5, *one.per_image.shape, device=CUDA)
         labels = torch.empty(5, dtype=torch.long, device=CUDA)
         norms = torch.ones(5, device=CUDA)
         shown |= {"labels": labels, "index": index, "norms": norms, "places": tuple(range(5))}
@@ -135,22 +136,22 @@ def step(
             reference = {
                 f"a/{key}" if local else key: value.detach() for key, value in prompts.items()
             }
-            begun = one.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
+            begun = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
             descent = optimizer.build(settings, prompts, 0.1, EMPTY)
-            training = Training(prompts, frozenset(), begun, descent)
+            training = Training(one, begun, descent)
             with backward(monkeypatch, prompts):
                 training.step(batch)  # what a round computes once may wait
                 with Waits():  # type: ignore[no-untyped-call]
                     for loss in training.step(other):
                         if spoil is not None:
                             spoil(loss)
-            assert all(array.device == CUDA for array in begun.carry().values())
+            assert all(array.device == CUDA for array in one.carry(begun).values())
         found = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)(batch)
         assert found.device == CUDA
         assert found.shape == (5, len(CLASSES))
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", sorted({*TRAINED} - READS))
 def test_a_step_waits_for_nothing_and_stays_on_its_device(
     name: str, real: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,42 +165,43 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
     settings = tuning(epochs=3, batch_size=3)
     split = Split(CLASSES, tuple(Image(Path(f"{at}.png"), at % 3) for at in range(5)))
-    nothing = Split(CLASSES, ())
-    data = NodeData(train=split, validation=nothing, own=nothing)
-    objective = registry.objective("promptfl")(real, settings, None)
-    one = TorchLearner(real, objective, data, settings, Features(real))
+    initial = CoOp(real, settings).initial(0)
     shown: list[Progress] = []
+    waits = Waits()  # type: ignore[no-untyped-call]
+
+    def note(progress: Progress) -> None:
+        shown.append(progress)
+        if progress.step == 1:  # what a round computes once may wait
+            stack.enter_context(waits)
+
     with FakeTensorMode(allow_non_fake_inputs=True):
-        there = on_cuda(real)
+        there = CoOp(on_cuda(real), settings)
         labels = torch.empty(3, dtype=torch.long, device=CUDA)
         seen = torch.randn(3, tiny.EMBED, device=CUDA)
         batch = Batch(labels=labels, features=seen, norms=torch.ones(3, device=CUDA))
-        one._backbone = there
-        one._objective = registry.objective("promptfl")(there, settings, None)
-        one._images.epoch = lambda *_: SimpleNamespace(batch=lambda _: batch)  # type: ignore
-        context = torch.empty(3, there.text.width, device=CUDA).requires_grad_()
-        prompts = {"context": context}
-        begun = one._objective.begin(Given(job(), prompts, {}, {}, CLASSES))
-        begun.loss(batch)  # what a round computes once may wait
-        descent = optimizer.build(settings, prompts, 0.1, EMPTY)
-        training = Training(prompts, frozenset(), begun, descent)
-        wanted = pytest.raises(DataDependentOutputException, match="_local_scalar_dense")
-        with backward(monkeypatch, prompts), Waits(), wanted:  # type: ignore[no-untyped-call]
-            one._train(job(), training, lambda: False, shown.append)
+        images: Any = SimpleNamespace(epoch=lambda *_: SimpleNamespace(batch=lambda _: batch))
+        batches = Batches(images, split, settings, BatchSize(3, CUDA), 1, lambda: False)
+        params = {"context": torch.empty(initial["context"].shape, device=CUDA).requires_grad_()}
+        monkeypatch.setattr(
+            local_tuning, "to_params", lambda of, _: {key: params[key] for key in of}
+        )
+        wanted = pytest.raises(RuntimeError, match=r"the host waits|_local_scalar_dense")
+        with wanted, ExitStack() as stack, backward(monkeypatch, params):
+            begun = job(tensors=initial)
+            local_tuning.tune(begun, there, batches, settings, lambda: False, note)
     assert [(told.step, told.steps) for told in shown] == [(at, 6) for at in range(1, 7)]
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_no_optimizer_waits(kind: str, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("promptfl", "diprompt"):
-        step(real, name, monkeypatch, kind=kind)
+    step(real, "promptfl", monkeypatch, kind=kind)
 
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_constants_of_images_are_computed_on_the_device(name: str, real: Any) -> None:
     _, config = policy_of(name)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        constant = registry.objective(name)(on_cuda(real), tuning(), config).constant
+        constant = registry.prompt_module(name)(on_cuda(real), tuning(), config).per_image
         images = torch.randn(5, 3, 32, 32, device=CUDA)
         if constant is None:
             return

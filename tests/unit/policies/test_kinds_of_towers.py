@@ -21,10 +21,10 @@ from fednode.commands.model import NEEDS, policies
 from fednode.core.types import EMPTY
 from fednode.errors import ModelError
 from fednode.learn import optimizer
-from fednode.learn.objective import Batch, Given
-from fednode.learn.training import Training
+from fednode.learn.prompt_module import Batch
+from fednode.learn.prompt_module import JobInputs as Given
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import job
+from tests.unit.learn.jobs import Training, job
 from tests.unit.policies.tiny import CLASSES, LABELS, tuning
 
 IMAGES = {"ViT": tiny.clip, **eyes.PROMPTED, **eyes.OTHERS}
@@ -70,26 +70,26 @@ def step(frozen: backbone.Backbone, name: str) -> None:
     policy = registry.policy(name)
     known = inspect.signature(policy.config_type).parameters
     config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
-    one = registry.objective(name)(frozen, tuning(), config)
+    one = registry.prompt_module(name)(frozen, tuning(), config)
     arrays = {**one.initial(0), **one.private(0)}
     high, wide = frozen.vision.image_size
     pixels = torch.randn(5, 3, high, wide, generator=torch.Generator().manual_seed(4))
     shown: dict[str, Any] = {"pixels": pixels}
-    if not one.looks:
+    if not one.uses_image_encoder:
         shown = {"features": frozen.encode_images(pixels).clone(), "norms": torch.ones(5)}
-    if one.constant is not None:
+    if one.per_image is not None:
         with torch.no_grad():
-            shown["constants"] = one.constant.of(pixels)
-        assert shown["constants"].shape == (5, *one.constant.shape)
+            shown["constants"] = one.per_image.of(pixels)
+        assert shown["constants"].shape == (5, *one.per_image.shape)
     places: Any = {"numbers": tuple(LABELS.tolist()), "places": tuple(range(5))}
     batch = Batch(labels=LABELS, index=torch.arange(5), **places, **shown)
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {key: torch.tensor(one).requires_grad_() for key, one in arrays.items()}
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
         reference = {f"a/{key}" if local else key: one.detach() for key, one in prompts.items()}
-        begun = one.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
+        begun = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
         descent = optimizer.build(tuning(), prompts, 0.1, EMPTY)
-        training = Training(prompts, frozenset(), begun, descent)
+        training = Training(one, begun, descent)
         losses = training.step(batch)
         assert all(bool(loss.isfinite()) for loss in losses)
         moved = [key for key, leaf in prompts.items() if not same(leaf, arrays[key])]

@@ -15,4 +15,4 @@ def test_words_that_would_change_nothing_are_refused(name: str, model: Backbone)
     config = registry.policy(name).config_type()
     tuning = TuningSettings(init_words="a photo of a")
     with pytest.raises(ConfigError, match=f"tuning.init_words is 'a photo of a', .* policy {name}"):
-        registry.objective(name)(model, tuning, config).initial(1)
+        registry.prompt_module(name)(model, tuning, config).initial(1)

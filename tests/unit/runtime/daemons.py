@@ -20,8 +20,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.observe.reply import About
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store

@@ -11,13 +11,13 @@ import pytest
 from fednode.core.settings import PRESETS, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.policies.averaging import PROMPTFL
-from fednode.policies.promptfl.config import PromptFLConfig
+from fednode.policies.promptfl import PromptFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
 from fednode.transports.grpc import GrpcTransport
 from tests.contract.faults import WHATS, WHENS, Faulty, What, When
+from tests.unit.policies.methods import PROMPTFL
 
 NAMES = ("a", "b", "c")
 GUARD_S = 180.0

@@ -108,7 +108,7 @@ def learners(
     return {
         name: TorchLearner(
             model,
-            registry.objective(kind.name)(model, chosen.tuning, config),
+            registry.prompt_module(kind.name)(model, chosen.tuning, config),
             one,
             chosen.tuning,
             features,

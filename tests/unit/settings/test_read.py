@@ -8,8 +8,7 @@ import pytest
 
 from fednode import registry
 from fednode.errors import ConfigError
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import Settings, Source, chosen_of, load_settings, settings_of, start_of
 

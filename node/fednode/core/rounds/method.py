@@ -8,7 +8,7 @@ way.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -95,24 +95,25 @@ class Sent:
     draft: MethodState
 
 
-class Method(ABC):
-    """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
+class Described(ABC):
+    """What the registry reads of every method.
 
-    stages: the exchanges of one round, in order. rounds: the method's own defaults of the section
-    `rounds` of node.yaml. norm_checked: whether the norm of contributions and merges is limited; a
-    method that turns it off checks their content (`fault`). personal: whether guard.merged_rise can
-    keep personal prompts beside the merged ones. state_bytes: of the largest state, if it grows
-    with the members.
+    Attributes:
+        name: as in policy.name
+        config_type: the class of the section `policy` of node.yaml, without the name
+        prompts: the PromptModule that is tuned (learn/prompt_module.py), or a function that builds
+            it; None: the method's package has it elsewhere
+        tuning: the method's own defaults of the section `tuning`, from its paper or code
+        rounds: the method's own defaults of the section `rounds`
+        state_bytes: of the largest state, if it grows with the members
     """
 
     name: ClassVar[str] = ""
     config_type: ClassVar[type[Any]]
+    prompts: ClassVar[Callable[..., Any] | None] = None
     tuning: ClassVar[Mapping[str, Json]] = {}
     rounds: ClassVar[Mapping[str, Json]] = {}
-    norm_checked: ClassVar[bool] = True
-    personal: ClassVar[bool] = True
     state_bytes: ClassVar[int] = 0
-    stages: tuple[str, ...] = ("prompts",)
 
     def __init__(self, config: Any, context: NodeContext) -> None:
         self.config = config
@@ -134,6 +135,19 @@ class Method(ABC):
         a round.
         """
         return None
+
+
+class Method(Described):
+    """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
+
+    stages: the exchanges of one round, in order. norm_checked: whether the norm of contributions
+    and merges is limited; a method that turns it off checks their content (`fault`). personal:
+    whether guard.merged_rise can keep personal prompts beside the merged ones.
+    """
+
+    norm_checked: ClassVar[bool] = True
+    personal: ClassVar[bool] = True
+    stages: tuple[str, ...] = ("prompts",)
 
     def first(self, initial: Tensors) -> MethodState:
         """Return the state before round 1."""

@@ -36,8 +36,8 @@ from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.learn.learner import Learner
-from fednode.learn.objective import Objective
 from fednode.learn.private import PrivateLearner
+from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
@@ -89,8 +89,8 @@ class Prepared:
     settings: Settings
     scene: Scene
     lying: tuple[str, ...]
-    objective: Objective
-    own: Mapping[str, Objective]
+    objective: PromptModule
+    own: Mapping[str, PromptModule]
 
 
 def prepare(
@@ -103,7 +103,7 @@ def prepare(
         settings_fault = kind.settings_fault(config, settings.rounds, client.domain)
         if settings_fault:
             raise FednodeError(f"{method.label}: {settings_fault}")
-    made = partial(registry.objective(kind.name), parts.frozen, config=config)
+    made = partial(registry.prompt_module(kind.name), parts.frozen, config=config)
     own = _own_texts(experiment, method, scene, settings.tuning, made)
     scene, lying = _among_liars(scene, method, seed) if learns(method) else (scene, ())
     return Prepared(
@@ -217,8 +217,8 @@ def _own_texts(
     method: MethodSettings,
     scene: Scene,
     tuning: TuningSettings,
-    make: Callable[[TuningSettings], Objective],
-) -> dict[str, Objective]:
+    make: Callable[[TuningSettings], PromptModule],
+) -> dict[str, PromptModule]:
     """Return the objectives of nodes whose data set has a template of its own, by node."""
     texts = {
         client.name: experiment.template_of(method, client.domain, tuning.template)

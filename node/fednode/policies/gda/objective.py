@@ -69,7 +69,7 @@ class Objective(SumsObjective):
         size = found[rows.ROWS].shape[1] - 1
         return Tensors({**found, rows.MOMENT: np.zeros(size * (size + 1) // 2)})
 
-    def compute(
+    def fit(
         self,
         job: Job,
         features: Tensor,
@@ -180,7 +180,7 @@ class Objective(SumsObjective):
         exported = self.exported(prompts, classes)
         return exported or answering(self._mesh(prompts).affine(classes), self.width)
 
-    def answers(self, prompts: Parameters, classes: tuple[str, ...]) -> str:
+    def describe_classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> str:
         """Return a sentence on which classifier answers for these classes, and whose sums count."""
         return WEIGHED if WEIGHTS in prompts else self._mesh(prompts).answers(classes)
 

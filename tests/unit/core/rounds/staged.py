@@ -14,12 +14,11 @@ from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors
-from fednode.policies.averaging import PROMPTFL
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.exchange import Plan
-from fednode.policies.promptfl.config import PromptFLConfig
+from fednode.policies import plan as aggregator
+from fednode.policies.plan import Plan, PlanConfig
+from fednode.policies.promptfl import PromptFLConfig
 from fednode.testing.player import frame
+from tests.unit.policies.methods import PROMPTFL
 from tests.unit.policies.tiny import drawn
 
 PEERS = ("b", "c")
@@ -46,7 +45,7 @@ def promptfl(given: NodeContext | None = None, **config: Any) -> Rounds:
 def plan(given: NodeContext | None = None, **config: Any) -> Rounds:
     arrays: dict[str, tuple[int, ...]] = dict(PLAN_SHAPES)
     for name, shape in PLAN_SHAPES.items():
-        arrays |= aggregator.shapes(name, shape, 2, tied=False)
+        arrays |= aggregator.aggregator_shapes(name, shape, 2, tied=False)
     start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
     return up(
         MethodPolicy(Plan).start(PlanConfig(reduction=2, **config), given or context("plan"), start)

@@ -18,7 +18,7 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.rounds.transfer import ADOPTED
 from fednode.core.types import Message, Tensors
-from fednode.policies.plan import aggregator
+from fednode.policies import plan as aggregator
 from tests.unit.core.rounds.staged import (
     PEERS,
     PLAN_SHAPES,
@@ -392,7 +392,7 @@ def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None
     assert isinstance(adopt, ev.Adopt)
     found = adopt.snapshot.policy.tensors
     for name in PLAN_SHAPES:
-        wanted = aggregator.aggregate(ours.tensors, name, [own[name], local[name]], False)
+        wanted = aggregator.global_prompts(ours.tensors, name, [own[name], local[name]], False)
         assert np.array_equal(found[name], wanted)
 
 

@@ -16,12 +16,11 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.transfer import ADOPTED, STATE, WANT
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
-from fednode.policies.averaging import PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
-from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS
+from fednode.policies.plan import AGGREGATORS, PROMPTS
 from tests.unit.core.rounds.staged import (
     PEERS,
     context,
@@ -36,6 +35,7 @@ from tests.unit.core.rounds.staged import (
     tried,
     up,
 )
+from tests.unit.policies.methods import PROMPTFL
 from tests.unit.policies.tiny import drawn
 
 GUARD = GuardSettings(merged_rise=0.1)

@@ -12,7 +12,7 @@ from fednode.core.rounds.method import MethodState, Round
 from fednode.core.rounds.personal import Personal
 from fednode.core.rounds.progress import Comparing, Measuring, TrainingOwn
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
-from fednode.policies.promptfl.config import PromptFLConfig
+from fednode.policies.promptfl import PromptFLConfig
 from tests.unit.core.rounds.staged import context
 
 METHOD = Averaging(PromptFLConfig(), context("promptfl"))

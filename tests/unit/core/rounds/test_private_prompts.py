@@ -13,9 +13,9 @@ from fednode.core.events import Adopt, Adopted, Effect, RoundDue, Send, Tune, Tu
 from fednode.core.rounds.engine import Rounds
 from fednode.core.settings import GuardSettings
 from fednode.core.types import MEASURE, PRIVATE, Report, Tensors
-from fednode.policies.averaging import FEDOTP
-from fednode.policies.fedotp.config import FedOTPConfig
+from fednode.policies.fedotp import FedOTPConfig
 from tests.unit.core.rounds.staged import context, heard, job, tried, up
+from tests.unit.policies.methods import FEDOTP
 
 KIND = FEDOTP
 START = Tensors({"global": np.zeros((1, 2))})

@@ -15,7 +15,7 @@ from fednode.lab.experiment.cell import judge, play, prepare, run
 from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from tests.unit.lab.experiment.pictures import DOMAINS, domains
 from tests.unit.policies.tiny import frozen
@@ -50,7 +50,7 @@ def test_a_method_that_learns_nothing_has_the_control_s_settings(
 ) -> None:
     told = replace(ZERO_SHOT, tuning={"template": "a sketch of a {}."})
     prepared = prepare(made, told, 1, scene(made, 1, ""), parts)
-    assert type(prepared.objective) is ContextObjective
+    assert type(prepared.objective) is CoOp
     assert prepared.settings.tuning.template == "a sketch of a {}."
     assert prepared.settings.tuning.context_length == 3
     assert (prepared.own, prepared.lying) == ({}, ())

@@ -10,7 +10,7 @@ from fednode.core.types import Tensors
 from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
@@ -28,7 +28,7 @@ def test_nodes_with_the_same_prompts_are_tested_once(
         protocol=ProtocolSettings("in-domain", clients=2 * len(DOMAINS)),
     )
     place, model, tuning = scene(experiment, 1, ""), frozen(), TuningSettings(context_length=3)
-    objective = ContextObjective(model, tuning)
+    objective = CoOp(model, tuning)
     judge = Judge(Parts(model, Features(model)), objective, tuning)
     ran: list[Tensors] = []
     evaluate = TorchLearner.results

@@ -11,8 +11,8 @@ from fednode import registry
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.fedtpg.config import FedTPGConfig
-from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.promptfl import PromptFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -12,7 +12,7 @@ from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
-from fednode.policies.averaging import PROMPTFL
+from fednode.policies import plan as aggregator
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
@@ -20,10 +20,9 @@ from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.feddpt.slots import text_slots, visual_slots
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.exchange import Plan
-from fednode.policies.promptfl.config import PromptFLConfig
+from fednode.policies.plan import Plan, PlanConfig
+from fednode.policies.promptfl import PromptFLConfig
+from tests.unit.policies.methods import PROMPTFL
 
 NAMES = ("a", "b", "c", "d")
 DOMAINS = ("art", "photo")
@@ -61,7 +60,7 @@ def plan(**set_: Any) -> Kind:
     for name, prompts in {"text": (2, 3, 4), "visual": (3, 3, 4)}.items():
         shapes[name] = prompts
         if name in config.aggregated:
-            shapes |= aggregator.shapes(name, prompts, config.reduction, config.tied)
+            shapes |= aggregator.aggregator_shapes(name, prompts, config.reduction, config.tied)
     return Kind(MethodPolicy(Plan), config, shapes)
 
 

@@ -18,7 +18,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import liar
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 from tests.unit.lab.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
 
 FIVE = tuple("abcde")

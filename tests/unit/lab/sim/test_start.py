@@ -11,8 +11,7 @@ from fednode.core.types import Tensors
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 NAMES = tuple("abcde")
 LIMIT_S = 3600.0

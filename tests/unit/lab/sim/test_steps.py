@@ -23,8 +23,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import Checker, World
 from fednode.lab.simulate.faults import switch_on
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 ROUNDS = 100
 PLAIN = ZeroDFLConfig(wire_dtype="float32")

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.core.merge.momentum import alpha
-from fednode.core.types import EMPTY, Tensors
-from fednode.learn import optimizer
-from fednode.learn.objective import Batch, InTurns
-from fednode.learn.training import Training
+from fednode.core.types import Tensors
+from fednode.learn.prompt_module import Batch
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.objective import AVERAGE, QUERY, SUM, Objective
 from tests.unit.learn.jobs import batch, given, job, leaves
@@ -161,7 +159,6 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
     others = (leaves(drawn(one.private(1), seed, 1.0))[QUERY] for seed in range(200))
     after = next(query for query in others if domains(query).tolist() != before.tolist())
     under_way = one.begin(given(prompts, CLASSES))
-    assert isinstance(under_way, InTurns)
     losses = under_way.losses(batch(LABELS, features=features()))
     next(losses)
     prompts[QUERY] = after
@@ -176,7 +173,7 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
 def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
     one = objective(model)
     prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
-    losses = one.begin(given(prompts, CLASSES)).losses(batch(LABELS, features=features()))  # type: ignore[attr-defined]
+    losses = one.begin(given(prompts, CLASSES)).losses(batch(LABELS, features=features()))
     moved = []
     for loss in losses:
         for leaf in prompts.values():
@@ -263,26 +260,3 @@ def test_the_average_of_the_query_is_carried(model: Backbone) -> None:
     wanted = (before * one.query_start() + step * prompts[QUERY]) / (before + step)
     assert torch.allclose(carried[AVERAGE], wanted, atol=1e-6)
     assert float(carried[SUM]) == pytest.approx(before + step)
-
-
-def test_a_gpu_s_step_without_reading_the_domains_is_the_cpu_s(model: Backbone) -> None:
-    """Also for batches of one domain alone: the other domain's prompt stays."""
-    ends = []
-    for reads in (True, False):
-        one = objective(model, domain_weight=0.7)
-        prompts = {name: leaf.requires_grad_() for name, leaf in start(one).items()}
-        under_way = one.begin(given(prompts, CLASSES))
-        under_way._reads = reads  # type: ignore[attr-defined]
-        descent = optimizer.build(tuning(lr=0.1), prompts, 0.1, EMPTY)
-        training = Training(prompts, frozenset(), under_way, descent)
-        moved = []
-        for rows in ([0, 1], [2], [3, 4]):
-            part = {"features": features()[rows], "norms": torch.ones(len(rows))}
-            training.step(batch(LABELS[rows], **part))
-            moved.append(sorted(training.changed))
-        ends.append((moved, {name: leaf.detach() for name, leaf in prompts.items()}))
-    (read, wanted), (masked, found) = ends
-    assert read == masked
-    assert read[0] != read[-1], "the first batch should have images of one domain alone"
-    for name, leaf in wanted.items():
-        assert (leaf - found[name]).abs().max() < 1e-5, name

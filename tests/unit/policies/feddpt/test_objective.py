@@ -163,7 +163,7 @@ def test_variants_tune_what_they_say(model: Backbone) -> None:
         "text": {"text.shared"},
         "agnostic": visual | {"text.shared"},
     }
-    assert not objective(model, components="text").looks
+    assert not objective(model, components="text").uses_image_encoder
     agnostic = objective(model, components="agnostic")
     prompts = leaves(drawn(agnostic.initial(1), 7))
     tokens = model.text.tokens(CLASSES, 3)

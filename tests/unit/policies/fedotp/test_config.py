@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.fedotp.config import FedOTPConfig
+from fednode.policies.fedotp import FedOTPConfig
 
 
 @pytest.mark.parametrize(

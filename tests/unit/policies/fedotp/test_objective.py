@@ -13,11 +13,10 @@ from torch import Tensor
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
-from fednode.learn.objective import Batch
-from fednode.policies.fedotp.config import FedOTPConfig
-from fednode.policies.fedotp.objective import STEPS, THRESHOLD, transport
-from fednode.policies.fedotp.objective import Objective as FedOTP
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies.fedotp import STEPS, THRESHOLD, FedOTPConfig, transport
+from fednode.policies.fedotp import FedOTPPrompts as FedOTP
+from tests.unit.learn.jobs import batch, first_loss, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -140,7 +139,7 @@ def test_the_logits_gradient_is_the_plan_s(model: Backbone) -> None:
     s = torch.einsum("bmd,ncd->bcmn", patches, texts)
     held = transport(s, 0.8, 0.1, 1e-3, 100)
     asked = texts.clone().requires_grad_()
-    torch.autograd.backward(one._logits(patches, asked).sum())
+    torch.autograd.backward(one.logits({}, Batch(constants=patches), asked).sum())
     wanted = model.logit_scale * torch.einsum("bcmn,bmd->ncd", held, patches)
     assert asked.grad is not None
     assert torch.allclose(asked.grad, wanted, rtol=1e-10)
@@ -189,7 +188,7 @@ def test_loss_and_logits_against_float64(model: Backbone, names: tuple[str, ...]
     shown = one.classifier(prompts, CLASSES)(Batch(constants=known))
     assert np.allclose(wide(shown), logits, atol=1e-3)
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, constants=known))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, constants=known))
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-3)
     torch.autograd.backward(loss)
     for leaf in prompts.values():

@@ -20,11 +20,11 @@ from fednode.learn.class_sums import rows_of, sums_of
 from fednode.learn.features import Features
 from fednode.learn.gaussian import Floats, Head, Sums
 from fednode.learn.objective import Batch
+from fednode.learn.prompt_module import to_params as leaves
 from fednode.learn.ratio import HEATS, RATIOS, Choice
 from fednode.learn.settings import TuningSettings
 from fednode.learn.share import affine, as_texts
 from fednode.learn.torch_learner import TorchLearner
-from fednode.learn.training import leaves
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
@@ -163,7 +163,7 @@ def test_it_says_which_classifier_answers(
     used, objective = played(model, nodes, features)
 
     def said(tensors: Tensors, *classes: str) -> str:
-        return objective.answers(leaves(tensors, torch.device("cpu")), classes)
+        return objective.describe_classifier(leaves(tensors, torch.device("cpu")), classes)
 
     assert said(used["a"], *CLASSES).startswith(
         "this node classifies by the class means of its own images, mixed"
@@ -179,7 +179,7 @@ def test_it_says_which_classifier_answers(
     others, _ = played(model, nodes, features, predict="global")
     config = GDAConfig(predict="global")
     mesh = Objective(model, TuningSettings(), config)
-    assert mesh.answers(leaves(others["a"], torch.device("cpu")), CLASSES).startswith(
+    assert mesh.describe_classifier(leaves(others["a"], torch.device("cpu")), CLASSES).startswith(
         "this node classifies by the class means of the mesh"
     )
     assert said(objective.initial(0), *CLASSES).startswith(
@@ -289,7 +289,7 @@ def test_a_round_that_ends_after_its_sums_keeps_what_is_known_about_peers(
     x, labels = torch.eye(16)[:4], torch.arange(4)
     before = Tensors({PRIVATE + known: np.array([1.0, 2.0, 0.9])}, ())
     job = Job(round=2, stage=SUMS, tensors=objective.initial(1), seed=1, carry=before)
-    carry = objective.compute(job, x, labels, CLASSES, 1).carry
+    carry = objective.fit(job, x, labels, CLASSES, 1).carry
     assert carry[PRIVATE + known] == pytest.approx([1.0, 2.0, 0.9])
     assert carry.classes == CLASSES
 
@@ -360,7 +360,7 @@ class Growing:
         empty = self.objective.initial(1)
         job = Job(round=1, stage=SUMS, tensors=empty, seed=1, carry=self.carry)
         digests = [f"{name} {at}".encode() for name, at in images]
-        found = self.objective.compute(job, torch.from_numpy(x), y, classes, self.least, digests)
+        found = self.objective.fit(job, torch.from_numpy(x), y, classes, self.least, digests)
         self.carry = Tensors(dict(found.carry), found.carry.classes)
         sent = found.tensors
         parts = {name: sent["rows"][at].tobytes() for at, name in enumerate(sent.classes)}
@@ -436,11 +436,11 @@ def test_a_vote_is_computed_anew_once_so_many_images_changed(
         given = torch.from_numpy(x[:count]), torch.from_numpy(y[:count]), CLASSES, least
         digests = [bytes([at]) for at in range(count)]
         first = Job(round=1, stage=SUMS, tensors=objective.initial(1), seed=1, carry=carry)
-        carry = objective.compute(first, *given, digests).carry
+        carry = objective.fit(first, *given, digests).carry
         own = {name: carry[PRIVATE + name] for name in (rows.OWN, rows.OWN_MOMENT)}
         reference = Tensors(own, carry.classes)
         second = Job(round=1, stage=LOSSES, tensors=EMPTY, seed=1, carry=carry, reference=reference)
-        found = objective.compute(second, *given, digests)
+        found = objective.fit(second, *given, digests)
         carry = found.carry
         return found.tensors
 

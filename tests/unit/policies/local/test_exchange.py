@@ -5,9 +5,8 @@ from __future__ import annotations
 from fednode.core.events import PeerUp, Received, RoundDue, Tune
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
-from fednode.policies.local.exchange import Local, LocalConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.local import Local, LocalConfig
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing.player import frame
 from tests.unit.policies.scenes import OWN
 

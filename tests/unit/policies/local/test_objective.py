@@ -6,15 +6,15 @@ from typing import Any
 
 from fednode import registry
 from fednode.learn.class_sums import AloneObjective
-from fednode.learn.context import ContextObjective
+from fednode.learn.coop import CoOp
 from fednode.learn.settings import TuningSettings
-from fednode.policies.local.exchange import LocalConfig
-from fednode.policies.local.objective import Objective
+from fednode.policies.local import LocalConfig
+from fednode.policies.local import head as Objective
 
 
 def test_the_setting_chooses_what_a_node_classifies_with(model: Any) -> None:
-    assert registry.objective("local") is Objective
+    assert registry.prompt_module("local") is Objective
     for config in (None, LocalConfig(), LocalConfig("prompt")):
-        assert type(Objective(model, TuningSettings(), config)) is ContextObjective
+        assert type(Objective(model, TuningSettings(), config)) is CoOp
     for head in ("gda", "gda_zero_shot", "class_means"):
         assert type(Objective(model, TuningSettings(), LocalConfig(head))) is AloneObjective

@@ -8,8 +8,8 @@ import numpy as np
 
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.objective import Objective
+from fednode.policies.plan import PlanConfig
+from fednode.policies.plan import PlanPrompts as Objective
 from tests.unit.policies.tiny import (
     drawn,
     tuning,

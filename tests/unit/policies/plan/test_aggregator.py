@@ -10,8 +10,8 @@ import torch
 
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.objective import aggregate
+from fednode.policies import plan as aggregator
+from fednode.policies.plan import aggregate
 from tests.unit.learn.jobs import leaves
 from tests.unit.policies.plan.small import objective, some
 from tests.unit.policies.tiny import (
@@ -52,18 +52,18 @@ def by_hand(weights: Tensors, name: str, local: list[np.ndarray], residual: bool
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("residual", [False, True])
 def test_numpy_and_torch_merge_as_equations_12_and_13(tied: bool, residual: bool) -> None:
-    shapes = aggregator.shapes("text", (2, 3, 32), 8, tied)
+    shapes = aggregator.aggregator_shapes("text", (2, 3, 32), 8, tied)
     weights = drawn(Tensors({name: np.zeros(shape) for name, shape in shapes.items()}), 3, 0.5)
     local = [some(seed)["text"] for seed in (4, 5, 6)]
     wanted = by_hand(weights, "text", local, residual)
-    merged = aggregator.aggregate(weights, "text", local, residual)
+    merged = aggregator.global_prompts(weights, "text", local, residual)
     assert np.allclose(merged, wanted, atol=1e-6)
     stack = torch.tensor(np.stack(local))
     assert np.allclose(aggregate(leaves(weights), "text", stack, residual), wanted, atol=1e-5)
     # Which client counts how much is the attention's: equal weights give something else.
-    turned = aggregator.aggregate(weights, "text", local[::-1], residual)
+    turned = aggregator.global_prompts(weights, "text", local[::-1], residual)
     assert np.allclose(turned, merged, atol=1e-6)
-    mean = sum(aggregator.aggregate(weights, "text", [one], residual) for one in local) / 3
+    mean = sum(aggregator.global_prompts(weights, "text", [one], residual) for one in local) / 3
     assert np.abs(merged - mean).max() > 0.1
 
 
@@ -74,7 +74,7 @@ def test_parameters_are_as_many_as_the_paper_has() -> None:
     count = sum(
         math.prod(shape)
         for name, prompts in towers.items()
-        for shape in aggregator.shapes(name, prompts, 8, tied=False).values()
+        for shape in aggregator.aggregator_shapes(name, prompts, 8, tied=False).values()
     )
     assert count == 5_269_248
 
@@ -82,7 +82,7 @@ def test_parameters_are_as_many_as_the_paper_has() -> None:
 def test_a_residual_aggregator_begins_as_a_weighted_mean(model: Backbone) -> None:
     one = objective(model, residual=True)
     local = [some(seed)["visual"] for seed in (1, 1, 1)]
-    merged = aggregator.aggregate(one.initial(1), "visual", local, residual=True)
+    merged = aggregator.global_prompts(one.initial(1), "visual", local, residual=True)
     bias = np.asarray(one.initial(1)["aggregator.visual.value.up_bias"])
     assert not bias.any()
     assert np.allclose(merged, local[0], atol=1e-6)

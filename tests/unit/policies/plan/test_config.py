@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.plan.config import PlanConfig
+from fednode.policies.plan import PlanConfig
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from fednode.clip.backbone import Backbone
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS, Plan
-from fednode.policies.plan.objective import Objective
+from fednode.policies import plan as aggregator
+from fednode.policies.plan import AGGREGATORS, PROMPTS, Plan
+from fednode.policies.plan import PlanPrompts as Objective
 from fednode.testing.player import frame
 from tests.unit.policies.plan.small import TOWERS, objective, some
 
@@ -56,5 +56,5 @@ def test_aggregators_learn_from_the_prompts_that_they_merge(model: Backbone) -> 
         lengths = [float(np.linalg.norm(one[tower])) for one in local]
         assert lengths[-1] < 3 * max(lengths[:-1])
         arrays = [one[tower] for one in local]
-        wanted = aggregator.aggregate(weights, tower, arrays, False)
+        wanted = aggregator.global_prompts(weights, tower, arrays, False)
         assert np.array_equal(merged[tower], wanted)

@@ -10,11 +10,11 @@ import torch
 
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
-from fednode.learn.objective import Batch
-from fednode.policies.plan import aggregator
-from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS
-from fednode.policies.plan.objective import Objective
-from tests.unit.learn.jobs import batch, given, job, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies import plan as aggregator
+from fednode.policies.plan import AGGREGATORS, PROMPTS
+from fednode.policies.plan import PlanPrompts as Objective
+from tests.unit.learn.jobs import batch, given, job, leaves, started
 from tests.unit.policies.plan.small import TOWERS, objective, some
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -43,9 +43,9 @@ def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
     ce = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
     pull = (taught * np.log(taught / p)).sum(axis=1).mean()
     assert pull > 0.01
-    under_way = one.begin(given(leaves(local), CLASSES, job(PROMPTS), leaves(world)))
+    inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS), leaves(world)))
     for _ in range(2):  # the second time the teacher is remembered
-        found = float(under_way.loss(batch(LABELS, pixels=pixels())))
+        found = float(one.loss(batch(LABELS, pixels=pixels()), inputs))
         assert found == pytest.approx(ce + kl * pull, rel=1e-4)
 
 
@@ -86,7 +86,7 @@ def test_text_prompts_stand_before_the_description(
 def test_depth_bounds_the_blocks_with_prompts(model: Backbone) -> None:
     shapes = objective(model, depth=1).initial(1).shapes
     assert (shapes["text"], shapes["visual"]) == ((1, 3, 32), (1, 3, 32))
-    assert shapes[f"{aggregator.PREFIX}text.asks"] == (1, 3, 32)
+    assert shapes[f"{aggregator.AGGREGATOR}text.asks"] == (1, 3, 32)
     assert objective(model, depth=9).initial(1).shapes == objective(model).initial(1).shapes
 
 
@@ -95,12 +95,12 @@ def test_in_round_one_zero_shot_teaches(model: Backbone, teacher: str) -> None:
     one, local = objective(model, first_teacher=teacher), some(1)
     p = probabilities(one, model, local)
     images = wide(model.vision.encode(pixels()).features)
-    taught = softmax(model.logit_scale * images @ wide(one.written(CLASSES)).T)
+    taught = softmax(model.logit_scale * images @ wide(one.handwritten(CLASSES)).T)
     wanted = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
     if teacher == "zero_shot":
         wanted += (taught * np.log(taught / p)).sum(axis=1).mean()
-    under_way = one.begin(given(leaves(local), CLASSES, job(PROMPTS)))
-    found = float(under_way.loss(batch(LABELS, pixels=pixels())))
+    inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS)))
+    found = float(one.loss(batch(LABELS, pixels=pixels()), inputs))
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -110,12 +110,12 @@ def test_the_second_stage_trains_the_aggregators_alone(model: Backbone) -> None:
     _, weights = aggregator.split(start)
     local = {f"{at:03d}/{name}": x for at in range(3) for name, x in some(at).items()}
     prompts = leaves(weights, gradient=True)
-    under_way = one.begin(given(prompts, CLASSES, job(AGGREGATORS), leaves(Tensors(local))))
-    loss = under_way.loss(batch(LABELS, pixels=pixels()))
+    inputs = started(one, given(prompts, CLASSES, job(AGGREGATORS), leaves(Tensors(local))))
+    loss = one.loss(batch(LABELS, pixels=pixels()), inputs)
     torch.autograd.backward(loss)
     assert all(leaf.grad is not None for leaf in prompts.values())
     merged = {
-        name: aggregator.aggregate(
+        name: aggregator.global_prompts(
             weights, name, [local[f"{at:03d}/{name}"] for at in range(3)], False
         )
         for name in TOWERS

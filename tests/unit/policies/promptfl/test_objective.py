@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fednode import registry
-from fednode.learn.context import ContextObjective
-from fednode.policies.promptfl.objective import Objective
+from fednode.learn.coop import CoOp
+from fednode.policies.promptfl import PromptFL
 
 
 def test_it_tunes_one_prompt_of_context_vectors() -> None:
-    assert Objective is ContextObjective
-    assert registry.objective("promptfl") is Objective
+    assert registry.prompt_module("promptfl") is PromptFL.prompts is CoOp

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl import ZeroDFLConfig
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.types import EMPTY, Report
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.policies.scenes import (
     CARRY,
     OWN,

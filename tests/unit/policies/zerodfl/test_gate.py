@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fednode.core.events import Adopt, Adopted, PeerUp, Received, Record, RoundDue, Tune, Tuned
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.types import MEASURE, Report, Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import PROMPTS, context, message, only
 
 RECEIVED = Tensors({"context": [[9.0, 9.0], [8.0, 8.0]]})
@@ -54,7 +54,7 @@ def test_without_a_gate_nothing_is_measured() -> None:
     assert {float(one[0]) for one in rows} <= {8.0, 9.0}
 
 
-def answered(made: ZeroDFL, effects: Any, losses: list[float]) -> Any:
+def answered(made: Gossip, effects: Any, losses: list[float]) -> Any:
     """Answer measurements with these losses; return the other effects after them."""
     for loss in losses:
         (tune,) = only(effects, Tune)

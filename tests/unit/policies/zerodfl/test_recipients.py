@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.zerodfl.recipients import draw_recipients, join, probabilities
+from fednode.policies.zerodfl import draw_recipients, probabilities
 from fednode.testing.player import frame
 
 COUNTS = {"a": 0, "b": 1, "c": 2, "d": 5, "e": 10}
@@ -97,13 +97,3 @@ def test_everyone_is_chosen_once_before_anyone_twice() -> None:
         for name in draw_recipients(counts, counts, 1, 1e-6, random.Random(number)):
             counts[name] += 1
     assert set(counts.values()) == {1}
-
-
-def test_a_late_joiner_starts_at_the_lowest_count_and_keeps_what_it_has() -> None:
-    counts: dict[str, int] = {}
-    join(counts, "a")
-    assert counts == {"a": 0}
-    counts = {"a": 4, "b": 7}
-    join(counts, "c")
-    join(counts, "b")
-    assert counts == {"a": 4, "b": 7, "c": 4}

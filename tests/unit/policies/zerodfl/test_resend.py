@@ -9,17 +9,17 @@ import pytest
 
 from fednode.core import events as ev
 from fednode.core.policy import RESEND, RESEND_S
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Report, Tensors
-from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing.player import frame
 
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
 TIMER = ev.SetTimer(RESEND, RESEND_S)
 
 
-def told(mode: Barrier, recipients: int = 5) -> tuple[ZeroDFL, list[ev.Send]]:
+def told(mode: Barrier, recipients: int = 5) -> tuple[Gossip, list[ev.Send]]:
     """Return a node after its first tuning with peers b and c, and what it sent them."""
     rounds = RoundSettings(mode=mode, max=5)
     context = frame("zerodfl", rounds=rounds, samples=0)

@@ -9,15 +9,16 @@ import torch
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
-from fednode.learn.context import NAME, ContextObjective
+from fednode.learn.coop import CONTEXT as NAME
+from fednode.learn.coop import CoOp
 from fednode.learn.settings import TuningSettings
 from tests.unit.learn.jobs import logits, loss
 
 CLASSES = ("cat", "airplane", "palm tree")
 
 
-def objective(mini: Backbone, **settings: object) -> ContextObjective:
-    return ContextObjective(mini, TuningSettings(**settings))  # type: ignore[arg-type]
+def objective(mini: Backbone, **settings: object) -> CoOp:
+    return CoOp(mini, TuningSettings(**settings))  # type: ignore[arg-type]
 
 
 def batch(mini: Backbone) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fednode.errors import ModelError
-from fednode.learn.batch_size import BatchSize
+from fednode.learn.local_tuning import BatchSize
 
 FULL = torch.OutOfMemoryError("CUDA out of memory")
 
@@ -16,7 +16,7 @@ def test_it_halves_and_never_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
     size = BatchSize(200, torch.device("cuda:0"))
     assert not size.notes
-    assert [size.smaller(count, FULL) for count in (200, 100, 200, 7)] == [100, 50, 50, 3]
+    assert [size.halve(count, FULL) for count in (200, 100, 200, 7)] == [100, 50, 50, 3]
     assert len(emptied) == 4
     assert size.notes == (
         "The memory of cuda:0 holds no step of 200 images (tuning.batch_size): steps have 3 images "
@@ -26,4 +26,4 @@ def test_it_halves_and_never_grows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_image_that_does_not_fit_is_a_sentence() -> None:
     with pytest.raises(ModelError, match="the memory of cuda:0 ends in a step with one image: "):
-        BatchSize(200, torch.device("cuda:0")).smaller(1, FULL)
+        BatchSize(200, torch.device("cuda:0")).halve(1, FULL)

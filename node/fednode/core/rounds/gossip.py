@@ -1,0 +1,529 @@
+"""Rounds of gossip: each node tunes, sends arrays to some peers, and mixes what it received.
+
+    async   mix -> tune -> send -> adopt            no node waits for another
+    sync    tune -> send -> wait -> mix -> adopt    a round ends when all live peers finished it
+
+A method (`GossipMethod`) decides by value: which peers get its arrays, what it sends, and how
+received arrays change its own. `Gossip` runs the rounds of one node and does all the rest: it
+counts, waits, sends again, catches up, tries changes on validation images, and stores its state.
+
+The last round is adopted as it was tuned, without a mix. In async a mix comes before the tuning:
+after it, it would replace fresh arrays by those of the round before.
+
+Phases of messages: "prompts" carries arrays. "done" carries none; in sync it tells a peer that was
+not drawn that the sender has finished the round.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Literal
+
+from fednode.core import events as ev
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
+from fednode.core.rounds.method import Described
+from fednode.core.rounds.progress import Adopting, Idle, Training
+from fednode.core.rounds.proof import quorum, reached
+from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
+from fednode.core.settings import STRICT, Barrier, bounded
+from fednode.core.types import (
+    EMPTY,
+    MEASURE,
+    Array,
+    Job,
+    Json,
+    Message,
+    PolicyState,
+    Report,
+    Snapshot,
+    Tensors,
+)
+
+PROMPTS, DONE = "prompts", "done"
+INBOX: Final = "inbox/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GossipConfig:
+    """The settings of every method of gossip that exchanges arrays."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    recipients: int = 5
+    """Number of peers that get a round's arrays. More recipients spread prompts faster; each costs
+    a message."""
+    pool_age: int = 1
+    """Number of mixes for which a received message is kept. 1: it is used in the next mix or
+    never; more helps if messages are rare."""
+    optimizer: Literal["keep", "reset"] = "keep"
+    wire_dtype: Literal["float32", "float16"] = "float16"
+    admit_rise: float | None = None
+    """Largest accepted rise of the node's own validation loss by a received change; changes that
+    raise it more are not used. Needs data.validation, and costs a measurement per change. null:
+    every change is used."""
+
+    @property
+    def judged_by(self) -> str:
+        """The setting that needs validation images; "" if none does."""
+        return "" if self.admit_rise is None else "policy.admit_rise"
+
+    def __post_init__(self) -> None:
+        bounded("policy.recipients", self.recipients, 1)
+        bounded("policy.pool_age", self.pool_age, 1)
+        if self.admit_rise is not None:
+            bounded("policy.admit_rise", self.admit_rise, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """The newest arrays of one sender. age: mixes of this node since they arrived."""
+
+    sender: str
+    round: int
+    tensors: Tensors
+    age: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that a sender's arrays make to the node's own; tried by itself, see admit_rise."""
+
+    sender: str
+    apply: Callable[[Tensors], Tensors]
+
+
+class GossipMethod(Described):
+    """A method of gossip: pure hooks, which depend on settings and arguments alone.
+
+    The class is what the registry offers (fednode.core.policy.PolicyKind). With these defaults a
+    node exchanges nothing.
+    """
+
+    default_mode: ClassVar[Barrier] = "async"
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
+    shared_state: ClassVar[bool] = False
+    repeatable: ClassVar[frozenset[str]] = frozenset()
+
+    def message(self, tensors: Tensors) -> Tensors:
+        """Return the arrays that a node with these tensors sends; EMPTY: it exchanges nothing."""
+        return EMPTY
+
+    def recipients(
+        self, count: int, peers: Collection[str], chosen: Mapping[str, int], draw: random.Random
+    ) -> list[str]:
+        """Return at most `count` of the peers. chosen: how often each was drawn before."""
+        return []
+
+    def mix(self, own: Tensors, inbox: Sequence[InboxMessage], draw: random.Random) -> list[Change]:
+        """Return the changes that received messages make to the node's own tensors, in order."""
+        return []
+
+    @classmethod
+    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Gossip:
+        """Begin at round 0 with initial tensors."""
+        return Gossip(cls(config, context), PolicyState(0, initial, EMPTY))
+
+    @classmethod
+    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Gossip:
+        """Go on from a stored state."""
+        return Gossip(cls(config, context), state)
+
+
+@dataclass(frozen=True, slots=True)
+class ValidationTrial:
+    """Changes that are tried one after the other on the node's validation images.
+
+    Attributes:
+        tensors: the node's own, with the changes accepted so far
+        loss: their validation loss; None: it is measured first
+        changes: still to be tried
+        rise: largest rise of the loss with which a change is accepted
+        metrics: of the round's training; empty if the training comes after the trial
+    """
+
+    tensors: Tensors
+    loss: float | None
+    changes: tuple[Change, ...]
+    rise: float
+    metrics: Mapping[str, float]
+    senders: frozenset[str] = frozenset()
+    refused: int = 0
+
+    def candidate(self) -> Tensors:
+        """Return the tensors to measure next."""
+        return self.tensors if self.loss is None else self.changes[0].apply(self.tensors)
+
+    def judged(self, metrics: Mapping[str, float]) -> ValidationTrial:
+        """Return the trial after a measurement of the candidate: it is accepted, or it is not."""
+        loss = metrics.get("validation_loss", float("inf"))
+        if self.loss is None:
+            return replace(self, loss=loss)
+        change, rest = self.changes[0], self.changes[1:]
+        if loss <= self.loss + self.rise:  # false if the loss is NaN
+            senders = self.senders | {change.sender}
+            return replace(self, tensors=self.candidate(), loss=loss, changes=rest, senders=senders)
+        return replace(self, changes=rest, refused=self.refused + 1)
+
+
+# What a node waits for, beside Idle, Training and Adopting (progress.py):
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanging:
+    """The node waits until its peers have finished the round. metrics: of its training."""
+
+    metrics: Mapping[str, float]
+    phase: ClassVar[Activity] = Activity.EXCHANGING
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """The node waits for the validation loss of the trial's candidate."""
+
+    job: Job
+    trial: ValidationTrial
+    phase: ClassVar[Activity] = Activity.TUNING
+
+
+class Gossip:
+    """One node's rounds of a method; see the file's header."""
+
+    def __init__(self, method: GossipMethod, state: PolicyState) -> None:
+        self._method, self._context, self._config = method, method.context, method.config
+        self._sync = (self._context.rounds.mode or method.default_mode) == "sync"
+        self._waiting: Idle | Training | Exchanging | Trying | Adopting = Idle()
+        self._live: set[str] = set()
+        self._members = {*self._context.peers}  # all other members, live or not
+        self._current = 0  # the round in progress, or the last one
+        self._drawn: set[str] = set()  # recipients of this round
+        self._unsent: dict[str, Message] = {}  # undelivered messages that a peer may wait for
+        self._early: dict[str, Message] = {}  # arrays of later rounds, one message per sender
+        self._senders: tuple[str, ...] = ()  # whose arrays the last mix used
+        self._shapes = method.message(state.tensors).shapes  # of a message; {}: nothing is sent
+        # What survives a restart:
+        data = state.data
+        self.round = state.round
+        self._tensors, self._tuned, self._carry = state.tensors, state.tuned, state.carry
+        self._chosen = _counts(data, "chosen")  # how often each peer was drawn
+        self._claimed = _counts(data, "claimed")  # newest round that each peer says it finished
+        self._proven = _counts(data, "proven")  # newest round of which each peer sent arrays
+        self._stragglers = Stragglers.thaw(data.get(STRAGGLERS))
+        self._loss = loss if isinstance(loss := data.get("loss"), float) else None
+        self._inbox = _inbox(state)
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name."""
+        return self._method.name
+
+    @property
+    def shared_state(self) -> bool:
+        """Return False: nodes hold prompts of their own."""
+        return self._method.shared_state
+
+    @property
+    def repeatable(self) -> frozenset[str]:
+        """Return the phases in which an equal message may come again."""
+        return self._method.repeatable
+
+    def state(self) -> PolicyState:
+        """Return the state that must survive a restart."""
+        data: dict[str, Json] = {
+            "chosen": dict(self._chosen),
+            "claimed": dict(self._claimed),
+            "proven": dict(self._proven),
+            "inbox": {entry.sender: [entry.round, entry.age] for entry in self._entries()},
+            STRAGGLERS: self._stragglers.freeze(),
+        }
+        if self._loss is not None:
+            data["loss"] = self._loss
+        arrays = Tensors(
+            {
+                f"{INBOX}{entry.sender}/{name}": array
+                for entry in self._entries()
+                for name, array in entry.tensors.items()
+            }
+        )
+        return PolicyState(self.round, self._tensors, self._tuned, self._carry, data, arrays)
+
+    def shown(self) -> Mapping[str, Json]:
+        """Return how often each peer was drawn, and the messages that wait for a mix."""
+        if not self._shapes:
+            return {}
+        waiting = ", ".join(f"{entry.sender} (round {entry.round})" for entry in self._entries())
+        counts: dict[str, Json] = {name: self._chosen[name] for name in sorted(self._chosen)}
+        return {"chosen": counts, **({"inbox": waiting} if waiting else {})}
+
+    @property
+    def phase(self) -> Activity:
+        """Return the policy's activity, for status."""
+        return self._waiting.phase
+
+    def fault(self, message: Message) -> str:
+        """Return why a message does not fit: its phase, or the shapes of its arrays."""
+        if not self._shapes:
+            return f"policy {self.name} exchanges nothing, and got phase {message.phase!r}"
+        if message.phase == DONE:
+            return "" if not message.tensors else "phase 'done' carries no tensors"
+        if message.phase != PROMPTS:
+            return f"{self.name} has no phase {message.phase!r}"
+        if message.tensors.shapes == self._shapes and not message.tensors.classes:
+            return ""
+        expected = ", ".join(f"{name}{list(shape)}" for name, shape in self._shapes.items())
+        return f"phase 'prompts' carries {expected} here, not {message.tensors!r}"
+
+    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
+        """Handle one event; return its effects, in order."""
+        match event, self._waiting:
+            case ev.RoundDue(), Idle():
+                self._stragglers.behind = event.behind
+                if event.members is not None:
+                    self._members = {*event.members} - {self._context.name}
+                return self._begin(event.round)
+            case ev.Tuned(job=job, report=report), Training(own_job) if job == own_job:
+                return self._send(report)
+            case ev.Tuned(job=job, report=report), Trying(own_job, trial) if job == own_job:
+                return self._try_next(trial.judged(report.metrics))
+            case ev.TuneFailed(job=job), Training(own_job) | Trying(own_job) if job == own_job:
+                self._waiting = Idle()
+            case ev.Adopted(), Adopting():
+                self._waiting = Idle()
+            case ev.TimerFired(name=name), Exchanging(metrics) if name == DEADLINE:
+                return [self._deadline_record(now), *self._finish(metrics)]
+            case ev.TimerFired(name=name), _ if name == RESEND:
+                unsent, self._unsent = self._unsent, {}
+                return [ev.Send(peer, unsent[peer]) for peer in sorted(unsent)]
+            case ev.PeerUp(peer=peer), _ if self._shapes:
+                self._live.add(peer)
+                # A newcomer starts at the lowest count, or all would send to it until it caught up.
+                self._chosen.setdefault(peer, min(self._chosen.values(), default=0))
+                return self._catch_up(peer)
+            case ev.PeerDown(peer=peer), _:
+                self._live.discard(peer)
+                self._unsent.pop(peer, None)
+                return self._advance()
+            case ev.Received(message=message), _ if self._shapes:
+                self._receive(message)
+                return self._advance()
+            case ev.Undelivered(to=peer, message=message, code=code), _:
+                return self._undelivered(peer, message, code)
+        return []
+
+    # A round, step by step ------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> list[ev.Effect]:
+        self._current, self._drawn, self._senders, self._unsent = number, set(), (), {}
+        for sender in sorted(self._early):
+            if self._early[sender].round <= number:
+                self._keep(self._early.pop(sender))
+        return self._train() if self._sync else self._mix(self._tensors, {})
+
+    def _train(self) -> list[ev.Effect]:
+        job = Job(
+            round=self._current,
+            stage=PROMPTS,
+            tensors=self._tensors,
+            carry=self._carry,
+            seed=self._context.draw_seed(self._current, PROMPTS),
+            rounds=self._context.rounds.max,
+            domain=self._context.domain,
+        )
+        self._waiting = Training(job)
+        return [ev.Tune(job)]
+
+    def _send(self, report: Report) -> list[ev.Effect]:
+        """Send the tuned arrays; end the round if it waits for nobody."""
+        self._waiting = Exchanging(report.metrics)
+        self._tuned, self._carry = report.tensors, report.carry
+        if not self._shapes:
+            return self._finish(report.metrics)
+        if self._config.admit_rise is not None:
+            self._loss = report.metrics.get("validation_loss", self._loss)
+        drawn = self._draw(self._config.recipients, self._live, "recipients")
+        message, done = self._prompts(), self._message(DONE)
+        effects: list[ev.Effect] = [ev.Send(peer, message) for peer in drawn]
+        if self._sync:
+            effects += [ev.Send(peer, done) for peer in sorted(self._live - self._drawn)]
+        timer = ev.SetTimer(DEADLINE, self._context.rounds.deadline_s)
+        return [*effects, timer, *self._advance()]
+
+    def _draw(self, count: int, peers: set[str], purpose: str) -> list[str]:
+        """Draw recipients of this round; count them, whether the message arrives or not."""
+        draw = self._context.random(self._current, purpose)
+        drawn = self._method.recipients(count, peers, self._chosen, draw)
+        self._drawn.update(drawn)
+        self._chosen.update((peer, self._chosen.get(peer, 0) + 1) for peer in drawn)
+        return drawn
+
+    def _advance(self) -> list[ev.Effect]:
+        """End the round if the node waits for its peers, and none is missing."""
+        match self._waiting:
+            case Exchanging(metrics) if not self._missing():
+                return self._finish(metrics)
+        return []
+
+    def _missing(self) -> set[str]:
+        """Return the peers for which this round still waits."""
+        if not self._sync:
+            return set()
+        awaited = self._stragglers.awaited(self._live, self._current)
+        return {peer for peer in awaited if self._claimed.get(peer, 0) < self._current}
+
+    def _deadline_record(self, now: float) -> ev.Record:
+        missing, limit = self._missing(), self._context.rounds.deadline_s
+        names = self._stragglers.missed(missing, self._current, now, limit)
+        text = (
+            f"round {self._current}: {names} sent nothing before the deadline; this node goes on "
+            "without"
+        )
+        return ev.Record("round.deadline", text, "warning")
+
+    def _finish(self, metrics: Mapping[str, float]) -> list[ev.Effect]:
+        """End a round whose exchange is over; in sync, mix first, but not in the last round."""
+        if self._sync and self._current != self._context.rounds.max:
+            return [ev.CancelTimer(DEADLINE), *self._mix(self._tuned, metrics)]
+        self._tensors = self._tuned
+        return self._close(metrics)
+
+    def _mix(self, own: Tensors, metrics: Mapping[str, float]) -> list[ev.Effect]:
+        """Change the node's tensors by received messages: at once, or change by change on trial."""
+        draw = self._context.random(self._current, "merge")
+        changes = self._method.mix(own, self._entries(), draw) if self._inbox else []
+        self._inbox = {
+            entry.sender: replace(entry, age=entry.age + 1)
+            for entry in self._entries()
+            if entry.age + 1 < self._config.pool_age
+        }
+        rise = self._config.admit_rise if changes else None
+        if rise is None:
+            mixed = own
+            for change in changes:
+                mixed = change.apply(mixed)
+            return self._mixed(mixed, {change.sender for change in changes}, metrics)
+        return self._try_next(ValidationTrial(own, self._loss, tuple(changes), rise, metrics))
+
+    def _try_next(self, trial: ValidationTrial) -> list[ev.Effect]:
+        """Measure the trial's next candidate; after the last change, go on with the tensors."""
+        if not trial.changes:
+            text = f"round {self._current}: {trial.refused} received rows would have made it worse"
+            records = [ev.Record("rows.refused", text)] if trial.refused else []
+            return [*records, *self._mixed(trial.tensors, trial.senders, trial.metrics)]
+        job = Job(
+            round=self._current,
+            stage=MEASURE,
+            tensors=trial.candidate(),
+            seed=self._context.draw_seed(self._current, MEASURE),
+            measure=False,
+        )
+        self._waiting = Trying(job, trial)
+        return [ev.Tune(job)]
+
+    def _mixed(
+        self, mixed: Tensors, senders: Collection[str], metrics: Mapping[str, float]
+    ) -> list[ev.Effect]:
+        """Go on after a mix: end the round in sync, begin its training in async."""
+        self._tensors, self._senders = mixed, tuple(sorted(senders))
+        if senders and self._config.optimizer == "reset":
+            self._carry = EMPTY
+        return self._close(metrics) if self._sync else self._train()
+
+    def _close(self, metrics: Mapping[str, float]) -> list[ev.Effect]:
+        self.round = max(self._current, self._reached() - 1) if self._sync else self._current
+        self._waiting = Adopting()
+        adopt = ev.Adopt(Snapshot(self.state(), metrics), self._senders)
+        return [ev.CancelTimer(DEADLINE), adopt]
+
+    def _reached(self) -> int:
+        """Return the round in which a node that fell behind goes on (proof.py)."""
+        members, last = self._members | self._live, self._context.rounds.max
+        need = quorum(self._context, members, self._live)
+        proven = reached(map(self._round_of, members), need)
+        return min(proven, last) if last else proven
+
+    def _round_of(self, peer: str) -> int:
+        """Return how far a peer is: as it says, and at most one round beyond its newest arrays."""
+        return min(self._claimed.get(peer, 0), self._proven.get(peer, 0) + 1)
+
+    # Messages and changes of peers ----------------------------------------------------------------
+
+    def _entries(self) -> list[InboxMessage]:
+        return [self._inbox[sender] for sender in sorted(self._inbox)]
+
+    def _receive(self, message: Message) -> None:
+        sender, number = message.sender, message.round
+        self._claimed[sender] = max(self._claimed.get(sender, 0), number)
+        if message.tensors:
+            self._proven[sender] = max(self._proven.get(sender, 0), number)
+        if number == self._current:
+            self._stragglers.kept(sender)
+        if message.phase == PROMPTS:
+            early = self._sync and number > self._current and self._waiting != Idle()
+            if early:
+                self._early[sender] = message
+            else:
+                self._keep(message)
+
+    def _keep(self, message: Message) -> None:
+        """Put a message into the inbox, unless its sender's newest message is there."""
+        old = self._inbox.get(message.sender)
+        if old is None or old.round < message.round:
+            received = InboxMessage(message.sender, message.round, message.tensors)
+            self._inbox[message.sender] = received
+
+    def _catch_up(self, peer: str) -> list[ev.Effect]:
+        """Send the newest finished round to a peer that is back and may wait for it."""
+        training = self._waiting.phase is Activity.TUNING
+        finished = self._current - training if self._current else self.round
+        if not self._sync or not finished:
+            return []
+        return [ev.Send(peer, replace(self._message(DONE), round=finished))]
+
+    def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
+        """Draw another peer in place of a peer that a message could not reach.
+
+        In sync, send the message again: the arrays, or "done" if another peer got them.
+        """
+        if message.round != self._current:
+            return []
+        effects = list[ev.Effect]()
+        if message.phase == PROMPTS:
+            others = self._draw(1, self._live - self._drawn - {peer}, f"redraw {peer}")
+            effects += [ev.Send(other, self._prompts()) for other in others]
+            message = self._message(DONE) if others else message
+        if peer in self._live and self._sync and code in {"unreachable", "busy"}:
+            self._unsent[peer] = message
+            effects.append(ev.SetTimer(RESEND, RESEND_S))
+        return effects
+
+    def _prompts(self) -> Message:
+        return self._message(PROMPTS, self._method.message(self._tuned))
+
+    def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
+        number = self._current or self.round
+        return self._context.message(number, phase, tensors)
+
+
+def _counts(data: Mapping[str, Json], name: str) -> dict[str, int]:
+    counts = data.get(name)
+    return (
+        {peer: int(str(counts[peer])) for peer in sorted(counts)}
+        if isinstance(counts, dict)
+        else {}
+    )
+
+
+def _inbox(state: PolicyState) -> dict[str, InboxMessage]:
+    """Return the messages of a stored state."""
+    places = state.data.get("inbox")
+    arrays: dict[str, dict[str, Array]] = {}
+    for key, array in state.arrays.items():
+        sender, _, name = key.removeprefix(INBOX).partition("/")
+        arrays.setdefault(sender, {})[name] = array
+    inbox: dict[str, InboxMessage] = {}
+    for sender, place in places.items() if isinstance(places, dict) else ():
+        if isinstance(place, list) and sender in arrays:
+            number, age = (int(str(value)) for value in place)
+            inbox[sender] = InboxMessage(sender, number, Tensors(arrays[sender]), age)
+    return inbox

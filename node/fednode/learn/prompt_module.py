@@ -1,0 +1,280 @@
+"""What a method tunes: its arrays, its loss, and how an image is classified with the arrays.
+
+A method's file has one subclass of PromptModule. It gives `initial` and, in most cases,
+`text_features`; every other method has a default:
+
+    logits = s * cos(image_features, text_features)        s: CLIP's logit scale
+    loss   = cross-entropy of the logits
+
+The learner owns images, optimizer and rounds (local_tuning.py). A module keeps no state between
+jobs: what the next job needs is returned by `carry`, and comes back as `inputs.carry`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fednode.core.types import EMPTY, Array, Job, Tensors
+from fednode.lazy import lazy
+from fednode.learn.settings import TuningSettings
+from fednode.learn.texts import ClassTexts
+
+if TYPE_CHECKING:
+    import torch.nn.functional as F
+    from torch import Tensor
+
+    from fednode.clip.backbone import Backbone
+else:
+    F = lazy("torch.nn.functional")
+
+
+class Params(dict[str, "Tensor"]):
+    """Arrays by name, as float32 tensors on the model's device.
+
+    classes: the class names of the arrays' rows; () if the rows belong to no classes.
+    """
+
+    def __init__(self, arrays: Mapping[str, Tensor], classes: tuple[str, ...] = ()) -> None:
+        super().__init__(arrays)
+        self.classes = classes
+
+
+@dataclass(frozen=True, slots=True)
+class PerImageArray:
+    """Numbers of each image that a module needs beside its features, computed once and cached.
+
+    They depend on the image and the frozen model alone, such as the features of patches.
+
+    Attributes:
+        name: a part of the cache's key; names everything else that the numbers depend on
+        shape: of one image's numbers
+        of: returns them, [B, *shape] in float32, for images [B, 3, H, W] or their tokens
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    of: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some images: their features or, if the module uses the image encoder, tokens or pixels.
+
+    Attributes:
+        features: unit features [B, D]
+        norms: [B], the lengths of the features before they were made unit
+        tokens: [B, length, width], the tower's state before the first prompt (VisionTower.tokens)
+        pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
+        labels: [B], indices of the class names in use; None if unknown
+        index: [B], each image's place among all images of the job, the same in every epoch
+        numbers, places: labels and index as Python numbers, which no step waits for a GPU to read
+        constants: [B, ...], the numbers of the module's `per_image`, if it has any
+    """
+
+    features: Tensor | None = None
+    pixels: Tensor | None = None
+    labels: Tensor | None = None
+    index: Tensor | None = None
+    tokens: Tensor | None = None
+    norms: Tensor | None = None
+    constants: Tensor | None = None
+    numbers: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
+
+    @property
+    def image_features(self) -> Tensor:
+        """The unit features [B, D]; a module that uses the image encoder has none."""
+        assert self.features is not None, "this module works on features"
+        return self.features
+
+    @property
+    def raw_features(self) -> Tensor:
+        """The features [B, D] as the image tower gives them, before they are made unit."""
+        assert self.norms is not None, "this module works on features that are not unit"
+        return self.norms[:, None] * self.image_features
+
+    @property
+    def per_image(self) -> Tensor:
+        """The numbers [B, ...] that the module's `per_image` names."""
+        assert self.constants is not None, "this module needs its numbers of each image"
+        return self.constants
+
+    @property
+    def images(self) -> Tensor:
+        """Tokens or pixels, for VisionTower.encode."""
+        images = self.pixels if self.tokens is None else self.tokens
+        assert images is not None, "this module uses the image encoder"
+        return images
+
+    @property
+    def targets(self) -> Tensor:
+        """The labels [B]; training images always have them."""
+        assert self.labels is not None, "training images have labels"
+        return self.labels
+
+
+@dataclass(slots=True)
+class JobInputs:
+    """One job, as a module sees it.
+
+    Attributes:
+        params: the arrays under training, exchanged and private, with gradients
+        reference: the job's reference, such as the global prompts
+        carry: what the last job's `carry` returned
+        classes: the node's class names, which labels index
+        state: what `start` returned; a module may change it while the job runs
+    """
+
+    job: Job
+    params: Mapping[str, Tensor]
+    reference: Mapping[str, Tensor]
+    carry: Mapping[str, Tensor]
+    classes: tuple[str, ...]
+    state: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """What `fit` computed. loss: None if there is none."""
+
+    tensors: Tensors
+    loss: float | None = None
+    carry: Tensors = EMPTY
+
+
+Classifier = Callable[[Batch], "Tensor"]
+"""Return the logits [B, classes] of a batch."""
+
+
+class PromptModule:
+    """See the file's header.
+
+    Attributes:
+        uses_image_encoder: the arrays change the image tower, so batches hold images, no features
+        per_image: further numbers of each image that the module needs, cached; None: none
+        closed_form: `fit` computes the arrays in one pass, so there is no loss
+        sends_sums: the arrays hold class sums, without the classes of too few images
+    """
+
+    uses_image_encoder: bool = False
+    per_image: PerImageArray | None = None
+    closed_form: bool = False
+    sends_sums: bool = False
+
+    def __init__(self, clip: Backbone, settings: TuningSettings, config: Any = None) -> None:
+        """Take the frozen model, the settings of tuning and the method's own configuration."""
+        if settings.context_length == "auto" and not clip.text.fault:
+            settings = settings.fitted(clip.text.length_max)
+        self.clip = clip
+        self.settings = settings.worded(clip.template)
+        self.config = config
+        self.texts = ClassTexts(clip)
+
+    # The arrays ----------------------------------------------------------------------------------
+
+    def initial(self, seed: int) -> Tensors:
+        """Return the exchanged arrays that round 1 starts from, equal for equal seeds."""
+        raise NotImplementedError
+
+    def private(self, seed: int) -> Tensors:
+        """Return the initial values of arrays that are trained and never exchanged."""
+        return EMPTY
+
+    # Classification ------------------------------------------------------------------------------
+
+    def text_features(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> Tensor:
+        """Return what `logits` compares images with: mostly unit text features [classes, D]."""
+        raise NotImplementedError
+
+    def image_features(self, params: Mapping[str, Tensor], batch: Batch) -> Tensor:
+        """Return the unit features [B, D] of images."""
+        return batch.image_features
+
+    def logits(self, params: Mapping[str, Tensor], batch: Batch, texts: Tensor) -> Tensor:
+        """Return the logits [B, classes] of a batch. texts: from `text_features`."""
+        return self.clip_logits(self.image_features(params, batch), texts)
+
+    def classifier(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> Classifier:
+        """Return a function that classifies batches, and encodes the texts once for all of them."""
+        texts = self.text_features(params, classes)
+        return lambda batch: self.logits(params, batch, texts)
+
+    def describe_classifier(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> str:
+        """Return which of several classifiers answers for these classes; "" if there is one."""
+        return ""
+
+    # A job of training ---------------------------------------------------------------------------
+
+    def start(self, inputs: JobInputs) -> Any:
+        """Return what the job keeps from step to step, as `inputs.state`."""
+        return None
+
+    def loss(self, batch: Batch, inputs: JobInputs) -> Tensor:
+        """Return the loss of a batch, a scalar: the cross-entropy over the node's classes."""
+        texts = self.text_features(inputs.params, inputs.classes)
+        return F.cross_entropy(self.logits(inputs.params, batch, texts), batch.targets)
+
+    def losses(self, batch: Batch, inputs: JobInputs) -> Iterator[Tensor]:
+        """Yield the losses of a batch; the optimizer takes a step for each before the next."""
+        yield self.loss(batch, inputs)
+
+    def after_step(self, inputs: JobInputs) -> None:
+        """Update `inputs.state` after the optimizer's steps for a batch."""
+
+    def carry(self, inputs: JobInputs) -> Mapping[str, Tensor]:
+        """Return arrays for the next job, without private arrays and the optimizer's state."""
+        return {}
+
+    def fit(
+        self,
+        job: Job,
+        features: Tensor,
+        labels: Tensor,
+        classes: tuple[str, ...],
+        least: int,
+        images: Sequence[bytes] = (),
+    ) -> FitResult:
+        """Compute the arrays from the unit features [n, D] of all training images.
+
+        Called in place of a training if `closed_form` is true. images: digests by which an image
+        is known again. What is sent names no class of fewer than `least` images, and tells no
+        difference that fewer images make.
+        """
+        raise NotImplementedError
+
+    # Tools for subclasses ------------------------------------------------------------------------
+
+    def clip_logits(self, features: Tensor, texts: Tensor) -> Tensor:
+        """Return CLIP's logits [B, classes] of unit features: s * cos, and SigLIP's bias."""
+        return self.clip.biased(self.clip.logit_scale * features @ texts.T)
+
+    def encode(self, context: Tensor, classes: tuple[str, ...]) -> Tensor:
+        """Return the unit features of "context class." for each class: [classes, D].
+
+        context: [m, width], or [N, m, width] for N prompts, which gives [N, classes, D].
+        """
+        return self.clip.text.encode(self.texts.tokens(classes, self.settings.vectors), context)
+
+    def handwritten(self, classes: tuple[str, ...]) -> Tensor:
+        """Return the unit text features [classes, D] of the hand-written prompt `template`."""
+        return self.texts.written(classes, self.settings.template)
+
+    def zero_shot(self, features: Tensor, classes: tuple[str, ...]) -> Tensor:
+        """Return the logits [B, classes] of the hand-written prompt, without any learned array."""
+        return self.clip_logits(features, self.handwritten(classes))
+
+
+def to_params(arrays: Mapping[str, Array], device: Any) -> Params:
+    """Return copies of arrays as float32 tensors on a device."""
+    import torch
+
+    copies = {name: torch.tensor(array, device=device) for name, array in arrays.items()}
+    return Params(copies, arrays.classes if isinstance(arrays, Tensors) else ())
+
+
+def to_array(tensor: Tensor) -> Array:
+    """Return a copy of a tensor as an array."""
+    copied: Array = tensor.detach().cpu().numpy()
+    return copied

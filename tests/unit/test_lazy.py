@@ -1,0 +1,37 @@
+"""Methods hold their loss beside their exchange, and importing them does not import torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from fednode.lazy import lazy
+
+
+def test_a_lazy_module_is_the_module() -> None:
+    import math
+
+    assert lazy("math").sqrt is math.sqrt
+    assert lazy("os.path").join("a", "b")
+
+
+def test_it_is_imported_at_its_first_use_alone() -> None:
+    code = (
+        "import sys\nfrom fednode.lazy import lazy\n"
+        "module = lazy('colorsys')\nassert 'colorsys' not in sys.modules\n"
+        "module.rgb_to_hsv(0, 0, 0)\nassert 'colorsys' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_methods_and_their_prompts_are_imported_without_torch() -> None:
+    """A decorator, a base class or a constant of torch outside of functions would import it."""
+    code = (
+        "import sys\nfrom fednode import registry\n"
+        "for name in registry.names():\n"
+        "    kind = registry.policy(name)\n"
+        "    getattr(getattr(kind, 'method', kind), 'prompts', None)\n"
+        "heavy = {'torch', 'open_clip'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
