@@ -84,13 +84,11 @@ An editor that knows JSON schemas completes keys and shows these texts, see
 """
 PEERS_TEXT: Final = "`peers` lists the nodes. Each entry has these keys:"
 BROUGHT: Final = "A policy may bring other defaults for this section:"
-MERGE: Final = "policy.merge"
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+MERGE: Final = "policy.merge"
 
 
 # The settings of a dataclass
-
-
 @cache
 def explained(kind: type) -> dict[str, str]:
     """Return the text below each field of a dataclass, for inherited fields, too."""
@@ -191,8 +189,6 @@ def marked(place: str, text: str) -> str:
 
 
 # The YAML files
-
-
 def node_file() -> str:
     """Return configs/node.yaml."""
     parts = {one.name: one for one in settings_of(Settings)}
@@ -244,8 +240,6 @@ def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
 
 
 # The page docs/settings.md
-
-
 def page() -> str:
     """Return docs/settings.md."""
     lines = ["## node.yaml", *table(Settings)]
@@ -260,8 +254,21 @@ def page() -> str:
             lines += [f"### {MERGE}", "", summary(MergeSettings)]
             lines += table(MergeSettings, f"{MERGE}.")
         if one.name == "tuning":
-            lines += [BROUGHT, "", "| policy | defaults |", "|---|---|", *brought(), ""]
-    lines += ["## peers.yaml", "", summary(Peers), *table(Peers), PEERS_TEXT]
+            lines += [
+                BROUGHT,
+                "",
+                "| policy | defaults |",
+                "|---|---|",
+                *brought(),
+                "",
+            ]
+    lines += [
+        "## peers.yaml",
+        "",
+        summary(Peers),
+        *table(Peers),
+        PEERS_TEXT,
+    ]
     lines += table(PeerEntry, "peers[].")
     return f"{HEAD}\n" + "\n".join(lines).rstrip() + "\n"
 
@@ -359,8 +366,6 @@ def words(hint: Any) -> str:
 
 
 # JSON schemas for editors
-
-
 def as_json(tree: dict[str, Any]) -> str:
     """Return a JSON schema as a file's text."""
     return json.dumps({"$schema": DRAFT, **tree}, indent=1) + "\n"

