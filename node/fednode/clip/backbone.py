@@ -21,13 +21,15 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from PIL import Image
 from torch import Tensor, nn
 
-from fednode.clip import mini, sources
+from fednode.clip import mini
+from fednode.clip.load import LoadedModel, byte_pairs, load_model, offline, random_model
 from fednode.clip.placed import fits
 from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
-from fednode.clip.text import TextTower
+from fednode.clip.text import TextTower, unfit
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.tokens import identity_of
 from fednode.clip.vision import VisionTower
+from fednode.clip.whole import blocks_of
 from fednode.errors import ModelError
 
 NVIDIA: Final = "/dev/nvidiactl"
@@ -35,9 +37,9 @@ SIDES: Final = 8
 MARGIN: Final = 16
 """An image whose long side has more than SIDES times its short side and MARGIN pixels is cut to
 that before it is scaled; the filter that scales it reads fewer."""
+VECTORS: Final = 16
+"""Context vectors that tuning.context_length: auto takes at most."""
 _KEPT: Final[dict[ModelSettings, Backbone]] = {}
-SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
-"""A thousand class names of usual length, for measurements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,18 +103,16 @@ def load(settings: ModelSettings) -> Backbone:
     """Return the frozen model of the settings; raise ModelError that says what to change."""
     if settings in _KEPT:
         return _KEPT[settings]
-    seen = None
-    if settings.name == MINI:
-        if settings.pretrained is not None:
-            raise ModelError(
-                f"model.pretrained is {settings.pretrained!r} with model.name {MINI}, whose "
-                "weights ship with it: remove it, or name the checkpoint's own architecture."
-            )
-        model: Any
-        model, config, seen = mini.expand()
-        preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-        return wrap(model, preprocessing, sources.byte_pairs(), settings.title, settings, seen)
-    return _wrapped(sources.load(settings), settings)
+    if settings.name != MINI:
+        return _wrapped(load_model(settings), settings)
+    if settings.pretrained is not None:
+        raise ModelError(
+            f"model.pretrained is {settings.pretrained!r} with model.name {MINI}, whose "
+            "weights ship with it: remove it, or name the checkpoint's own architecture."
+        )
+    model, config, seen = mini.expand()
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
+    return wrap(model, preprocessing, byte_pairs(), settings.title, settings, seen)
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
@@ -137,14 +137,13 @@ def keep(settings: ModelSettings) -> None:
 
 def untrained(settings: ModelSettings) -> Backbone:
     """Return an architecture with random weights, for measuring speed."""
-    return _wrapped(sources.untrained(settings.name), settings)
+    return _wrapped(random_model(settings.name), settings)
 
 
-def _wrapped(found: sources.Found, settings: ModelSettings) -> Backbone:
-    preprocessing = dict(found.model.visual.preprocess_cfg)
+def _wrapped(found: LoadedModel, settings: ModelSettings) -> Backbone:
     return wrap(
         found.model,
-        preprocessing,
+        dict(found.model.visual.preprocess_cfg),
         found.tokenizer,
         found.label,
         settings,
@@ -250,3 +249,82 @@ def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: st
 def _bias(model: Any) -> float:
     bias = getattr(model, "logit_bias", None)
     return 0.0 if bias is None else float(bias.detach())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCapabilities:
+    """What one model takes.
+
+    Attributes:
+        fault: why it cannot be built or loaded; "" if it can
+        parameters: number of weights
+        text: "" if it takes learned text prompts, else why not
+        deep: whether text prompts may be deep
+        visual: whether it takes visual prompts
+        asks: whether it has a class token whose attention Fed-DPT weighs domains by
+        patches: whether it has features of patches
+        features: width of its features; 0: none
+        reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts
+        room: tokens left for a class name behind the longest context that is chosen by itself
+        tokenizer: "" if its tokenizer is here, else why not
+        template: the hand-written prompt of its authors
+    """
+
+    name: str
+    fault: str = ""
+    parameters: int = 0
+    text: str = ""
+    deep: bool = False
+    visual: bool = False
+    asks: bool = False
+    patches: bool = False
+    features: int = 0
+    reads: int | None = None
+    room: int | None = None
+    tokenizer: str = ""
+    template: str = PLAIN
+
+
+def describe(name: str, frozen: Backbone) -> ModelCapabilities:
+    """Return what a loaded model takes."""
+    return _describe(name, frozen.model, frozen.text, frozen.vision, frozen.template)
+
+
+def describe_architecture(name: str) -> ModelCapabilities:
+    """Return what an architecture of open_clip takes; nothing is downloaded.
+
+    On torch's meta device a model has shapes alone, so no weights are drawn.
+    """
+    with offline(True):
+        found = random_model(name, "meta")
+    text = TextTower(found.model, found.tokenizer, name, missing=found.missing)
+    return _describe(name, found.model, text, tower_of(found.model, name), found.template)
+
+
+def _describe(
+    name: str, model: Any, text: TextTower, vision: VisionTower, template: str
+) -> ModelCapabilities:
+    fault = unfit(model, None) if text.missing else text.fault
+    reads = None if text.fault else text.length_max
+    try:
+        patches = bool(vision.patches_shape)
+    except ModelError:
+        patches = False
+    high, wide = vision.image_size
+    with torch.no_grad():
+        image = torch.zeros(1, 3, high, wide, device=model.logit_scale.device)
+        features = int(model.encode_image(image).shape[-1])
+    return ModelCapabilities(
+        name=name,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        text=fault,
+        deep=not fault and bool(blocks_of(getattr(model, "text", model))),
+        visual=vision.promptable,
+        asks=vision.asks,
+        patches=patches,
+        features=features,
+        reads=reads,
+        room=None if reads is None else text.room(min(VECTORS, max(1, reads // 2))),
+        tokenizer=text.missing,
+        template=template,
+    )

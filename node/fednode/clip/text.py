@@ -39,6 +39,7 @@ class TextTower:
 
     Attributes:
         fault: why the tower takes no vectors, as half a sentence; "" if it takes them
+        missing: why there is no tokenizer, as half a sentence; "" if there is one
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class TextTower:
         dtype: of matrix products; everything else is float32. missing: why there is no tokenizer.
         """
         self._model: Any = model
-        self._theirs, self._label, self._missing = tokenizer, label, missing
+        self._theirs, self._label, self.missing = tokenizer, label, missing
         self._kind: Causal | Whole | None = None
         self.fault = missing
         if missing:
@@ -120,8 +121,8 @@ class TextTower:
 
     def _finished(self, names: Sequence[str], texts: list[str]) -> ClassTokens:
         """Tokenize texts as open_clip does, for a tower that takes no vectors."""
-        if self._missing:
-            raise ModelError(f"{self._label} encodes no text: {self._missing}.")
+        if self.missing:
+            raise ModelError(f"{self._label} encodes no text: {self.missing}.")
         ids = torch.stack([self._theirs([text])[0] for text in texts or [""]])[: len(texts)]
         nothing = torch.zeros(0, dtype=torch.long, device=self._device)
         endings = Endings.of([1] * max(1, len(names))).to(self._device)

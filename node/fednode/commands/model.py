@@ -13,7 +13,7 @@ from fednode.clip.settings import FOLDER, HUB, MINI, ModelSettings
 from fednode.errors import ModelError
 
 if TYPE_CHECKING:
-    from fednode.clip.survey import Surveyed
+    from fednode.clip.backbone import ModelCapabilities
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("fedclip", "gda"), ()),
@@ -25,7 +25,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Parts of a model that a policy with its default settings needs."""
 
 
-def policies(row: Surveyed) -> tuple[str, ...]:
+def policies(row: ModelCapabilities) -> tuple[str, ...]:
     """Return the policies of fednode that a model takes, with their default settings."""
     has = {name: getattr(row, name) for name in ("deep", "visual", "asks", "patches")}
     has["text"] = not row.text
@@ -34,18 +34,17 @@ def policies(row: Surveyed) -> tuple[str, ...]:
 
 def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
     """Print what one model takes, with weights if the name brings them; return the exit code."""
-    from fednode.clip import backbone, survey
+    from fednode.clip import backbone
 
-    settings = ModelSettings(name=name, pretrained=pretrained, device="cpu")
+    own_weights = pretrained is not None or name == MINI or name.startswith((FOLDER, HUB))
     try:
-        if pretrained is None and not name.startswith((FOLDER, HUB)) and name != MINI:
-            if name not in survey.architectures():
-                backbone.load(settings)  # says what is wrong with the name
-            row = survey.architecture(name)
+        if own_weights:
+            settings = ModelSettings(name=name, pretrained=pretrained, device="cpu")
+            row = backbone.describe(name, backbone.load(settings))
         else:
-            row = survey.loaded(backbone.load(settings), name)
+            row = backbone.describe_architecture(name)
     except ModelError as fault:
-        row = survey.Surveyed(name=name, fault=str(fault))
+        row = backbone.ModelCapabilities(name=name, fault=str(fault))
     if as_json:
         click.echo(json.dumps([{**asdict(row), "policies": policies(row)}]))
     else:
@@ -53,7 +52,7 @@ def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
     return 2 if row.fault else 0
 
 
-def _lines(row: Surveyed) -> list[str]:
+def _lines(row: ModelCapabilities) -> list[str]:
     """Return what a model takes, in words."""
 
     def said(yes: bool) -> str:
@@ -68,11 +67,12 @@ def _lines(row: Surveyed) -> list[str]:
         f"patches: {said(row.patches)}",
     ]
     if not row.text:
-        room = f"unknown: {row.tokenizer}" if row.room is None else f"{row.room} tokens"
+        unknown = f"unknown: {row.tokenizer}"
         lines += [
-            f"tokens of a text: {row.reads}",
+            f"tokens of a text: {row.reads or unknown}",
             # The context takes half of what the model reads, at most 16 vectors.
-            f"left for a class name behind the longest context: {room}",
+            "left for a class name behind the longest context: "
+            f"{unknown if row.room is None else f'{row.room} tokens'}",
         ]
     return [
         *lines,

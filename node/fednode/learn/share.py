@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from fednode.clip.backbone import Backbone
-from fednode.clip.checkpoint import load_weights
+from fednode.clip.load import load_weights
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn.coop import CONTEXT as NAME

@@ -14,7 +14,7 @@ import open_clip
 import torch
 from safetensors.torch import save_file
 
-from fednode.clip import sizes
+from fednode.clip.load import SIZES, text_sizes
 from tests.unit.clip import twins
 
 BERT: Final = "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract"
@@ -71,10 +71,10 @@ def biomedical(
     tokenizer = twins.word_pieces(folder)
     longest = 2 * config["model_cfg"]["text_cfg"]["context_length"]
     known = {**twins.FROM_HUB["bert"], "vocab_size": len(tokenizer.tokenizer)}
-    (folder / sizes.FILE).write_text(json.dumps({**known, "max_position_embeddings": longest}))
+    (folder / SIZES).write_text(json.dumps({**known, "max_position_embeddings": longest}))
     (folder / "open_clip_config.json").write_text(json.dumps(config))
     torch.manual_seed(seed)
-    with sizes.given(config["model_cfg"]["text_cfg"], folder):
+    with text_sizes(config["model_cfg"]["text_cfg"], folder):
         model = open_clip.create_model(
             f"local-dir:{folder}", load_weights=False, pretrained_text=False
         )

@@ -17,7 +17,8 @@ from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 
-from fednode.clip import backbone, hub, sources
+from fednode.clip import backbone
+from fednode.clip import load as files
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
@@ -241,8 +242,10 @@ def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("no route to host")
 
     monkeypatch.setattr(open_clip, "create_model", refused)
-    monkeypatch.setattr(hub, "silence", lambda: "")
-    with pytest.raises(ModelError, match=r"the weights 'openai' of ViT-B-16 cannot be had .*route"):
+    monkeypatch.setattr(files, "unreachable_reason", lambda: "")
+    with pytest.raises(
+        ModelError, match=r"the checkpoint 'openai' of ViT-B-16 cannot be had .*route"
+    ):
         backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
 
 
@@ -266,9 +269,9 @@ def test_a_tag_without_a_network_takes_one_question(
     with pytest.raises(ModelError) as caught:
         backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
     assert str(caught.value) == (
-        "the weights 'openai' of ViT-B-16 are not on this machine, and "
-        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it to the "
-        "network once, or give a checkpoint file as model.pretrained."
+        "the checkpoint 'openai' of ViT-B-16 is not on this machine, and "
+        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
+        "give a file as model.pretrained."
     )
     assert Silent.asked == [constants.ENDPOINT]
     assert caplog.text == ""
@@ -284,7 +287,8 @@ def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.M
 
     monkeypatch.setattr(open_clip, "create_model", create)
     monkeypatch.setattr(huggingface_hub, "get_session", Silent)
-    assert sources.fetched("ViT-B-16", "openai") is made
+    chosen = ModelSettings(name="ViT-B-16", pretrained="openai")
+    assert files.load_model(chosen).model is made
     assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
 
 
@@ -298,7 +302,7 @@ def test_weights_from_a_file_are_not_called_random(
     backbone.load(settings(name, tmp_path / "weights.pt"))
     assert "No pretrained weights" not in caplog.text
     assert logging.getLogger().handlers == handlers
-    logging.warning("%s of another model", hub._UNTRUE)
+    logging.warning("%s of another model", files.UNTRUE[0])
     assert "of another model" in caplog.text
 
 

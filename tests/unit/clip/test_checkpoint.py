@@ -15,7 +15,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fednode.clip import backbone, checkpoint
+from fednode.clip import backbone
+from fednode.clip.load import HEADER_MAX, read_checkpoint
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from fednode.learn.share import read_coop
@@ -52,7 +53,7 @@ def foreign(folder: Path) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("read", [checkpoint.read, read_coop])
+@pytest.mark.parametrize("read", [read_checkpoint, read_coop])
 def test_a_foreign_checkpoint_gets_one_sentence_of_ours(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder, read: Any
 ) -> None:
@@ -72,7 +73,7 @@ def test_a_foreign_checkpoint_gets_one_sentence_of_ours(
 def test_weights_of_other_kinds_count_as_missing(tmp_path: Path) -> None:
     held = {"w": torch.zeros(2), "c": torch.zeros(2, dtype=torch.complex64)}
     torch.save(held, tmp_path / "mixed.pt")
-    state, _ = checkpoint.read(tmp_path / "mixed.pt")
+    state, _ = read_checkpoint(tmp_path / "mixed.pt")
     assert set(state) == {"w"}
 
 
@@ -81,15 +82,15 @@ def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
     for content in (b"", b"\xff" * 64):
         path.write_bytes(content)
         with pytest.raises(ModelError, match="or a damaged one: fetch the file again"):
-            checkpoint.read(path)
+            read_checkpoint(path)
 
 
 def test_a_safetensors_file_of_a_million_empty_tensors_is_not_read(tmp_path: Path) -> None:
-    header = b"{" + b" " * checkpoint.HEADER_MAX + b"}"
+    header = b"{" + b" " * HEADER_MAX + b"}"
     path = tmp_path / "many.safetensors"
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     with pytest.raises(ModelError, match="names its tensors in 8 MiB, and no model needs more"):
-        checkpoint.read(path)
+        read_checkpoint(path)
 
 
 def test_an_archive_that_grows_when_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_an_archive_that_grows_when_it_is_read_is_refused(tmp_path: Path) -> Non
         for entry in good.infolist():
             bad.writestr(entry.filename, good.read(entry) + bytes(1 << 20))
     with pytest.raises(ModelError, match="MiB when it is read, and torch compresses nothing"):
-        checkpoint.read(path)
+        read_checkpoint(path)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

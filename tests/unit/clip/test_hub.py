@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from fednode.clip import hub
+from fednode.clip import load
 
 
 class Session:
@@ -34,22 +34,22 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
 
 
 def test_a_hub_that_answers_is_asked_once_with_a_short_limit(session: Session) -> None:
-    assert hub.silence() == ""
-    assert session.asked == [(constants.ENDPOINT, hub.ANSWER_S)]
+    assert load.unreachable_reason() == ""
+    assert session.asked == [(constants.ENDPOINT, load.ANSWER_S)]
 
 
 def test_a_hub_that_does_not_answer_is_quoted_in_one_line(session: Session) -> None:
     session.fault = OSError("no route\n  to host")
-    assert hub.silence() == "no route to host"
+    assert load.unreachable_reason() == "no route to host"
     session.fault = TimeoutError()
-    assert hub.silence() == "TimeoutError"
+    assert load.unreachable_reason() == "TimeoutError"
 
 
 def test_a_user_who_turned_the_hub_off_is_not_asked_for_it(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert hub.silence() == ""
+    assert load.unreachable_reason() == ""
     assert session.asked == []
 
 
@@ -60,7 +60,7 @@ def test_the_hub_is_off_inside_and_as_before_afterwards(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
 
     def used() -> Any:
-        with hub.offline(now):
+        with load.offline(now):
             assert (before or now) == constants.HF_HUB_OFFLINE
             raise KeyError
 
@@ -73,7 +73,7 @@ def test_only_open_clip_s_records_about_weights_are_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root, handlers = logging.getLogger(), list(logging.getLogger().handlers)
-    with hub.without_records():
+    with load.without_records():
         logging.warning("No pretrained weights loaded for model %s", "x")
         logging.warning("Failed to download weights for %s", "x")
         logging.warning("something else")

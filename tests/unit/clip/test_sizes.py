@@ -10,7 +10,7 @@ import open_clip
 import pytest
 import torch
 
-from fednode.clip import hub, sizes
+from fednode.clip.load import BIOMEDICAL, offline, text_sizes
 from fednode.errors import ModelError
 from tests.unit.clip import folders
 
@@ -19,7 +19,7 @@ def test_biomedclip_s_sizes_fill_its_published_file(tmp_path: Path) -> None:
     """open_clip_pytorch_model.bin on the hub has 783,705,670 bytes, four for each weight."""
     text = folders.REAL["model_cfg"]["text_cfg"]
     (tmp_path / "open_clip_config.json").write_text(json.dumps(folders.REAL))
-    with sizes.given(text), torch.device("meta"):
+    with text_sizes(text), torch.device("meta"):
         model: Any = open_clip.create_model(
             f"local-dir:{tmp_path}", load_weights=False, pretrained_text=False, device="meta"
         )
@@ -33,13 +33,13 @@ def asked() -> Any:
 
 def test_an_unknown_tower_says_where_its_sizes_go() -> None:
     wanted = r"the sizes of the text tower somebody/bert are unknown.*hub.*local-dir:FOLDER"
-    unknown = sizes.given({"hf_model_name": "somebody/bert"})
-    with hub.offline(True), unknown, pytest.raises(ModelError, match=wanted):
+    unknown = text_sizes({"hf_model_name": "somebody/bert"})
+    with offline(True), unknown, pytest.raises(ModelError, match=wanted):
         asked().AutoConfig.from_pretrained("somebody/bert")
 
 
 def test_open_clip_asks_as_before_behind_the_block() -> None:
     before = asked().AutoConfig
-    with sizes.given({"hf_model_name": sizes.BIOMEDICAL[0]}):
+    with text_sizes({"hf_model_name": BIOMEDICAL[0]}):
         assert asked().AutoConfig.from_pretrained("x").model_type == "bert"
     assert asked().AutoConfig is before

@@ -5,8 +5,8 @@ from __future__ import annotations
 import open_clip
 import pytest
 
+from fednode.clip.load import TEMPLATES, template_of
 from fednode.clip.settings import PLAIN
-from fednode.clip.templates import TEMPLATES, template_of
 from fednode.learn.settings import TuningSettings
 
 

@@ -99,7 +99,7 @@ def test_it_is_efficientnet_lite() -> None:
 
 
 @torch.no_grad()
-def test_fused_convolutions_are_near_the_plain_ones() -> None:
+def test_single_precision_is_near_double() -> None:
     one = small()
     exact = one.double()(images(3).double())
     torch.testing.assert_close(one.float()(images(3)).double(), exact, rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import open_clip
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
+from safetensors.torch import save_file
 
 from fednode.clip import mini
 
@@ -67,6 +69,18 @@ def hybrid(seed: int = 0) -> CLIP:
         if name.endswith("bias") or name == "names":
             torch.nn.init.normal_(parameter, std=0.3)
     return model.eval().requires_grad_(False)
+
+
+def save(folder: Path, model: CLIP, rows: torch.Tensor) -> None:
+    """Write a hybrid model as the embedded one ships; rows: ids that pretraining touched."""
+    state = {name: value.half().contiguous() for name, value in model.state_dict().items()}
+    index = torch.unique(rows)  # sorted
+    known = state.pop(mini.EMBEDDING)[index]
+    state |= {"token_embedding.rows": known, "token_embedding.fill": known.float().mean(0).half()}
+    state["token_embedding.index"] = index.to(torch.int32)
+    save_file(state, folder / "model.safetensors")
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    (folder / "config.json").write_text(json.dumps({**HYBRID, "sha256": digest}))
 
 
 def register(folder: Path, text: dict[str, Any] | None = None, **vision: Any) -> str:

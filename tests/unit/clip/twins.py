@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from open_clip.coca_model import CoCa
 from open_clip.model import CLIP, CustomTextCLIP
 from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
-from fednode.clip import sizes
+from fednode.clip.load import TEXT_SIZES, text_sizes
 from tests.unit.clip import tiny
 
 READ: Final = 40
@@ -211,22 +212,15 @@ def _from_hub(kind: str) -> Callable[[Any], CustomTextCLIP]:
     return make
 
 
-class given:
+@contextmanager
+def given(name: str, known: dict[str, Any]) -> Iterator[None]:
     """Let fednode's table of sizes hold a twin's, until the block ends."""
-
-    def __init__(self, name: str, known: dict[str, Any]) -> None:
-        self._name = name
-        self._before = sizes.TABLE
-        self._table = {**sizes.TABLE, name: known}
-        self._block = sizes.given({"hf_model_name": name})
-
-    def __enter__(self) -> None:
-        sizes.TABLE = self._table  # type: ignore[misc]
-        self._block.__enter__()
-
-    def __exit__(self, *fault: Any) -> None:
-        sizes.TABLE = self._before  # type: ignore[misc]
-        self._block.__exit__(*fault)
+    TEXT_SIZES[name] = known
+    try:
+        with text_sizes({"hf_model_name": name}):
+            yield
+    finally:
+        del TEXT_SIZES[name]
 
 
 Twin = tuple[Callable[[Path], Any], Callable[[Any], Any]]

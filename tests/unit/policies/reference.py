@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import open_clip
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import SAMPLE_NAMES, Backbone
+from fednode.clip.backbone import Backbone
 
 Method = Literal["zerodfl", "feddpt", "plan-a", "plan-b"]
 Arrays = dict[str, Tensor]
@@ -50,7 +51,7 @@ def inputs(frozen: Backbone, method: Method) -> Inputs:
     high, wide = side if isinstance(side, tuple) else (side, side)
     joint = text.encode(text.tokens(["x"])).shape[1]
     made = Inputs(
-        names=SAMPLE_NAMES[:CLASSES],
+        names=tuple(open_clip.IMAGENET_CLASSNAMES[:CLASSES]),
         labels=torch.arange(IMAGES) % CLASSES,
         features=F.normalize(normal(IMAGES, joint), dim=-1),
         pixels=normal(IMAGES, 3, high, wide),

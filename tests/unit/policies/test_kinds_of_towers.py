@@ -15,7 +15,7 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip import backbone, survey
+from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.commands.model import NEEDS, policies
 from fednode.core.types import EMPTY
@@ -52,7 +52,7 @@ def wrapped(model: Any, tokenizer: Any) -> backbone.Backbone:
 def eye(request: pytest.FixtureRequest) -> Any:
     """Return a kind of image tower, a model with it and a plain text tower, and its row."""
     frozen = wrapped(eyes.twin(IMAGES[request.param]), twins.byte_pairs_of(tiny.TEXT))
-    return request.param, frozen, survey.loaded(frozen, request.param)
+    return request.param, frozen, backbone.describe(request.param, frozen)
 
 
 @pytest.fixture(scope="module", params=twins.TEXT)
@@ -62,7 +62,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         warnings.simplefilter("ignore")  # of the libraries, about their own calls
         model, tokenizer = twins.twin(request.param, tmp_path_factory.mktemp("tokenizer"))
     frozen = wrapped(model, tokenizer)
-    return request.param, frozen, survey.loaded(frozen, request.param)
+    return request.param, frozen, backbone.describe(request.param, frozen)
 
 
 def step(frozen: backbone.Backbone, name: str) -> None:

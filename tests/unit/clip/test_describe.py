@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fednode.clip import backbone, survey
+from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from tests.unit.clip import folders
 
@@ -15,13 +15,13 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "ViT-S-32": {"text": "", "deep": True, "visual": True, "asks": True, "patches": True},
     "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": True, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "room": 58},
-    "ViT-B-16-SigLIP": {"text": "", "visual": True, "asks": False, "room": None, "reads": 64},
+    "ViT-B-16-SigLIP": {"text": "", "visual": True, "asks": False, "room": None, "reads": None},
 }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_architecture_is_judged_without_weights(name: str) -> None:
-    found = survey.architecture(name)
+    found = backbone.describe_architecture(name)
     assert found.fault == ""
     assert found.parameters > 1e7
     for key, value in EXPECTED[name].items():
@@ -31,6 +31,7 @@ def test_an_architecture_is_judged_without_weights(name: str) -> None:
 
 def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
     name = f"local-dir:{folders.biomedical(tmp_path)}"
-    found = survey.loaded(backbone.load(ModelSettings(name=name, device="cpu")), name)
+    frozen = backbone.load(ModelSettings(name=name, device="cpu"))
+    found = backbone.describe(name, frozen)
     assert (found.text, found.deep, found.visual, found.patches) == ("", True, True, True)
     assert (found.features, found.reads, found.room) == (32, 48, 29)

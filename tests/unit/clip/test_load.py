@@ -16,7 +16,8 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from fednode.clip import backbone, hub, sources
+from fednode.clip import backbone
+from fednode.clip.load import tokenizer_of
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import folders, twins
@@ -38,7 +39,7 @@ def mine(folder: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Fail a test in which anything asks the hub; return the questions of `silence`."""
+    """Fail a test in which anything asks the hub; return what it was asked."""
     asked: list[str] = []
 
     class Session:
@@ -243,7 +244,7 @@ def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.Monk
         def list_repo_files(self, name: str) -> list[str]:
             return [*(one.name for one in folder.iterdir()), "README.md", "pytorch_model.bin"]
 
-    monkeypatch.setattr(hub, "silence", lambda: "")
+    monkeypatch.setattr("fednode.clip.load.unreachable_reason", lambda: "")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
@@ -263,7 +264,7 @@ def test_a_name_whose_tokenizer_is_not_here_still_gives_features(
 ) -> None:
     """SigLIP's tokenizer is on the hub; nothing waits for it, and nothing is written."""
     logging.getLogger().handlers.clear()
-    tokenizer, missing = sources.tokenizer_of({"hf_tokenizer_name": "owner/missing"})
+    tokenizer, missing = tokenizer_of({"hf_tokenizer_name": "owner/missing"})
     assert tokenizer is None
     assert missing.startswith("its tokenizer owner/missing is not on this machine, and https://")
     assert no_network == [constants.ENDPOINT]
@@ -277,5 +278,5 @@ def test_without_transformers_one_sentence_says_what_to_install(
         ModelError, match=r"which is not installed: run `pip install 'fednode\[hf\]"
     ):
         load(folder)
-    missing = sources.tokenizer_of({"hf_tokenizer_name": "owner/name"})[1]
+    missing = tokenizer_of({"hf_tokenizer_name": "owner/name"})[1]
     assert missing.endswith("run `pip install 'fednode[hf]'`")
