@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from open_clip.transformer import QuickGELU, Transformer
 from torch import Tensor, nn
 
-from fednode.clip import prefix as module
+from fednode.clip import prefix_text as module
 from fednode.clip.blocks import blocks_of
-from fednode.clip.prefix import Endings, last_states
+from fednode.clip.prefix_text import PackedSuffixes
+from fednode.clip.prefix_text import encode_with_shared_prefix as encode
 
 LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=9)
 
@@ -87,13 +88,13 @@ def test_states_and_gradients_equal_those_of_whole_texts(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", group)
         patch.setattr(module, "SINGLE", group)
-        layout = Endings.of(lengths)
+        layout = PackedSuffixes.of(lengths)
     blocks = blocks_of(transformer, torch.float64)
     found = []
     for run in ("shared", "whole"):
         leaf, ends, below = (one.clone().requires_grad_() for one in (begin, rest, deep))
         if run == "shared":
-            out = last_states(blocks, leaf, ends[layout.source][None], layout, below, sizes)
+            out = encode(blocks, leaf, ends[layout.source][None], layout, below, sizes)
         else:
             texts = zip(leaf, sizes, below.unbind(1), strict=True)
             out = torch.stack(
@@ -112,7 +113,7 @@ def test_every_token_has_one_row_and_sees_its_own_text(lengths: list[int], group
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", group)
         patch.setattr(module, "SINGLE", group)
-        layout = Endings.of(lengths)
+        layout = PackedSuffixes.of(lengths)
     groups, rows = layout.sees.shape[:2]
     begins = [sum(lengths[:at]) for at in range(len(lengths))]
     ends = (layout.ends + rows * torch.arange(groups)[:, None]).flatten()[layout.order].tolist()
@@ -127,17 +128,17 @@ def test_every_token_has_one_row_and_sees_its_own_text(lengths: list[int], group
 
 def test_groups_are_nearly_equal() -> None:
     lengths = [1 + at % 7 for at in range(400)]
-    groups, rows = Endings.of(lengths).sees.shape[:2]
+    groups, rows = PackedSuffixes.of(lengths).sees.shape[:2]
     assert groups * rows <= 1.05 * sum(lengths)
-    assert Endings.of([4] * (module.SINGLE // 4)).sees.shape[0] == 1
+    assert PackedSuffixes.of([4] * (module.SINGLE // 4)).sees.shape[0] == 1
 
 
 def test_bfloat16_stays_within_its_precision() -> None:
     transformer = tower(1, 3, 2).float()
     begin, rest = torch.randn(1, 5, 16), torch.randn(1, 9, 16)
-    layout = Endings.of([4, 2, 3])
+    layout = PackedSuffixes.of([4, 2, 3])
     ordered = rest[:, layout.source]
-    exact = last_states(blocks_of(transformer, torch.float32), begin, ordered, layout)
-    rough = last_states(blocks_of(transformer, torch.bfloat16), begin, ordered, layout)
+    exact = encode(blocks_of(transformer, torch.float32), begin, ordered, layout)
+    rough = encode(blocks_of(transformer, torch.bfloat16), begin, ordered, layout)
     assert rough.dtype == torch.float32
     assert 0 < (rough - exact).abs().max() < 0.05 * exact.abs().max()

@@ -20,8 +20,8 @@ from torch import Tensor
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.backbone import Backbone
+from fednode.clip.hooked_text import embedding_of
 from fednode.clip.settings import MINI, ModelSettings
-from fednode.clip.whole import embedding_of
 from fednode.core.types import Job
 from fednode.data.base import DataSettings
 from fednode.data.builtin import ASSETS, FOLDER

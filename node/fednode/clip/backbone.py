@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fednode.clip import mini
+from fednode.clip.hooked_text import blocks_of
 from fednode.clip.load import LoadedModel, byte_pairs, load_model, offline, random_model
 from fednode.clip.placed import fits
 from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
@@ -29,7 +30,6 @@ from fednode.clip.text import TextTower, unfit
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.tokens import identity_of
 from fednode.clip.vision import VisionTower
-from fednode.clip.whole import blocks_of
 from fednode.errors import ModelError
 
 NVIDIA: Final = "/dev/nvidiactl"
@@ -261,7 +261,7 @@ class ModelCapabilities:
         text: "" if it takes learned text prompts, else why not
         deep: whether text prompts may be deep
         visual: whether it takes visual prompts
-        asks: whether it has a class token whose attention Fed-DPT weighs domains by
+        asks: whether it gives the attention of its class token, which weighs Fed-DPT's domains
         patches: whether it has features of patches
         features: width of its features; 0: none
         reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts

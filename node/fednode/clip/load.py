@@ -371,18 +371,18 @@ def text_sizes(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[
         return
     _need_transformers(f"the text tower {name}")
     asked: Any = importlib.import_module("open_clip.hf_model")
-    before = asked.AutoConfig
+    before, theirs = asked.AutoConfig, importlib.import_module("transformers").AutoConfig
     sizes = (_sizes_in(folder) if folder else None) or TEXT_SIZES.get(name)
 
     class AutoConfig:
         @staticmethod
         def from_pretrained(name: str, **_: Any) -> Any:
             if sizes is not None:
-                return before.for_model(**sizes)
+                return theirs.for_model(**sizes)
             why = f"{folder} has no {SIZES} with them"
             try:
                 if folder is None:
-                    return before.from_pretrained(name)
+                    return theirs.from_pretrained(name)
             except OSError:
                 why = "the hub does not give them, and they are not in its cache"
             raise ModelError(

@@ -1,9 +1,9 @@
 """The frozen text tower with learned context vectors: [begin, context (m), class name, '.', end].
 
 A tower is asked what it is: which tokens see which, where it reads the text, and of which blocks it
-consists. A causal tower of CLIP's plain blocks goes through node/fednode/clip/causal.py, which is
-fast; any other tower goes through its own modules (node/fednode/clip/whole.py). Both are exact.
-Words may stand between context and name (DiPrompT's domain prompts). Prompts may be deep (PLAN).
+consists. A causal tower of CLIP's plain blocks goes through prefix_text.py, which is fast; any
+other tower goes through its own modules (hooked_text.py). Both are exact. Words may stand between
+context and name (DiPrompT's domain prompts). Prompts may be deep (PLAN).
 
 A tower that takes no vectors still encodes hand-written texts, as open_clip does.
 """
@@ -20,11 +20,10 @@ from torch import Tensor, nn
 
 from fednode.clip import captured
 from fednode.clip.blocks import blocks_of
-from fednode.clip.causal import Causal
+from fednode.clip.hooked_text import HookedTextEncoder, embedding_of
 from fednode.clip.placed import placed
-from fednode.clip.prefix import Endings
+from fednode.clip.prefix_text import PackedSuffixes, PrefixTextEncoder
 from fednode.clip.tokens import ClassTokens, Tokenizer, tokenizer_of
-from fednode.clip.whole import Whole, embedding_of
 from fednode.errors import ModelError
 
 STILL: Final = (
@@ -32,6 +31,7 @@ STILL: Final = (
     "it; for learned text prompts choose another model, such as ViT-B-16"
 )
 """What a model still does whose text tower takes no vectors."""
+TextEncoder = PrefixTextEncoder | HookedTextEncoder
 
 
 class TextTower:
@@ -56,7 +56,7 @@ class TextTower:
         """
         self._model: Any = model
         self._theirs, self._label, self.missing = tokenizer, label, missing
-        self._kind: Causal | Whole | None = None
+        self._kind: TextEncoder | None = None
         self.fault = missing
         if missing:
             return
@@ -84,7 +84,7 @@ class TextTower:
     @property
     def shares(self) -> bool:
         """Tell whether the common beginning of all texts is computed once."""
-        return isinstance(self._need(), Causal)
+        return isinstance(self._need(), PrefixTextEncoder)
 
     @property
     def begin(self) -> int:
@@ -125,7 +125,7 @@ class TextTower:
             raise ModelError(f"{self._label} encodes no text: {self.missing}.")
         ids = torch.stack([self._theirs([text])[0] for text in texts or [""]])[: len(texts)]
         nothing = torch.zeros(0, dtype=torch.long, device=self._device)
-        endings = Endings.of([1] * max(1, len(names))).to(self._device)
+        endings = PackedSuffixes.of([1] * max(1, len(names))).to(self._device)
         return ClassTokens(tuple(names), (), ids.to(self._device), nothing, nothing, endings)
 
     def _tokenize(
@@ -146,7 +146,7 @@ class TextTower:
                     "the name or lower tuning.context_length."
                 )
         lengths, device = [len(row) for row in rows], self._device
-        endings = Endings.of(lengths)
+        endings = PackedSuffixes.of(lengths)
         flat = torch.tensor([token for row in rows for token in row], dtype=torch.long)
         ids = torch.full((len(rows), max(lengths, default=1)), tokenizer.pad, dtype=torch.long)
         for at, row in enumerate(rows):
@@ -207,7 +207,7 @@ class TextTower:
         encoded: Tensor = out if several else out[0]
         return encoded
 
-    def _fitting(self, kind: Causal | Whole, deep: Tensor, contexts: Tensor) -> Tensor:
+    def _fitting(self, kind: TextEncoder, deep: Tensor, contexts: Tensor) -> Tensor:
         if not kind.blocks:
             raise ModelError(f"{self._label} has text blocks of a kind that takes no deep prompts.")
         if len(deep) >= self.layers or deep.shape[1:] != contexts.shape:
@@ -217,7 +217,7 @@ class TextTower:
             )
         return deep
 
-    def _need(self) -> Causal | Whole:
+    def _need(self) -> TextEncoder:
         if self._kind is None:
             raise ModelError(f"{self._label} takes no learned text prompts: {self.fault}; {STILL}.")
         return self._kind
@@ -229,7 +229,7 @@ class TextTower:
 
 
 def _encoded(
-    kind: Causal | Whole, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None
+    kind: TextEncoder, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None
 ) -> tuple[Tensor]:
     return (kind.encode(tokens, contexts, deep),)
 
@@ -259,7 +259,7 @@ def unfit(model: Any, tokenizer: Tokenizer | None) -> str:
     return ""
 
 
-def _kind(model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> Causal | Whole:
+def _kind(model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> TextEncoder:
     """Return the fast path if the tower is causal, plain, and reads the end; else the exact one."""
     tower: Any = getattr(model, "text", model)
     causal = (
@@ -269,7 +269,9 @@ def _kind(model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> Causal | Whol
         and len(tokenizer.end) == 1
     )
     blocks = blocks_of(tower.transformer, dtype) if causal else []
-    return Causal(tower, blocks, tokenizer) if blocks else Whole(model, tokenizer, dtype)
+    if blocks:
+        return PrefixTextEncoder(tower, blocks, tokenizer)
+    return HookedTextEncoder(model, tokenizer, dtype)
 
 
 def _pool(tower: Any) -> str:

@@ -1,16 +1,13 @@
 """Image towers of the library timm with visual prompts: [prefix, patches, prompts].
 
-For timm's plain vision transformers (SigLIP, BiomedCLIP, ViTamin, MobileCLIP-B) and those with
-rotary positions (EVA, Perception Encoder). Tokens go through timm's own blocks. Prompts follow the
-patches and have no position: a rotation by the angle 0 stands for them. They are dropped before the
-last norm, so pooling reads the tokens that it was trained with. Exact, forward and backward.
+For timm's plain vision transformers (SigLIP, BiomedCLIP, ViTamin, MobileCLIP-B). Tokens go through
+timm's own blocks. Prompts follow the patches and have no position. They are dropped before the last
+norm, so pooling reads the tokens that it was trained with. Exact, forward and backward. A tower
+with rotary positions (EVA, Perception Encoder) takes no prompts.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,7 +25,6 @@ class TimmTower(VisionTower):
         """Take a model whose image tower `takes_prompts` accepts."""
         super().__init__(model, label, dtype)
         self._trunk: Any = self._tower.trunk
-        self._lock = threading.Lock()
 
     @property
     def promptable(self) -> bool:
@@ -42,9 +38,8 @@ class TimmTower(VisionTower):
 
     @property
     def asks(self) -> bool:
-        """Tell whether the tower has a class token, whose query `encode` returns."""
-        attention = getattr(self._trunk.blocks[-1], "attn", None)
-        return self._trunk.cls_token is not None and hasattr(attention, "k_norm")
+        """False: timm's blocks do not give the class token's query."""
+        return False
 
     @property
     def layers(self) -> int:
@@ -69,26 +64,25 @@ class TimmTower(VisionTower):
         return self._prefix + rows * columns
 
     def _encode(self, images: Tensor, prompts: Tensor | None) -> Seen:
-        """Return the tower's outputs; `query` and `keys` are empty without a class token."""
+        """Return the tower's outputs; `query` and `keys` are empty."""
         if prompts is None:
             prompts = self._nothing()
         self._check(prompts)
-        with self._precision(images), self._watched() as watched:
+        with self._precision(images):
             x = images if images.dim() == 3 else self.tokens(images)
             x = self._through(x, prompts)
             raw = self._tower.head(self._trunk.forward_head(self._trunk.norm(x)))
         raw = raw.float()
-        query, keys = watched or (raw.new_zeros(len(raw), 0, 0), raw.new_zeros(len(raw), 0, 0, 0))
-        return Seen(F.normalize(raw, dim=-1), raw, query, keys)
+        nothing = raw.new_zeros(len(raw), 0, 0)
+        return Seen(F.normalize(raw, dim=-1), raw, nothing, nothing[..., None])
 
     @torch.no_grad()
     def tokens(self, images: Tensor) -> Tensor:
         """Return prefix and patches [B, length, width] before the first block."""
         trunk = self._trunk
         with self._precision(images):
-            x = trunk.patch_embed(images.to(self._nothing()))
-            x = trunk._pos_embed(x)
-            found: Tensor = trunk.norm_pre(x[0] if isinstance(x, tuple) else x)
+            x = trunk._pos_embed(trunk.patch_embed(images.to(self._nothing())))
+            found: Tensor = trunk.norm_pre(x)
         return found.float()
 
     @property
@@ -123,52 +117,12 @@ class TimmTower(VisionTower):
         """Return the tokens' states behind the last block, without the prompts' states."""
         trunk, length, count = self._trunk, self.length, prompts.shape[1]
         deep = [trunk.norm_pre(prompts[:1]), *prompts[1:, None]]
-        rope = self._rotation(count)
         for number, block in enumerate(trunk.blocks):
             if count and number < len(deep):
                 fresh = deep[number].to(x.dtype).expand(len(x), -1, -1)
                 x = torch.cat([x[:, :length], fresh], dim=1)
-            x = block(x) if rope is None else block(x, rope=rope)
+            x = block(x)
         return x[:, :length]
-
-    def _rotation(self, count: int) -> Tensor | None:
-        """Return sines and cosines of all tokens behind the prefix; None without rotary positions.
-
-        The prompts' angle is 0: sine 0, cosine 1.
-        """
-        rope = getattr(self._trunk, "rope", None)
-        if rope is None:
-            return None
-        known = hasattr(rope, "feat_shape")
-        found: Tensor = rope.get_embed() if known else rope.get_embed(shape=self.grid)
-        still = found.new_zeros(count, found.shape[-1])
-        still[:, found.shape[-1] // 2 :] = 1.0
-        return torch.cat([found, still])
-
-    @contextmanager
-    def _watched(self) -> Iterator[list[Tensor]]:
-        """Yield a list that holds query and keys of the last block behind the block.
-
-        timm norms queries and keys of each head by a module of its own, which does nothing in most
-        towers; hooks there see them before a rotation, which moves neither prefix nor prompts.
-        """
-        found: list[Tensor] = []
-        if not self.asks:
-            yield found
-            return
-        attention, length = self._trunk.blocks[-1].attn, self.length
-        with self._lock:  # hooks belong to the modules, which threads share
-            handles = [
-                attention.q_norm.register_forward_hook(lambda _, __, q: found.append(q[:, :, 0])),
-                attention.k_norm.register_forward_hook(
-                    lambda _, __, k: found.append(k[:, :, length:])
-                ),
-            ]
-            try:
-                yield found
-            finally:
-                for handle in handles:
-                    handle.remove()
 
     def _precision(self, images: Tensor) -> torch.autocast:
         rough = self._dtype == torch.bfloat16
@@ -184,18 +138,9 @@ class TimmTower(VisionTower):
         return int(self._trunk.num_prefix_tokens)
 
 
-def takes_prompts(visual: Any) -> bool:
-    """Tell whether an image tower is a ViT of timm whose blocks take further tokens."""
-    trunk = getattr(visual, "trunk", None)
-    if trunk is None:
-        return False
-    from timm.models.eva import Eva
-    from timm.models.vision_transformer import VisionTransformer
-
-    return type(trunk) in (Eva, VisionTransformer) and not getattr(trunk, "rope_mixed", False)
-
-
 def tower_of(model: Any, label: str, dtype: torch.dtype = torch.float32) -> VisionTower:
     """Return the image tower of an open_clip model, which is asked what it is."""
-    kind = TimmTower if takes_prompts(model.visual) else VisionTower
-    return kind(model, label, dtype)
+    from timm.models.vision_transformer import VisionTransformer
+
+    plain = type(getattr(model.visual, "trunk", None)) is VisionTransformer
+    return (TimmTower if plain else VisionTower)(model, label, dtype)

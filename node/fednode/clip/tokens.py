@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from open_clip.tokenizer import get_clean_fn
 from torch import Tensor
 
-from fednode.clip.prefix import Endings
 from fednode.errors import ModelError
+
+if TYPE_CHECKING:
+    from fednode.clip.prefix_text import PackedSuffixes
 
 PROBE: Final = "a"
 """A word that every vocabulary has; a tokenizer is asked what it puts around it."""
@@ -42,7 +44,7 @@ class ClassTokens:
     ids: Tensor
     ends: Tensor
     packed: Tensor
-    endings: Endings
+    endings: PackedSuffixes
 
 
 class Tokenizer(Protocol):

@@ -58,7 +58,7 @@ def _lines(row: ModelCapabilities) -> list[str]:
     def said(yes: bool) -> str:
         return "yes" if yes else "no"
 
-    visual = "yes" if row.asks else "all but feddpt, which needs a class token"
+    visual = "yes" if row.asks else "all but feddpt, which needs a ViT of open_clip"
     lines = [
         f"{row.name}: {row.parameters / 1e6:.0f} million weights, {row.features} features",
         f"learned text prompts: {f'no: {row.text}' if row.text else 'yes'}",

@@ -102,14 +102,12 @@ PROMPTED: Final[dict[str, Make]] = {
     "SigLIP": lambda: _vit(global_pool="map", class_token=False),
     "average": lambda: _vit(global_pool="avg", class_token=False, fc_norm=True),
     "registers": lambda: _vit(global_pool="token", reg_tokens=2, no_embed_class=True),
-    "EVA-02": lambda: _eva(global_pool="token", qkv_fused=False, swiglu_mlp=True),
-    "EVA-02, norms behind": lambda: _eva(global_pool="token", use_post_norm=True),
-    "PE": lambda: _eva(global_pool="map", class_token=True, use_pre_transformer_norm=True),
     "ViTamin": _vitamin,
 }
 """ViTs of timm, which take visual prompts: three blocks of width 32, and 4 x 4 patches."""
-NO_CLASS_TOKEN: Final = {"SigLIP", "average", "ViTamin"}
 OTHERS: Final[dict[str, Make]] = {
+    "EVA-02": lambda: _eva(global_pool="token", qkv_fused=False, swiglu_mlp=True),
+    "PE": lambda: _eva(global_pool="map", class_token=True, use_pre_transformer_norm=True),
     "ConvNeXt": lambda: of_registry("test_convnext"),
     "FastViT": _fastvit,
     "Swin": _swin,

@@ -73,12 +73,12 @@ def hybrid(seed: int = 0) -> CLIP:
 
 def save(folder: Path, model: CLIP, rows: torch.Tensor) -> None:
     """Write a hybrid model as the embedded one ships; rows: ids that pretraining touched."""
-    state = {name: value.half().contiguous() for name, value in model.state_dict().items()}
-    index = torch.unique(rows)  # sorted
+    state, index = dict(model.state_dict()), torch.unique(rows)  # sorted
     known = state.pop(mini.EMBEDDING)[index]
-    state |= {"token_embedding.rows": known, "token_embedding.fill": known.float().mean(0).half()}
-    state["token_embedding.index"] = index.to(torch.int32)
-    save_file(state, folder / "model.safetensors")
+    state |= {"token_embedding.rows": known, "token_embedding.fill": known.mean(dim=0)}
+    tensors = {name: value.half().contiguous() for name, value in state.items()}
+    tensors["token_embedding.index"] = index.to(torch.int32)
+    save_file(tensors, folder / "model.safetensors")
     digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     (folder / "config.json").write_text(json.dumps({**HYBRID, "sha256": digest}))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import torch
 from open_clip.coca_model import CoCa
@@ -215,12 +216,8 @@ def _from_hub(kind: str) -> Callable[[Any], CustomTextCLIP]:
 @contextmanager
 def given(name: str, known: dict[str, Any]) -> Iterator[None]:
     """Let fednode's table of sizes hold a twin's, until the block ends."""
-    TEXT_SIZES[name] = known
-    try:
-        with text_sizes({"hf_model_name": name}):
-            yield
-    finally:
-        del TEXT_SIZES[name]
+    with mock.patch.dict(TEXT_SIZES, {name: known}), text_sizes({"hf_model_name": name}):
+        yield
 
 
 Twin = tuple[Callable[[Path], Any], Callable[[Any], Any]]

@@ -32,12 +32,9 @@ TRAINED = sorted(set(NEEDS) - {"gda"})
 PLAIN = {"fedclip", "gda", "zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"}
 PROMISED = {
     **dict.fromkeys(eyes.OTHERS, PLAIN),
-    **{kind: set(NEEDS) for kind in eyes.PROMPTED},
+    **{kind: set(NEEDS) - {"feddpt"} for kind in eyes.PROMPTED},
     "ViT": set(NEEDS),
     "SigLIP": set(NEEDS) - {"feddpt", "fedotp"},
-    "PE": set(NEEDS) - {"fedotp"},
-    "average": set(NEEDS) - {"feddpt"},
-    "ViTamin": set(NEEDS) - {"feddpt"},
 }
 
 

@@ -1,25 +1,29 @@
-"""A causal text tower on texts with a common beginning, which is computed once. Exact.
+"""Encode texts with a common beginning by a causal text tower, the beginning once. Exact.
 
-CLIP's text transformer is causal, so [SOS] and the context vectors never attend to the class name:
-their states are the same for every class, with deep prompts as well. Each class's own ending (name,
-'.', EOT) is packed with others: all into one group if they take at most SINGLE rows, else into
-groups of about GROUP rows. All rows, the prefix and the groups, lie in one matrix, so every linear
-layer reads its weights once for all of them. A group attends to the prefix and to itself; a mask
-keeps its classes apart. The last block computes only keys, values, and the states at the ends of
-the texts.
+open_clip encodes every text at its full length. CLIP's text transformer is causal, so tokens after
+the end of a text cannot change the result, and [SOS] and the context vectors never attend to the
+class name: their states are the same for every class, with deep prompts as well. Each class's own
+suffix (name, '.', EOT) is packed with others: all into one group if they take at most SINGLE rows,
+else into groups of about GROUP rows. All rows, the prefix and the groups, lie in one matrix, so
+every linear layer reads its weights once for all of them. A group attends to the prefix and to
+itself; a mask keeps its classes apart. The last block computes only keys, values, and the states at
+the ends of the texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fednode.clip.blocks import Block, attend
 from fednode.clip.placed import placed
+from fednode.clip.tokens import ClassTokens, Tokenizer
 
 SINGLE: Final = 112
 GROUP: Final = 32
@@ -27,16 +31,16 @@ GROUP: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Endings:
-    """The layout of n endings in G groups of R rows, with few unused rows.
+class PackedSuffixes:
+    """The layout of n suffixes in G groups of R rows, with few unused rows.
 
     Attributes:
-        source: [G * R], the token in each row, as its index among the tokens of all endings; 0 in
+        source: [G * R], the token in each row, as its index among the tokens of all suffixes; 0 in
             unused rows
         offset: [G * R], its position after the prefix
         sees: [G, R, R], whether a row attends to another row
         ends: [G, E], the rows of the last tokens
-        order: [n], the place of each ending in [G * E]
+        order: [n], the place of each suffix in [G * E]
     """
 
     source: Tensor
@@ -46,8 +50,8 @@ class Endings:
     order: Tensor
 
     @classmethod
-    def of(cls, lengths: Sequence[int]) -> Endings:
-        """Return a layout for endings of these lengths, each at least 1."""
+    def of(cls, lengths: Sequence[int]) -> PackedSuffixes:
+        """Return a layout for suffixes of these lengths, each at least 1."""
         groups = _pack(lengths)
         rows = max(sum(lengths[at] for at in group) for group in groups)
         begins = [sum(lengths[:at]) for at in range(len(lengths))]
@@ -72,14 +76,14 @@ class Endings:
         sees = (owner[:, :, None] == owner[:, None, :]) & (step[:, None] >= step)
         return cls(source.flatten(), offset.flatten(), sees, ends, order)
 
-    def to(self, device: torch.device) -> Endings:
+    def to(self, device: torch.device) -> PackedSuffixes:
         """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
-        return Endings(*(placed(part, device) for part in parts))
+        return PackedSuffixes(*(placed(part, device) for part in parts))
 
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:
-    """Divide endings among groups of nearly equal size: longest first, into the smallest group."""
+    """Divide suffixes among groups of nearly equal size: longest first, into the smallest group."""
     rows = sum(lengths)
     groups: list[list[int]] = [[] for _ in range(1 if rows <= SINGLE else round(rows / GROUP))]
     filled = [0] * len(groups)
@@ -90,11 +94,11 @@ def _pack(lengths: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def last_states(
+def encode_with_shared_prefix(
     blocks: Sequence[Block],
     prefix: Tensor,
-    endings: Tensor,
-    layout: Endings,
+    suffixes: Tensor,
+    layout: PackedSuffixes,
     deep: Tensor | None = None,
     lengths: Sequence[int] = (),
     begin: int = 1,
@@ -104,9 +108,9 @@ def last_states(
     Args:
         blocks: the tower's blocks
         prefix: N embedded beginnings [N, P, width]
-        endings: embedded tokens in the order of `layout`, [N, G * R, width], or [1, G * R, width]
+        suffixes: embedded tokens in the order of `layout`, [N, G * R, width], or [1, G * R, width]
             if they are the same for each prefix
-        layout: where the endings lie
+        layout: where the suffixes lie
         deep: [D, N, m, width], replace m rows of the prefix before blocks 1 to D (MaPLe, PLAN)
         lengths: of the N beginnings, if they differ: the rest of a beginning's P rows is unused
         begin: rows of the prefix before those that `deep` replaces
@@ -123,10 +127,10 @@ def last_states(
         if groups == 1
         else (future[:, :length], mask.expand(count, -1, -1, -1, -1).flatten(0, 1))
     )
-    x = torch.cat([prefix, endings.expand(count, -1, -1)], dim=1)
+    x = torch.cat([prefix, suffixes.expand(count, -1, -1)], dim=1)
     for number, block in enumerate(blocks[:-1]):
         x = _replace(x, deep, number, begin)
-        q, k, v = block.project_parts((x,) if number else (prefix, endings))
+        q, k, v = block.project_parts((x,) if number else (prefix, suffixes))
         x = block.finish(x, _attended(q, k, v, length, groups, masks))
     block = blocks[-1]
     x = _replace(x, deep, len(blocks) - 1, begin)
@@ -150,7 +154,9 @@ def _replace(x: Tensor, deep: Tensor | None, number: int, begin: int) -> Tensor:
     return torch.cat([x[:, :begin], fresh.to(x.dtype), behind], dim=1)
 
 
-def _mask(layout: Endings, length: int, lengths: Sequence[int], dtype: torch.dtype) -> Tensor:
+def _mask(
+    layout: PackedSuffixes, length: int, lengths: Sequence[int], dtype: torch.dtype
+) -> Tensor:
     """Return the mask to add to the attention scores of each prefix's groups.
 
     It is [n, G, 1, R, P + R] for n lengths of prefixes, of which no row sees an unused row.
@@ -192,3 +198,59 @@ def _behind(x: Tensor, length: int, groups: int) -> Tensor:
         return x
     prefix, own = torch.split(x, [length, x.shape[2] - length], dim=2)
     return torch.cat([prefix.repeat_interleave(groups, dim=0), _grouped(own, groups)], dim=2)
+
+
+class PrefixTextEncoder:
+    """A causal tower of CLIP's plain blocks that reads the end of a text."""
+
+    def __init__(self, tower: Any, blocks: list[Block], tokenizer: Tokenizer) -> None:
+        """Take a tower of open_clip and its blocks."""
+        self._tower = tower
+        self.blocks = blocks
+        # On the tower's device once, because each copy there waits for a GPU.
+        device = tower.positional_embedding.device
+        self._begin = torch.tensor(tokenizer.begin, dtype=torch.long, device=device)
+        self.length_max = int(tower.positional_embedding.shape[0])
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the token embeddings [..., width] of ids [...]."""
+        embedded: Tensor = F.embedding(ids, self._tower.token_embedding.weight)
+        return embedded.detach()
+
+    def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
+        """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
+        tower, position = self._tower, self._tower.positional_embedding.detach()
+        prefix, lengths = self._prefix(tokens, contexts)
+        if tokens.names:
+            own = self.embed(tokens.packed)
+            layout, begin = tokens.endings, len(self._begin)
+            suffixes = torch.stack([own + position[before + layout.offset] for before in lengths])
+            x = encode_with_shared_prefix(
+                self.blocks, prefix, suffixes, layout, deep, lengths, begin
+            )
+        else:
+            x = prefix.new_zeros(len(contexts), 0, prefix.shape[-1])
+        return self._project(tower.ln_final(x))
+
+    def _prefix(self, tokens: ClassTokens, contexts: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the embedded beginnings [N, P, width] and their lengths, one if all are equal.
+
+        Shorter beginnings end with unused rows.
+        """
+        position = self._tower.positional_embedding.detach()
+        start = self.embed(self._begin)
+        words = [self.embed(word) for word in tokens.words]
+        lengths = tuple(len(self._begin) + contexts.shape[1] + len(word) for word in words)
+        first, longest = start.expand(len(contexts), -1, -1), max(lengths)
+        behind = pad_sequence(words, batch_first=True).expand(len(contexts), -1, -1)
+        prefix = torch.cat([first, contexts.to(start.dtype), behind], dim=1)
+        equal = len(set(lengths)) == 1
+        return prefix + position[:longest], lengths[:1] if equal else lengths
+
+    def _project(self, x: Tensor) -> Tensor:
+        projection = self._tower.text_projection
+        if isinstance(projection, nn.Linear):
+            x = projection(x)
+        elif projection is not None:
+            x = x @ projection
+        return F.normalize(x.float(), dim=-1)

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednode.clip.hooked_text import blocks_of, embedding_of
 from fednode.clip.text import TextTower
-from fednode.clip.whole import blocks_of, embedding_of
 from fednode.errors import ModelError
 from tests.unit.clip import tiny, twins
 

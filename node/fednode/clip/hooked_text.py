@@ -22,7 +22,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fednode.clip.tokens import PROBE, ClassTokens, Tokenizer
 
 
-class Whole:
+class HookedTextEncoder:
     """A tower that computes each text from its first to its last token."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
