@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednode.clip import captured
+from fednode.clip import cuda_graphs
 from fednode.clip.blocks import blocks_of
 from fednode.clip.hooked_text import HookedTextEncoder, embedding_of
 from fednode.clip.placed import placed
@@ -203,7 +203,7 @@ class TextTower:
         if deep is not None:
             deep = self._fitting(kind, deep if several else deep[:, None], contexts)
         given = [contexts] if deep is None else [contexts, deep]
-        (out,) = captured.run((self, tokens), partial(_encoded, kind, tokens), given)
+        (out,) = cuda_graphs.run((self, tokens), partial(_encoded, kind, tokens), given)
         encoded: Tensor = out if several else out[0]
         return encoded
 

@@ -32,11 +32,6 @@ class TimmTower(VisionTower):
         return True
 
     @property
-    def plain(self) -> bool:
-        """Tell whether the tower consists of CLIP's plain blocks."""
-        return False
-
-    @property
     def asks(self) -> bool:
         """False: timm's blocks do not give the class token's query."""
         return False

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
-from fednode.clip import captured
+from fednode.clip import cuda_graphs
 from fednode.clip.blocks import Block, attend, blocks_of
 from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
@@ -73,11 +73,6 @@ class VisionTower:
         size = self._tower.image_size
         high, wide = size if isinstance(size, list | tuple) else (size, size)
         return int(high), int(wide)
-
-    @property
-    def plain(self) -> bool:
-        """Tell whether the tower consists of CLIP's plain blocks."""
-        return bool(self._blocks)
 
     @property
     def asks(self) -> bool:
@@ -135,7 +130,7 @@ class VisionTower:
         """
         if prompts is None:
             return self._encode(images, None)
-        return Seen(*captured.run((self,), self._parts, (images, prompts)))
+        return Seen(*cuda_graphs.run((self,), self._parts, (images, prompts)))
 
     def _parts(self, images: Tensor, prompts: Tensor) -> tuple[Tensor, ...]:
         seen = self._encode(images, prompts)

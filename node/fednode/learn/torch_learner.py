@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.clip.captured import Captures, recorder_of
+from fednode.clip.cuda_graphs import GraphedPasses, recorder_of
 from fednode.clip.placed import fits
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
@@ -71,7 +71,7 @@ class TorchLearner:
         self._zero_shot: Mapping[str, float] = {}
         self._classifier_note = ""
         self._batch_size = BatchSize(settings.batch_size, backbone.device)
-        self._captures = Captures(recorder_of(backbone.device))
+        self._graphs = GraphedPasses(recorder_of(backbone.device))
         self._shapes = module.initial(0).shapes
 
     @property
@@ -119,7 +119,7 @@ class TorchLearner:
             *stale,
             *initial.notes(self._backbone, self._settings),
             *self._batch_size.notes,
-            *self._captures.notes,
+            *self._graphs.notes,
             *filter(None, [self._classifier_note]),
         ]
         few = [name for name in self.classes if name not in self.told[0]]
@@ -190,9 +190,9 @@ class TorchLearner:
             self._batch_size,
             job.seed,
             cancelled,
-            self._captures.drop,
+            self._graphs.drop,
         )
-        with self._captures:
+        with self._graphs:
             return tune(job, self._module, batches, self._settings, cancelled, progress)
 
     def _fit(
@@ -226,7 +226,7 @@ class TorchLearner:
             self.data, self._zero_shot = fresh, {}
             self._images.forget()
             self._features.keep_only(fresh.files)
-            self._captures.forget()
+            self._graphs.forget()
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]

@@ -13,7 +13,7 @@ from tests.unit.clip import folders
 
 EXPECTED: dict[str, dict[str, Any]] = {
     "ViT-S-32": {"text": "", "deep": True, "visual": True, "asks": True, "patches": True},
-    "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": True, "patches": False},
+    "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": False, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "room": 58},
     "ViT-B-16-SigLIP": {"text": "", "visual": True, "asks": False, "room": None, "reads": None},
 }

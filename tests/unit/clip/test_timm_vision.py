@@ -132,4 +132,3 @@ def test_a_tower_of_timms_registry_takes_prompts() -> None:
     assert type(tower) is TimmTower
     assert (tower.layers, tower.grid) == (6, (10, 10))
     assert tower.compact == (tower.length * tower.width < 3 * 160 * 160)
-    assert not tower.plain

@@ -12,8 +12,8 @@ import pytest
 from torch import Tensor
 
 from fednode.clip import backbone
-from fednode.clip.captured import Captures
-from tests.unit.clip.test_captured import recorder
+from fednode.clip.cuda_graphs import GraphedPasses
+from tests.unit.clip.test_cuda_graphs import recorder
 from tests.unit.policies.test_devices import TRAINED, batch_of, begun, near, on
 
 STEPS: Final = 16
@@ -24,7 +24,7 @@ WITHOUT_TOWERS: Final = {"fedclip"}
 
 
 def trained(
-    frozen: backbone.Backbone, name: str, captures: Captures | None
+    frozen: backbone.Backbone, name: str, captures: GraphedPasses | None
 ) -> list[dict[str, Tensor]]:
     """Return the prompts after STEPS steps of each stage of a policy.
 
@@ -53,7 +53,7 @@ def trained(
 def test_recorded_steps_are_ordinary_steps(name: str, precision: Any, device: str) -> None:
     frozen = on(device, precision)
     wanted = trained(frozen, name, None)
-    captures = Captures(recorder(device))
+    captures = GraphedPasses(recorder(device))
     found = trained(frozen, name, captures)
     assert (captures._count > 0) == (name not in WITHOUT_TOWERS)
     assert captures.notes == ()

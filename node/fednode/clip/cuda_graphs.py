@@ -1,0 +1,170 @@
+"""Passes of a frozen tower as CUDA graphs, which a GPU repeats without the host.
+
+A step of prompt tuning runs several hundred small kernels, and the host needs longer to launch them
+than a large GPU to run them (docs/speed.md). A pass over the same classes repeats the same kernels
+with other numbers in the prompts. So after a few ordinary steps torch.cuda.make_graphed_callables
+records the forward and the backward pass, and later steps replay both. A pass that cannot be
+recorded, such as one that waits for the GPU, runs as before.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+ORDINARY: Final = 4
+"""Passes over the same classes and shapes before one is recorded: few steps are not worth it."""
+GRAPHS_MOST: Final = 16
+"""Recorded passes; each keeps its activations in the memory of the GPU."""
+AT_ONCE: Final = 3
+"""Recordings of one pass, for losses that call it several times before their backward pass."""
+KNOWN_MOST: Final = 64
+"""Different passes that are counted; Fed-DPT has one for the classes of each batch."""
+
+Pass = Callable[..., tuple[Tensor, ...]]
+"""Return tensors that depend on the given tensors alone; it may not wait for the GPU."""
+Recorder = Callable[[Pass, tuple[Tensor, ...]], Pass]
+"""Return a pass, recorded with sample tensors, whose results and gradients the next call reuses."""
+_ACTIVE: Final[ContextVar[GraphedPasses | None]] = ContextVar("graphed passes", default=None)
+
+
+def recorder_of(device: torch.device) -> Recorder | None:
+    """Return the recorder of a device; None: it repeats nothing."""
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return None
+
+    def record(work: Pass, samples: tuple[Tensor, ...]) -> Any:
+        # Other threads may use the GPU meanwhile, and a result may depend on some inputs alone.
+        with torch.cuda.device(device):
+            return torch.cuda.make_graphed_callables(
+                work, samples, allow_unused_input=True, capture_error_mode="thread_local"
+            )
+
+    return record
+
+
+class GraphedPasses:
+    """The recorded passes of one learner; they are used in the block of a `with` statement.
+
+    Attributes:
+        notes: why passes are not recorded, as sentences
+    """
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        """Take the recorder of the device; None: every pass runs as it is."""
+        self._recorder = recorder
+        self._known: dict[object, _Known] = {}
+        self._tokens: list[Token[GraphedPasses | None]] = []
+        self.notes: tuple[str, ...] = ()
+
+    def __enter__(self) -> GraphedPasses:
+        self._tokens.append(_ACTIVE.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _ACTIVE.reset(self._tokens.pop())
+
+    def run(self, owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
+        """Return work(*given), from a recording if there is one that is free."""
+        if self._recorder is None or not torch.is_grad_enabled() or not any(map(_moves, given)):
+            return work(*given)
+        shapes = ((tuple(one.shape), one.dtype, one.requires_grad) for one in given)
+        known = self._known.setdefault((*map(id, owners), *shapes), _Known(tuple(owners)))
+        if len(self._known) > KNOWN_MOST:
+            self._known = {key: one for key, one in self._known.items() if one.graphs}
+        known.passes += 1
+        graph = next((one for one in known.graphs if one.free), None)
+        many = len(known.graphs) == AT_ONCE or self._count == GRAPHS_MOST
+        if graph is None and known.passes > ORDINARY and not known.refused and not many:
+            samples = (one.detach().clone().requires_grad_(one.requires_grad) for one in given)
+            try:
+                graph = _Graph(self._recorder(work, tuple(samples)))
+                known.graphs.append(graph)
+            except RuntimeError as fault:  # of CUDA; the end of the memory is one, too
+                known.refused = True
+                first = str(fault).strip().splitlines()[:1] or [type(fault).__name__]
+                self.notes = (f"Some steps run without CUDA graphs, more slowly: {first[0]}",)
+        return work(*given) if graph is None else graph(given)
+
+    def forget(self) -> None:
+        """Drop all recordings: the node's classes have changed."""
+        self._known.clear()
+
+    def drop(self) -> bool:
+        """Free the memory of all recordings and record no more; tell whether there were any."""
+        had = self._count > 0
+        self.forget()
+        if had:
+            self._recorder = None
+            self.notes = ("The GPU's memory ended, so steps run without CUDA graphs, more slowly.",)
+        return had
+
+    @property
+    def _count(self) -> int:
+        return sum(len(known.graphs) for known in self._known.values())
+
+
+def run(owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
+    """Return work(*given), from a recording where a learner trains on a GPU.
+
+    owners: the objects on which the result depends beside `given`; they may not change.
+    """
+    active = _ACTIVE.get()
+    return work(*given) if active is None else active.run(owners, work, given)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A pass: what it belongs to (kept, so that no other object gets its id) and its recordings."""
+
+    owners: tuple[object, ...]
+    passes: int = 0
+    refused: bool = False
+    graphs: list[_Graph] = field(default_factory=list)
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _Turn:
+    """One replay of a forward pass; gone when nothing can ask for its backward pass any more."""
+
+    left: int
+    """Gradients that its backward pass has yet to give."""
+
+
+class _Graph:
+    """A recorded pass; its results and gradients are copied, as the next replay reuses them."""
+
+    def __init__(self, replay: Pass) -> None:
+        self._replay = replay
+        self._turn: Callable[[], _Turn | None] = lambda: None
+
+    @property
+    def free(self) -> bool:
+        """Tell whether no backward pass needs what the last forward pass left."""
+        turn = self._turn()
+        return turn is None or turn.left == 0
+
+    def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        turn = _Turn(sum(map(_moves, given)))
+        self._turn = weakref.ref(turn)
+        copies = [one.clone() for one in given]
+        for copy in filter(_moves, copies):
+            copy.register_hook(partial(_gradient, turn))
+        return tuple(one.clone() for one in self._replay(*copies))
+
+
+def _gradient(turn: _Turn, slope: Tensor) -> Tensor:
+    assert turn.left, "a recorded pass has one backward pass"
+    turn.left -= 1
+    return slope.clone()
+
+
+def _moves(one: Tensor) -> bool:
+    return one.requires_grad
