@@ -184,7 +184,7 @@ def wrap(
         precision=settings.precision,
         fingerprint=fingerprint,
         logit_scale=float(model.logit_scale.detach().exp()),
-        logit_bias=_bias(model),
+        logit_bias=float(getattr(model, "logit_bias", None) or 0.0),
         template=template,
         seen=seen,
     )
@@ -246,26 +246,18 @@ def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: st
     return hasher.hexdigest()
 
 
-def _bias(model: Any) -> float:
-    bias = getattr(model, "logit_bias", None)
-    return 0.0 if bias is None else float(bias.detach())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCapabilities:
     """What one model takes.
 
     Attributes:
         fault: why it cannot be built or loaded; "" if it can
-        parameters: number of weights
         text: "" if it takes learned text prompts, else why not
         deep: whether text prompts may be deep
-        visual: whether it takes visual prompts
         asks: whether it gives the attention of its class token, which weighs Fed-DPT's domains
-        patches: whether it has features of patches
-        features: width of its features; 0: none
+        features: width of its features
         reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts
-        room: tokens left for a class name behind the longest context that is chosen by itself
+        room: tokens left for a class name behind the longest context of tuning.context_length: auto
         tokenizer: "" if its tokenizer is here, else why not
         template: the hand-written prompt of its authors
     """

@@ -82,17 +82,6 @@ class TextTower:
         return len(self._need().blocks)
 
     @property
-    def shares(self) -> bool:
-        """Tell whether the common beginning of all texts is computed once."""
-        return isinstance(self._need(), PrefixTextEncoder)
-
-    @property
-    def begin(self) -> int:
-        """Number of tokens in front of the context vectors."""
-        self._need()
-        return len(self._tokenizer.begin)
-
-    @property
     def length_max(self) -> int:
         """Number of tokens that the tower reads."""
         return self._need().length_max
@@ -132,9 +121,11 @@ class TextTower:
         self, names: Sequence[str], texts: list[str], room: int, words: Sequence[str] = ("",)
     ) -> ClassTokens:
         tokenizer = self._tokenizer
-        before = [tokenizer.follow(word) if room else tokenizer.encode(word) for word in words]
+        put = tokenizer.encode_continuation if room else tokenizer.encode
+        before = list(map(put, words))
         longest = max(map(len, before))
-        put = tokenizer.follow if room or longest else tokenizer.encode
+        if longest:
+            put = tokenizer.encode_continuation
         rows = [[*put(text), *tokenizer.end] for text in texts]
         begin = len(tokenizer.begin)
         for name, row in zip(names, rows, strict=True):

@@ -1,8 +1,15 @@
-"""Tokenizers of text towers, behind one small protocol: CLIP's byte pairs, and those of files.
+"""Tokenizers of text towers: CLIP's byte pairs, and those of files.
 
 open_clip has two kinds of tokenizers. SimpleTokenizer is CLIP's byte pair encoding. HFTokenizer and
 SigLipTokenizer hold a tokenizer of the library transformers, which is read from files. Both kinds
-are asked which tokens they put before and behind a text; no table of names decides.
+are asked which tokens they put before and behind a text; no table of names decides. Of each kind a
+text tower needs:
+
+    begin, end   ids that stand before and behind every text
+    pad          id behind shorter texts
+    length       ids of a text at most, with begin and end
+    size         number of ids in the vocabulary
+    identity     everything that the ids of a text depend on; "" for CLIP's byte pairs
 """
 
 from __future__ import annotations
@@ -10,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from open_clip.tokenizer import get_clean_fn
 from torch import Tensor
@@ -47,38 +54,7 @@ class ClassTokens:
     endings: PackedSuffixes
 
 
-class Tokenizer(Protocol):
-    """What a text tower needs of its tokenizer.
-
-    Attributes:
-        begin, end: ids that stand before and behind every text
-        pad: id behind shorter texts
-        length: ids of a text at most, with begin and end
-        size: number of ids in the vocabulary
-        identity: everything that the ids of a text depend on; "" for CLIP's byte pairs
-    """
-
-    begin: tuple[int, ...]
-    end: tuple[int, ...]
-    pad: int
-    length: int
-    size: int
-    identity: str
-
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of a whole text, without begin and end."""
-        ...
-
-    def follow(self, text: str) -> list[int]:
-        """Return the ids of words that stand behind others in a text."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
-        ...
-
-
-class BytePairs:
+class ClipTokenizer:
     """CLIP's byte pairs; words never share a token, so words behind others have the same ids."""
 
     pad = 0
@@ -96,14 +72,14 @@ class BytePairs:
         ids: list[int] = self._theirs.encode(text)
         return ids
 
-    follow = encode
+    encode_continuation = encode
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids."""
         return str(self._theirs.decode(list(ids)))
 
 
-class FromFiles:
+class FileTokenizer:
     """A tokenizer of the library transformers, as open_clip wraps it."""
 
     def __init__(self, theirs: Any) -> None:
@@ -140,7 +116,7 @@ class FromFiles:
         """Return the ids of a whole text."""
         return self._ids(text, False)
 
-    def follow(self, text: str) -> list[int]:
+    def encode_continuation(self, text: str) -> list[int]:
         """Return the ids of words behind others; some vocabularies have a space in a token."""
         joined = self._ids(f"{PROBE} {text}", False)
         count = len(self._probe)
@@ -155,12 +131,15 @@ class FromFiles:
         return [0 if number == self._dropped else int(number) for number in tokenized.input_ids]
 
 
+Tokenizer = ClipTokenizer | FileTokenizer
+
+
 def tokenizer_of(theirs: Any) -> Tokenizer:
-    """Return open_clip's tokenizer behind the protocol; raise ModelError with half a sentence."""
+    """Return open_clip's tokenizer as one of both; raise ModelError with half a sentence."""
     if all(hasattr(theirs, name) for name in ("encode", "sot_token_id", "eot_token_id")):
-        return BytePairs(theirs)
+        return ClipTokenizer(theirs)
     if hasattr(theirs, "tokenizer"):
-        return FromFiles(theirs)
+        return FileTokenizer(theirs)
     raise ModelError(f"its tokenizer ({type(theirs).__name__}) is of no kind that fednode knows")
 
 
