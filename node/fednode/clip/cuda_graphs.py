@@ -154,7 +154,7 @@ class _Graph:
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         turn = _Turn(sum(map(_moves, given)))
         self._turn = weakref.ref(turn)
-        copies = [one.clone() for one in given]
+        copies: list[Any] = [one.clone() for one in given]
         for copy in filter(_moves, copies):
             copy.register_hook(partial(_gradient, turn))
         return tuple(one.clone() for one in self._replay(*copies))

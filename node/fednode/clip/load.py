@@ -259,8 +259,8 @@ def _text_of(folder: Path, name: str) -> Mapping[str, Any]:
             )
     path = folder / CONFIG
     try:
-        with path.open("rb") as file:
-            config = json.loads(file.read(CONFIG_MAX))["model_cfg"]
+        with path.open("rb") as content:
+            config = json.loads(content.read(CONFIG_MAX))["model_cfg"]
         text, _ = {**config["text_cfg"]}, {**config["vision_cfg"]}
     except OSError as fault:
         raise ModelError(

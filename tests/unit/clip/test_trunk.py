@@ -84,8 +84,7 @@ def test_it_is_efficientnet_lite() -> None:
     for part, pairs in ((ours.base, found[:shared]), (ours.known, found[shared:])):
         convolutions = [one for one in part.modules() if isinstance(one, Convolution)]
         for one, (weight, bias) in zip(convolutions, pairs, strict=True):
-            one.weight.copy_(weight)
-            one.bias.copy_(bias)
+            one.load_state_dict({"weight": weight, "bias": bias})
     ours.tuned.load_state_dict(ours.known.state_dict())
     ours.classifier.load_state_dict(theirs.classifier.state_dict())
     nn.init.normal_(ours.names)
