@@ -24,8 +24,8 @@ def test_what_stands_around_a_text_is_asked_of_the_tokenizer(twin: Any) -> None:
 def test_words_behind_others_have_the_ids_that_they_have_in_the_text(twin: Any) -> None:
     ours = tokens.tokenizer_of(twin[2])
     whole = ours.encode("a photo of a golden retriever.")
-    assert ours.encode("a photo of") + ours.follow("a golden retriever.") == whole
-    assert ours.follow("") == []
+    assert ours.encode("a photo of") + ours.encode_continuation("a golden retriever.") == whole
+    assert ours.encode_continuation("") == []
     assert ours.decode(ours.encode("golden")).replace(" ", "") == "golden"
 
 
