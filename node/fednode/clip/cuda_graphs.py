@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from typing import Any, Final
 
 import torch
@@ -40,12 +41,14 @@ def recorder_of(device: torch.device) -> Recorder | None:
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
 
+    graphed = torch.cuda.make_graphed_callables
+    options: dict[str, Any] = {"allow_unused_input": True}
+    if "capture_error_mode" in signature(graphed).parameters:  # not in every version of torch
+        options["capture_error_mode"] = "thread_local"  # other threads may use the GPU meanwhile
+
     def record(work: Pass, samples: tuple[Tensor, ...]) -> Any:
-        # Other threads may use the GPU meanwhile, and a result may depend on some inputs alone.
         with torch.cuda.device(device):
-            return torch.cuda.make_graphed_callables(
-                work, samples, allow_unused_input=True, capture_error_mode="thread_local"
-            )
+            return graphed(work, samples, **options)
 
     return record
 

@@ -72,9 +72,7 @@ class TextTower:
     @property
     def width(self) -> int:
         """Width of a context vector; raise ModelError if the tower takes none."""
-        return int(
-            self._need().embed(torch.zeros(0, dtype=torch.long, device=self._device)).shape[-1]
-        )
+        return int(self._embed([]).shape[-1])
 
     @property
     def layers(self) -> int:
@@ -153,15 +151,15 @@ class TextTower:
 
     def embed_words(self, words: str) -> Tensor:
         """Return the token embeddings [n, width] of words, as initial context vectors."""
-        kind, ids = self._need(), self._tokenizer.encode(words)
-        return kind.embed(torch.tensor(ids, dtype=torch.long, device=self._device))
+        self._need()
+        return self._embed(self._tokenizer.encode(words))
 
     def vocabulary(self) -> tuple[list[int], Tensor]:
         """Return the ids of all words and their embeddings [n, width], in float32."""
-        kind, size = self._need(), self._tokenizer.size
+        self._need()
         around = {*self._tokenizer.begin, *self._tokenizer.end}
-        ids = [token_id for token_id in range(size) if token_id not in around]
-        return ids, kind.embed(torch.tensor(ids, dtype=torch.long, device=self._device)).float()
+        ids = [token for token in range(self._tokenizer.size) if token not in around]
+        return ids, self._embed(ids).float()
 
     def decode(self, token: int) -> str:
         """Return the text of a token."""
@@ -197,6 +195,9 @@ class TextTower:
         (out,) = cuda_graphs.run((self, tokens), partial(_encoded, kind, tokens), given)
         encoded: Tensor = out if several else out[0]
         return encoded
+
+    def _embed(self, ids: list[int]) -> Tensor:
+        return self._need().embed(torch.tensor(ids, dtype=torch.long, device=self._device))
 
     def _fitting(self, kind: TextEncoder, deep: Tensor, contexts: Tensor) -> Tensor:
         if not kind.blocks:

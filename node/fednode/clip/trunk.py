@@ -67,10 +67,7 @@ class TrunkSettings:
 
     @classmethod
     def read(cls, tree: Mapping[str, Any]) -> TrunkSettings:
-        """Return the settings that a model's config.json holds under "trunk_cfg".
-
-        Raise KeyError or TypeError if a setting is missing or has another form.
-        """
+        """Return the settings that a model's config.json holds under "trunk_cfg"."""
         base, last = (tuple(Stage(*stage) for stage in tree[name]) for name in ("base", "last"))
         return cls(tree["stem"], base, last, tree["head"], tree["classes"])
 
@@ -164,8 +161,8 @@ class Trunk(nn.Module):
     @torch.no_grad()
     def _chunk(self, images: Tensor) -> Tensor:
         """Return the tokens of at most CHUNK images; compute them as a whole chunk."""
-        missing = CHUNK - len(images)
-        return self._tokens(F.pad(images, (0, 0) * 3 + (0, missing)))[: len(images)]
+        whole = F.pad(images, (0, 0) * 3 + (0, CHUNK - len(images)))
+        return self._tokens(whole)[: len(images)]
 
     def _tokens(self, images: Tensor) -> Tensor:
         x = self.base(images.contiguous(memory_format=torch.channels_last))

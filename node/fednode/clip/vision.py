@@ -55,11 +55,8 @@ class VisionTower:
         """Take the image modules of an open_clip model. dtype: of matrix products."""
         self._tower: Any = model.visual
         self._label = label
-        self._blocks = (
-            blocks_of(self._tower.transformer, dtype)
-            if type(self._tower) is VisionTransformer
-            else []
-        )
+        plain = type(self._tower) is VisionTransformer
+        self._blocks = blocks_of(self._tower.transformer, dtype) if plain else []
         self._dtype = dtype
 
     @property
@@ -105,10 +102,8 @@ class VisionTower:
     @property
     def compact(self) -> bool:
         """Tell whether the tokens of an image are fewer numbers than its pixels."""
-        if not self.promptable:
-            return False
-        high, wide = self._tower.image_size
-        return self.length * self.width < 3 * int(high) * int(wide)
+        high, wide = self.image_size
+        return self.promptable and self.length * self.width < 3 * high * wide
 
     @property
     def steady(self) -> bool:
@@ -214,11 +209,8 @@ class VisionTower:
 
     def _check(self, prompts: Tensor) -> None:
         """Raise ModelError if prompts do not fit."""
-        if (
-            prompts.dim() != 3
-            or not 0 < len(prompts) <= self.layers
-            or (prompts.shape[2] != self.width)
-        ):
+        fits = prompts.dim() == 3 and prompts.shape[2] == self.width
+        if not fits or not 0 < len(prompts) <= self.layers:
             raise ModelError(
                 f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
                 f"{self.layers}, any number, {self.width}]."

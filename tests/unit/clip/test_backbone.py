@@ -7,13 +7,11 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import huggingface_hub
 import open_clip
 import pytest
 import torch
-from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -186,41 +184,6 @@ def test_missing_and_unknown_entries_are_named(
         backbone.load(settings(name, tmp_path / "odd.safetensors"))
 
 
-class Attack:
-    """Pickles into a call: what weights_only must refuse."""
-
-    def __reduce__(self) -> Any:
-        return (print, ("code ran",))
-
-
-def _files(folder: Path) -> dict[str, str]:
-    """Write files that are no checkpoints; return a piece of the sentence that each one gets."""
-    torch.save({"weights": Attack()}, folder / "code.pt")
-    torch.save([torch.zeros(1)], folder / "list.pt")
-    torch.save({"epoch": 3}, folder / "empty.pt")
-    (folder / "noise.pt").write_bytes(b"not a checkpoint at all")
-    (folder / "noise.safetensors").write_bytes(b"\xff" * 64)
-    return {
-        "code.pt": "cannot be read as a file of weights only",
-        "list.pt": "holds a list, not a state dict",
-        "empty.pt": "holds no tensors",
-        "noise.pt": "cannot be read as a file of weights only",
-        "noise.safetensors": "no safetensors file, or a damaged one",
-        "missing.pt": "There is no checkpoint file",
-    }
-
-
-def test_files_that_are_no_checkpoints(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for file, sentence in _files(tmp_path).items():
-        with pytest.raises(ModelError) as fault:
-            backbone.load(settings(name, tmp_path / file))
-        assert sentence in str(fault.value)
-        assert "\n" not in str(fault.value)
-    assert "code ran" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("chosen", "sentence"),
     [
@@ -235,61 +198,6 @@ def test_settings_at_fault(chosen: ModelSettings, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         backbone.load(chosen)
     assert backbone.check(chosen)
-
-
-def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(open_clip, "create_model", refused)
-    monkeypatch.setattr(files, "unreachable_reason", lambda: "")
-    with pytest.raises(
-        ModelError, match=r"the checkpoint 'openai' of ViT-B-16 cannot be had .*route"
-    ):
-        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
-
-
-class Silent:
-    """A session of the hub's library on a machine without a network."""
-
-    asked: ClassVar[list[str]] = []
-
-    def head(self, url: str, timeout: float) -> None:
-        self.asked.append(url)
-        assert timeout <= 5.0
-        raise OSError("Name or service not known")
-
-
-def test_a_tag_without_a_network_takes_one_question(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The hub's library would ask six times for each of several files, 100 s in all."""
-    monkeypatch.setattr(Silent, "asked", [])
-    monkeypatch.setattr(huggingface_hub, "get_session", Silent)
-    with pytest.raises(ModelError) as caught:
-        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
-    assert str(caught.value) == (
-        "the checkpoint 'openai' of ViT-B-16 is not on this machine, and "
-        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
-        "give a file as model.pretrained."
-    )
-    assert Silent.asked == [constants.ENDPOINT]
-    assert caplog.text == ""
-    assert not constants.HF_HUB_OFFLINE
-
-
-def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, offline = torch.nn.Linear(1, 1), list[bool]()
-
-    def create(*_: Any, **__: Any) -> torch.nn.Module:
-        offline.append(constants.HF_HUB_OFFLINE)
-        return made
-
-    monkeypatch.setattr(open_clip, "create_model", create)
-    monkeypatch.setattr(huggingface_hub, "get_session", Silent)
-    chosen = ModelSettings(name="ViT-B-16", pretrained="openai")
-    assert files.load_model(chosen).model is made
-    assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
 
 
 def test_weights_from_a_file_are_not_called_random(

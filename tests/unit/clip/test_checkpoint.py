@@ -70,6 +70,18 @@ def test_a_foreign_checkpoint_gets_one_sentence_of_ours(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [([torch.zeros(1)], "holds a list, not a state dict"), ({"epoch": 3}, "holds no tensors")],
+)
+def test_what_is_no_state_dict_is_named(tmp_path: Path, content: Any, sentence: str) -> None:
+    torch.save(content, tmp_path / "odd.pt")
+    with pytest.raises(ModelError, match=sentence):
+        read_checkpoint(tmp_path / "odd.pt")
+    with pytest.raises(ModelError, match="There is no checkpoint file"):
+        read_checkpoint(tmp_path / "missing.pt")
+
+
 def test_weights_of_other_kinds_count_as_missing(tmp_path: Path) -> None:
     held = {"w": torch.zeros(2), "c": torch.zeros(2, dtype=torch.complex64)}
     torch.save(held, tmp_path / "mixed.pt")

@@ -1,4 +1,7 @@
-"""Models from folders and from the hub: what loads, what is said, and that no network is asked."""
+"""Models from folders and from the hub: what loads, what is said, and that no network is asked.
+
+The hub is asked once whether it answers, turned off for a while, and its records are dropped.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,21 @@ import torch
 from huggingface_hub import constants
 
 from fednode.clip import backbone
-from fednode.clip.load import tokenizer_of
-from fednode.clip.settings import ModelSettings
+from fednode.clip.load import (
+    ANSWER_S,
+    BIOMEDICAL,
+    TEMPLATES,
+    load_model,
+    offline,
+    template_of,
+    text_sizes,
+    tokenizer_of,
+    unreachable_reason,
+    without_records,
+)
+from fednode.clip.settings import PLAIN, ModelSettings
 from fednode.errors import ModelError
+from fednode.learn.settings import TuningSettings
 from tests.unit.clip import folders, twins
 
 NAMES = ("cat", "pleural effusion")
@@ -280,3 +295,165 @@ def test_without_transformers_one_sentence_says_what_to_install(
         load(folder)
     missing = tokenizer_of({"hf_tokenizer_name": "owner/name"})[1]
     assert missing.endswith("run `pip install 'fednode[hf]'`")
+
+
+def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(open_clip, "create_model", refused)
+    monkeypatch.setattr("fednode.clip.load.unreachable_reason", lambda: "")
+    with pytest.raises(
+        ModelError, match=r"the checkpoint 'openai' of ViT-B-16 cannot be had .*route"
+    ):
+        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+
+
+def test_a_tag_without_a_network_takes_one_question(
+    no_network: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hub's library would ask six times for each of several files, 100 s in all."""
+    with pytest.raises(ModelError) as caught:
+        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+    assert str(caught.value) == (
+        "the checkpoint 'openai' of ViT-B-16 is not on this machine, and "
+        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
+        "give a file as model.pretrained."
+    )
+    assert no_network == [constants.ENDPOINT]
+    assert caplog.text == ""
+    assert not constants.HF_HUB_OFFLINE
+
+
+def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, offline = torch.nn.Linear(1, 1), list[bool]()
+
+    def create(*_: Any, **__: Any) -> torch.nn.Module:
+        offline.append(constants.HF_HUB_OFFLINE)
+        return made
+
+    monkeypatch.setattr(open_clip, "create_model", create)
+    chosen = ModelSettings(name="ViT-B-16", pretrained="openai")
+    assert load_model(chosen).model is made
+    assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
+
+
+class Session:
+    """A session of the hub's library that answers, or raises a fault."""
+
+    def __init__(self, fault: Exception | None = None) -> None:
+        self.fault = fault
+        self.asked: list[tuple[str, float]] = []
+
+    def head(self, url: str, timeout: float) -> None:
+        self.asked.append((url, timeout))
+        if self.fault is not None:
+            raise self.fault
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    made = Session()
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: made)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return made
+
+
+def test_a_hub_that_answers_is_asked_once_with_a_short_limit(session: Session) -> None:
+    assert unreachable_reason() == ""
+    assert session.asked == [(constants.ENDPOINT, ANSWER_S)]
+
+
+def test_a_hub_that_does_not_answer_is_quoted_in_one_line(session: Session) -> None:
+    session.fault = OSError("no route\n  to host")
+    assert unreachable_reason() == "no route to host"
+    session.fault = TimeoutError()
+    assert unreachable_reason() == "TimeoutError"
+
+
+def test_a_user_who_turned_the_hub_off_is_not_asked_for_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert unreachable_reason() == ""
+    assert session.asked == []
+
+
+@pytest.mark.parametrize(("before", "now"), [(False, True), (False, False), (True, False)])
+def test_the_hub_is_off_inside_and_as_before_afterwards(
+    before: bool, now: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
+
+    def used() -> Any:
+        with offline(now):
+            assert (before or now) == constants.HF_HUB_OFFLINE
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        used()
+    assert before == constants.HF_HUB_OFFLINE
+
+
+def test_only_open_clip_s_records_about_weights_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root, handlers = logging.getLogger(), list(logging.getLogger().handlers)
+    with without_records():
+        logging.warning("No pretrained weights loaded for model %s", "x")
+        logging.warning("Failed to download weights for %s", "x")
+        logging.warning("something else")
+    assert caplog.messages == ["something else"]
+    assert root.handlers == handlers
+    logging.warning("No pretrained weights loaded afterwards")
+    assert caplog.messages[-1] == "No pretrained weights loaded afterwards"
+
+
+def test_biomedclip_s_sizes_fill_its_published_file(tmp_path: Path) -> None:
+    """open_clip_pytorch_model.bin on the hub has 783,705,670 bytes, four for each weight."""
+    text = folders.REAL["model_cfg"]["text_cfg"]
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(folders.REAL))
+    with text_sizes(text), torch.device("meta"):
+        model: Any = open_clip.create_model(
+            f"local-dir:{tmp_path}", load_weights=False, pretrained_text=False, device="meta"
+        )
+    count = sum(one.numel() for one in model.parameters())
+    assert 4 * count == pytest.approx(783_705_670, rel=2e-4)
+
+
+def asked() -> Any:
+    return __import__("open_clip.hf_model", fromlist=["x"])
+
+
+def test_an_unknown_tower_says_where_its_sizes_go() -> None:
+    wanted = r"the sizes of the text tower somebody/bert are unknown.*hub.*local-dir:FOLDER"
+    unknown = text_sizes({"hf_model_name": "somebody/bert"})
+    with offline(True), unknown, pytest.raises(ModelError, match=wanted):
+        asked().AutoConfig.from_pretrained("somebody/bert")
+
+
+def test_open_clip_asks_as_before_behind_the_block() -> None:
+    before = asked().AutoConfig
+    with text_sizes({"hf_model_name": BIOMEDICAL[0]}):
+        assert asked().AutoConfig.from_pretrained("x").model_type == "bert"
+    assert asked().AutoConfig is before
+
+
+@pytest.mark.parametrize("name", ["BiomedBERT", "PubMedBERT"])
+def test_biomedclip_is_known_by_its_text_tower(name: str) -> None:
+    """Both names that its configuration had on the hub."""
+    text = {"hf_model_name": f"microsoft/BiomedNLP-{name}-base-uncased-abstract"}
+    assert template_of(text) == "this is a photo of {}"
+
+
+def test_open_clip_s_own_architectures_have_clip_s_sentence() -> None:
+    names = open_clip.list_models()
+    texts = [open_clip.get_model_config(name)["text_cfg"] for name in names]
+    assert {template_of(text) for text in texts} == {PLAIN}
+    assert template_of({"context_length": 77}) == PLAIN
+
+
+@pytest.mark.parametrize("template", [PLAIN, *TEMPLATES.values()])
+def test_each_sentence_fits_the_setting(template: str) -> None:
+    assert TuningSettings(template=template).worded("another {}").template == template
+    assert TuningSettings().worded(template).template == template
