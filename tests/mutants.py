@@ -59,13 +59,13 @@ _MERGE_RULES: Final = {
         (_KRUM,),
     ),
     "feddpt-weights": Mutant(
-        "node/fednode/policies/feddpt/exchange.py",
+        "node/fednode/policies/feddpt.py",
         "[1.0] * len(tensors)",
         "[float(contribution.samples) for contribution in given]",
         (f"{_FEDDPT}::test_a_slot_is_the_unweighted_mean_of_its_owners",),
     ),
     "feddpt-keep": Mutant(
-        "node/fednode/policies/feddpt/exchange.py",
+        "node/fednode/policies/feddpt.py",
         'self.config.optimizer == "keep"',
         'self.config.optimizer != "keep"',
         (f"{_FEDDPT}::test_the_optimizer_is_kept_or_reset_as_the_setting_says",),

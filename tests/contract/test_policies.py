@@ -16,8 +16,7 @@ from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.exchange import FedDPT
+from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA
@@ -51,12 +50,11 @@ def averaging(**configs: AveragingConfig) -> Kind:
 
 def dpt(**set_: Any) -> tuple[Shapes, Shapes, FedDPTConfig]:
     """Return all arrays, those that a node of the domain "art" tells, and the settings."""
-    from fednode.policies.feddpt.slots import text_slots, trained, visual_slots
 
     config = FedDPTConfig(domains=DOMAINS, **set_)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
-    shapes.update(dict.fromkeys(visual_slots(config), (4,)))
-    told = {name: shapes[name] for name in sorted(trained(config, "art"))}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
+    shapes.update(dict.fromkeys(config.visual_names, (4,)))
+    told = {name: shapes[name] for name in sorted(config.trained("art"))}
     return shapes, told, config
 
 

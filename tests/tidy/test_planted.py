@@ -16,7 +16,7 @@ WRONG = [
     ("core.types", "if TYPE_CHECKING:\n    from fednode.wire.codec import encode"),
     ("policies.zerodfl", "from fednode.policies.plan import Plan"),  # another policy
     ("policies.zerodfl", "import time"),
-    ("policies.feddpt.slots", "from .exchange import FedDPT"),  # refused within its own row
+    ("policies.gda.rows", "from .exchange import GDA"),  # refused within its own row
     ("commands.start", "def late():\n    from fednode.lab.experiment import run"),
     ("learn.cache", "import pickle"),  # a package without a place
     ("new_folder.module", "from fednode.core.types import Tensors"),  # no row
@@ -37,8 +37,8 @@ def test_a_wrong_import_is_refused(module: str, line: str) -> None:
         ("core.kernel", "from fednode.core import events as ev"),
         ("core.kernel", "from . import events"),
         ("core.rounds.engine", "from ..merge.mean import mean"),
-        ("policies.feddpt.exchange", "from .slots import Slots"),
-        ("policies.feddpt.objective", "from fednode.policies.feddpt import exchange"),
+        ("policies.gda.exchange", "from .rows import ROWS"),
+        ("policies.gda.objective", "from fednode.policies.gda import exchange"),
         ("wire.codec", "from fednode.wire.gen import exchange_pb2"),
         ("learn.torch_learner", "import torch.nn.functional"),
         ("policies.zerodfl", "if TYPE_CHECKING:\n    import torch"),

@@ -26,9 +26,7 @@ from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.objective import AVERAGE, QUERY
 from fednode.policies.diprompt.objective import Objective as DiPrompT
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.objective import MOVED
-from fednode.policies.feddpt.objective import Objective as FedDPT
+from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts
 from tests.unit.data.rgb import read_rgb
 
 CLASSES = ("accordion", "barrel", "beaver")
@@ -55,7 +53,7 @@ def ignore(_: Progress) -> None:
 
 def feddpt(mini: Backbone, data: NodeData, features: Features, **set_: Any) -> TorchLearner:
     tuning = TuningSettings(**{"batch_size": 4, "lr": 0.01, **set_})
-    objective = FedDPT(mini, tuning, FedDPTConfig(domains=DOMAINS))
+    objective = FedDPTPrompts(mini, tuning, FedDPTConfig(domains=DOMAINS))
     return TorchLearner(mini, objective, data, tuning, features)
 
 
@@ -181,7 +179,7 @@ def test_a_predictor_looks_at_pixels_where_its_objective_does(
 ) -> None:
     one = feddpt(mini, data, features)
     prompts, config = one.initial(3), FedDPTConfig(domains=DOMAINS)
-    predict = predictor(mini, TuningSettings(), FedDPT, config)
+    predict = predictor(mini, TuningSettings(), FedDPTPrompts, config)
     found = predict(prompts, [image.path for image in data.own.images], data.own.classes)
     labels = np.array([image.label for image in data.own.images])
     assert np.allclose(found.sum(axis=1), 1.0, atol=1e-5)

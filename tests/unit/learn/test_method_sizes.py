@@ -14,7 +14,6 @@ from fednode import registry
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
-from fednode.policies.feddpt.slots import trained
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/methods.md"
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
@@ -36,7 +35,7 @@ def test_a_contribution_has_as_many_numbers_as_the_page_says(mini: Backbone, nam
     made = registry.prompt_module(name)(mini, TuningSettings(**tuning), config)
     sent = made.initial(0)
     if name == "feddpt":
-        mine = trained(config, DOMAINS[0])
+        mine = config.trained(DOMAINS[0])
         sent = Tensors({key: one for key, one in sent.items() if key in mine})
     elif name == "gda":  # of one class
         sent = Tensors({"rows": np.zeros((1, sent["rows"].shape[1]))})

@@ -30,8 +30,7 @@ from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.objective import Objective as FedDPT
+from fednode.policies.feddpt import FedDPTConfig, FedDPTPrompts
 from fednode.policies.plan import PlanConfig
 from fednode.policies.plan import PlanPrompts as Plan
 from tests.unit.clip import tiny
@@ -183,7 +182,7 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     def tuned(folder: Path | None, **set_: Any) -> Tensors:
         tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
         one: Any = (
-            FedDPT(model, tuning, FedDPTConfig(domains=("art", "photo")))
+            FedDPTPrompts(model, tuning, FedDPTConfig(domains=("art", "photo")))
             if policy == "feddpt"
             else Plan(model, tuning, PlanConfig(reduction=8))
         )

@@ -15,8 +15,7 @@ from fednode.learn.coop import CoOp
 from fednode.learn.prompt_module import JobInputs as Given
 from fednode.learn.prompt_module import PromptModule as Objective
 from fednode.policies import plan as aggregator
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.objective import Objective as FedDPT
+from fednode.policies.feddpt import FedDPTConfig, FedDPTPrompts
 from fednode.policies.plan import PlanConfig
 from fednode.policies.plan import PlanPrompts as Plan
 from tests.unit.learn.jobs import batch, first_loss, given, job
@@ -35,7 +34,7 @@ def feddpt(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
     own = {"text.domain-0": start["context"]}
     own |= {f"visual.{name}": start["visual"][0, at] for at, name in enumerate(DOMAINS)}
     others = dict(zip([f"text.{n}" for n in DOMAINS[1:]], made.constants["context"], strict=True))
-    objective = FedDPT(model, tuning(), FedDPTConfig(domains=DOMAINS))
+    objective = FedDPTPrompts(model, tuning(), FedDPTConfig(domains=DOMAINS))
     return objective, given(own, made.names, reference=others)
 
 

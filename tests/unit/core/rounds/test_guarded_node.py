@@ -18,8 +18,7 @@ from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.exchange import FedDPT
+from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.plan import AGGREGATORS, PROMPTS
 from tests.unit.core.rounds.staged import (
     PEERS,

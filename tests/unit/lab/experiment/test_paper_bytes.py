@@ -9,7 +9,7 @@ import pytest
 
 from fednode import registry
 from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.feddpt.config import FedDPTConfig
+from fednode.policies.feddpt import FedDPTConfig
 from fednode.policies.fedtpg.config import FedTPGConfig
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.policies.zerodfl import ZeroDFLConfig

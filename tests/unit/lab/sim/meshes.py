@@ -15,9 +15,7 @@ from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.exchange import FedDPT
-from fednode.policies.feddpt.slots import text_slots, visual_slots
+from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA
 from fednode.policies.plan import Plan, PlanConfig
@@ -44,8 +42,8 @@ def promptfl(**set_: Any) -> Kind:
 
 def feddpt(**set_: Any) -> Kind:
     config = FedDPTConfig(domains=DOMAINS, **set_)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
-    shapes.update(dict.fromkeys(visual_slots(config), (4,)))
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
+    shapes.update(dict.fromkeys(config.visual_names, (4,)))
     return Kind(MethodPolicy(FedDPT), config, shapes)
 
 

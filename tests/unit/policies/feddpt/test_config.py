@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.feddpt.config import FedDPTConfig
+from fednode.policies.feddpt import FedDPTConfig
 
 
 def test_the_paper_s_values_are_the_defaults() -> None:

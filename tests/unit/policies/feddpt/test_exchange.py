@@ -13,9 +13,7 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Tensors
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.exchange import FedDPT
-from fednode.policies.feddpt.slots import text_slots, trained, visual_slots
+from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.testing.player import Case, Player, frame, report, up
 
 PAIR = ("art", "photo")
@@ -23,9 +21,9 @@ PAIR = ("art", "photo")
 
 def case(**set_: Any) -> Case:
     config = FedDPTConfig(domains=PAIR, wire_dtype="float32", **set_)
-    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
-    shapes.update(dict.fromkeys(visual_slots(config), (4,)))
-    told = {name: shapes[name] for name in sorted(trained(config, "photo"))}
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
+    shapes.update(dict.fromkeys(config.visual_names, (4,)))
+    told = {name: shapes[name] for name in sorted(config.trained("photo"))}
     return Case(MethodPolicy(FedDPT), config, "sync", shapes, {"prompts": told})
 
 

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.clip.tokens import ClassTokens
-from fednode.learn.objective import Batch
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.objective import MOVED, Objective
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts
+from tests.unit.learn.jobs import batch, first_loss, given, leaves, started
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -30,8 +29,8 @@ from tests.unit.policies.tiny import (
 DOMAINS = ("photo", "art", "sketch")
 
 
-def objective(model: Backbone, **set_: Any) -> Objective:
-    return Objective(model, tuning(), FedDPTConfig(domains=DOMAINS, **set_))
+def objective(model: Backbone, **set_: Any) -> FedDPTPrompts:
+    return FedDPTPrompts(model, tuning(), FedDPTConfig(domains=DOMAINS, **set_))
 
 
 def weights_by_hand(seen: Any, score: str) -> Wide:
@@ -53,7 +52,7 @@ def weights_by_hand(seen: Any, score: str) -> Wide:
     return softmax(found / 0.1)
 
 
-def parts(one: Objective, model: Backbone, prompts: dict[str, Tensor]) -> tuple[Wide, Any]:
+def parts(one: FedDPTPrompts, model: Backbone, prompts: dict[str, Tensor]) -> tuple[Wide, Any]:
     """Return text features [n, classes, D], each slot by itself, and what the images say."""
     tokens = model.text.tokens(CLASSES, 3)
     banks = [wide(model.text.encode(tokens, prompts[f"text.{name}"])) for name in DOMAINS]
@@ -74,8 +73,7 @@ def test_the_loss_against_float64(model: Backbone, score: str, loss: str) -> Non
     wanted = -cosines[own].mean()
     if loss == "ce":
         wanted = -np.log(softmax(model.logit_scale * cosines)[own]).mean()
-    job = one.begin(given(prompts, CLASSES))
-    found = float(job.loss(batch(LABELS, pixels=pixels())))
+    found = float(first_loss(one, given(prompts, CLASSES), batch(LABELS, pixels=pixels())))
     assert found == pytest.approx(wanted, rel=1e-4)
     logits = one.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
     assert np.allclose(wide(logits), model.logit_scale * cosines, atol=1e-4)
@@ -89,7 +87,7 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
 ) -> None:
     one, names = objective(model), (*CLASSES, "teapot", "anchor")
     prompts = leaves(drawn(one.initial(1), 7))
-    wanted = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, pixels=pixels()))
+    wanted = first_loss(one, given(prompts, CLASSES), batch(LABELS, pixels=pixels()))
     encoded: list[tuple[str, ...]] = []
     encode = model.text.encode
 
@@ -98,7 +96,7 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
         return encode(tokens, context)
 
     monkeypatch.setattr(model.text, "encode", noted)
-    found = one.begin(given(prompts, names)).loss(batch(LABELS, pixels=pixels()))
+    found = first_loss(one, given(prompts, names), batch(LABELS, pixels=pixels()))
     assert set(encoded) == {CLASSES}
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
 
@@ -109,7 +107,7 @@ def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Bac
     start = drawn(one.initial(1), 7)
     prompts = leaves(start, gradient=True)
     given_batch = batch(LABELS, pixels=pixels())
-    torch.autograd.backward(one.begin(given(prompts, CLASSES)).loss(given_batch))
+    torch.autograd.backward(first_loss(one, given(prompts, CLASSES), given_batch))
     for name in ("visual.art", "text.photo"):
         leaf = prompts[name]
         assert leaf.grad is not None
@@ -117,7 +115,7 @@ def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Bac
         values = []
         for sign in (1, -1):
             moved = {**leaves(start), name: leaf.detach() + sign * step * direction}
-            values.append(float(one.begin(given(moved, CLASSES)).loss(given_batch)))
+            values.append(float(first_loss(one, given(moved, CLASSES), given_batch)))
         slope = (values[0] - values[1]) / (2 * step)
         assert slope == pytest.approx(float(leaf.grad.norm()), rel=0.03)
 
@@ -130,25 +128,24 @@ def test_others_prompts_come_in_by_the_moving_average(model: Backbone) -> None:
     prompts = {name: value for name, value in leaves(start).items() if name in own}
     reference = {name: one for name, one in leaves(received).items() if name not in own}
     carry = {MOVED + "text.art": leaves(start)["text.art"]}
-    job = one.begin(given(prompts, CLASSES, reference=reference, carry=carry))
+    inputs = started(one, given(prompts, CLASSES, reference=reference, carry=carry))
     given_batch = batch(LABELS, pixels=pixels())
     losses = []
     for _ in range(3):
-        losses.append(float(job.loss(given_batch)))
-        job.stepped()
+        losses.append(float(one.loss(given_batch, inputs)))
+        one.after_step(inputs)
     expected = np.asarray(start["text.art"], dtype=np.float64)
     for _ in range(3):
         expected = 0.9 * expected + 0.1 * received["text.art"]
-    moved = job.carry()
+    moved = one.carry(inputs)
     assert np.allclose(moved[MOVED + "text.art"].numpy(), expected, atol=1e-6)
     # One that was never heard of before begins as it was received, and stays.
     assert torch.equal(moved[MOVED + "text.sketch"], reference["text.sketch"])
     assert len(set(losses)) == 3
-    at_once = objective(model, text="replace").begin(
-        given(prompts, CLASSES, reference=reference, carry=carry)
-    )
-    assert at_once.carry() == {}
-    assert abs(float(at_once.loss(given_batch)) - losses[0]) > 1e-5
+    at_once = objective(model, text="replace")
+    inputs = started(at_once, given(prompts, CLASSES, reference=reference, carry=carry))
+    assert at_once.carry(inputs) == {}
+    assert abs(float(at_once.loss(given_batch, inputs)) - losses[0]) > 1e-5
 
 
 def test_variants_tune_what_they_say(model: Backbone) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.slots import text_slots, trained, visual_slots
+from fednode.policies.feddpt import FedDPTConfig
 
 TEXTS, LOOKS = {"text.photo", "text.art"}, {"visual.photo", "visual.art"}
 
@@ -17,8 +16,8 @@ def config(**set_: Any) -> FedDPTConfig:
 
 
 def test_slots_stand_in_the_order_of_the_domains() -> None:
-    assert text_slots(config()) == ("text.photo", "text.art")
-    assert visual_slots(config()) == ("visual.photo", "visual.art")
+    assert config().text_names == ("text.photo", "text.art")
+    assert config().visual_names == ("visual.photo", "visual.art")
 
 
 @pytest.mark.parametrize(
@@ -28,8 +27,8 @@ def test_slots_stand_in_the_order_of_the_domains() -> None:
 )  # fmt: skip
 def test_each_ablation_has_its_slots(components: Any, texts: set[str], looks: set[str]) -> None:
     made = config(components=components)
-    assert set(text_slots(made)) == texts
-    assert set(visual_slots(made)) == looks
+    assert set(made.text_names) == texts
+    assert set(made.visual_names) == looks
 
 
 @pytest.mark.parametrize(
@@ -46,4 +45,4 @@ def test_each_ablation_has_its_slots(components: Any, texts: set[str], looks: se
 def test_a_node_trains_its_own_slots_and_those_without_an_owner(
     set_: dict[str, Any], wanted: set[str]
 ) -> None:
-    assert trained(config(**set_), "art") == wanted
+    assert config(**set_).trained("art") == wanted
