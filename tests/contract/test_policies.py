@@ -14,8 +14,7 @@ from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.exchange import DiPrompT
+from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig

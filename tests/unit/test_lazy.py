@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from fednode.lazy import lazy
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_lazy_module_is_the_module() -> None:
@@ -35,3 +40,27 @@ def test_methods_and_their_prompts_are_imported_without_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+WITHOUT_TORCH = "import sys\nsys.modules['torch'] = None\n"
+"""Whatever imports torch fails."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pytest\n"
+        "words = ['-q', '-n0', '-p', 'no:cacheprovider', 'tests/contract/test_policies.py']\n"
+        "sys.exit(pytest.main([*words, '-k', 'test_a_round_adopts or test_total_and_orderly']))\n",
+        "from fednode.cli import main\n"
+        "main(['simulate', 'configs/sim/everything.yaml', '--seed', '180001'])\n",
+    ],
+    ids=["contract", "simulation"],
+)
+def test_no_exchange_uses_torch(code: str) -> None:
+    """A merge on the kernel's thread would wait for the import, and its bits would depend on it."""
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH + code],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr

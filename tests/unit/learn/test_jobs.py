@@ -23,9 +23,7 @@ from fednode.learn.features import Features
 from fednode.learn.learner import Cancelled
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.objective import AVERAGE, QUERY
-from fednode.policies.diprompt.objective import Objective as DiPrompT
+from fednode.policies.diprompt import AVERAGE, QUERY, DiPrompTConfig, DiPrompTPrompts
 from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts
 from tests.unit.data.rgb import read_rgb
 
@@ -59,7 +57,7 @@ def feddpt(mini: Backbone, data: NodeData, features: Features, **set_: Any) -> T
 
 def diprompt(mini: Backbone, data: NodeData, features: Features) -> TorchLearner:
     tuning = TuningSettings(optimizer="adam", lr=0.01, batch_size=4)
-    objective = DiPrompT(mini, tuning, DiPrompTConfig(domains=DOMAINS))
+    objective = DiPrompTPrompts(mini, tuning, DiPrompTConfig(domains=DOMAINS))
     return TorchLearner(mini, objective, data, tuning, features)
 
 

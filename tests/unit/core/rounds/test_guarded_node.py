@@ -16,8 +16,7 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.transfer import ADOPTED, STATE, WANT
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.exchange import DiPrompT
+from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.plan import AGGREGATORS, PROMPTS
 from tests.unit.core.rounds.staged import (

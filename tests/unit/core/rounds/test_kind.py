@@ -5,8 +5,7 @@ from __future__ import annotations
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, PolicyState, Tensors
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.exchange import DiPrompT
+from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.testing.player import frame
 from tests.unit.policies.methods import PROMPTFL

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fednode import registry
-from fednode.policies.diprompt.config import DiPrompTConfig
+from fednode.policies.diprompt import DiPrompTConfig
 from fednode.policies.feddpt import FedDPTConfig
 from fednode.policies.fedtpg.config import FedTPGConfig
 from fednode.policies.promptfl import PromptFLConfig

@@ -13,8 +13,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.policies import plan as aggregator
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.exchange import DiPrompT
+from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA

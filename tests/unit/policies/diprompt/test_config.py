@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.diprompt.config import DiPrompTConfig, slot
+from fednode.policies.diprompt import DiPrompTConfig, slot
 
 DOMAINS = ("photo", "art_painting")
 

@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from fednode.core.merge.momentum import alpha
 from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.diprompt.objective import AVERAGE
+from fednode.policies.diprompt import AVERAGE, DiPrompT, DiPrompTConfig, alpha
 from fednode.testing.player import frame
 
 DOMAINS = ("photo", "art_painting")

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.core.merge.momentum import alpha
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.diprompt.objective import AVERAGE, QUERY, SUM, Objective
-from tests.unit.learn.jobs import batch, given, job, leaves
+from fednode.policies.diprompt import AVERAGE, QUERY, SUM, DiPrompTConfig, DiPrompTPrompts, alpha
+from tests.unit.learn.jobs import batch, first_loss, given, job, leaves, started
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -32,16 +30,16 @@ DOMAINS = ("photo", "art_painting")
 SPOKEN = ("photo", "art painting")
 
 
-def objective(model: Backbone, **set_: Any) -> Objective:
-    return Objective(model, tuning(), DiPrompTConfig(domains=DOMAINS, **set_))
+def objective(model: Backbone, **set_: Any) -> DiPrompTPrompts:
+    return DiPrompTPrompts(model, tuning(), DiPrompTConfig(domains=DOMAINS, **set_))
 
 
 class Hand:
     """Everything that the equations speak of, in float64; texts through open_clip's tokens."""
 
-    def __init__(self, one: Objective, prompts: dict[str, Tensor]) -> None:
-        text = one.backbone.text
-        self.scale = one.backbone.logit_scale
+    def __init__(self, one: DiPrompTPrompts, prompts: dict[str, Tensor]) -> None:
+        text = one.clip.text
+        self.scale = one.clip.logit_scale
         self.images = wide(features())
         self.rows = np.arange(len(LABELS))
         self.labels = LABELS.numpy()
@@ -58,8 +56,8 @@ class Hand:
             for said in SPOKEN
         ]
 
-    def query(self, one: Objective, query: Tensor) -> Wide:
-        text = one.backbone.text
+    def query(self, one: DiPrompTPrompts, query: Tensor) -> Wide:
+        text = one.clip.text
         names = ([f"{name} with the domain of {said}" for name in CLASSES] for said in SPOKEN)
         return np.stack([wide(text.encode(text.tokens(each, 4), query)) for each in names])
 
@@ -80,7 +78,7 @@ class Hand:
         return float(np.mean(losses))
 
 
-def start(one: Objective) -> dict[str, Tensor]:
+def start(one: DiPrompTPrompts) -> dict[str, Tensor]:
     return leaves(Tensors({**drawn(one.initial(1), 7), **drawn(one.private(1), 9, 0.5)}))
 
 
@@ -98,8 +96,7 @@ def test_global_and_domain_losses_against_float64(model: Backbone, contrast: boo
     which = joint[hand.rows, hand.labels].argmax(axis=1)
     assert set(which) == {0, 1}, "the batch should have images of both domains"
     wanted = hand.ce(hand.common, hand.rows).mean() + 0.7 * hand.domain_loss(which, contrast)
-    under_way = one.begin(given(prompts, CLASSES))
-    found = float(under_way.loss(batch(LABELS, features=features())))
+    found = float(first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features())))
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -110,7 +107,7 @@ def test_true_domains_may_be_given_instead(model: Backbone) -> None:
     hand = Hand(one, prompts)
     wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(np.ones(5, dtype=int))
     of = job(domain="art_painting")
-    found = float(one.begin(given(prompts, CLASSES, of)).loss(batch(LABELS, features=features())))
+    found = float(first_loss(one, given(prompts, CLASSES, of), batch(LABELS, features=features())))
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -123,7 +120,7 @@ def test_the_query_loss_against_float64(model: Backbone) -> None:
 
     def loss(**set_: Any) -> float:
         one = objective(model, **set_)
-        return float(one.begin(given(prompts, CLASSES, carry=carry)).loss(everything))
+        return float(first_loss(one, given(prompts, CLASSES, carry=carry), everything))
 
     none = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
     one = objective(model)
@@ -158,8 +155,8 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
     before = domains(prompts[QUERY])
     others = (leaves(drawn(one.private(1), seed, 1.0))[QUERY] for seed in range(200))
     after = next(query for query in others if domains(query).tolist() != before.tolist())
-    under_way = one.begin(given(prompts, CLASSES))
-    losses = under_way.losses(batch(LABELS, features=features()))
+    inputs = started(one, given(prompts, CLASSES))
+    losses = one.losses(batch(LABELS, features=features()), inputs)
     next(losses)
     prompts[QUERY] = after
     second = float(next(losses))
@@ -173,7 +170,8 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
 def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
     one = objective(model)
     prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
-    losses = one.begin(given(prompts, CLASSES)).losses(batch(LABELS, features=features()))
+    inputs = started(one, given(prompts, CLASSES))
+    losses = one.losses(batch(LABELS, features=features()), inputs)
     moved = []
     for loss in losses:
         for leaf in prompts.values():
@@ -196,7 +194,7 @@ def test_the_query_has_its_own_length(model: Backbone, length: int) -> None:
         assert torch.equal(query[-at], words[-1 - (at - 1) % 4])
     assert one.private(1)[QUERY].shape == query.shape
     prompts = start(one)
-    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
     assert np.isfinite(float(loss))
 
 
@@ -206,8 +204,9 @@ def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
         one = objective(model, query_supervised=weight)
         tensors = Tensors({**one.initial(1), **one.private(1)})
         prompts = leaves(tensors, gradient=True)
-        under_way = one.begin(given(prompts, CLASSES))
-        torch.autograd.backward(under_way.loss(batch(LABELS, features=features())))
+        torch.autograd.backward(
+            first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
+        )
         gradient = prompts[QUERY].grad
         assert gradient is not None
         assert (float(gradient.abs().max()) > 1e-3) == moves
@@ -216,8 +215,8 @@ def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
 def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: Backbone) -> None:
     one = objective(model, query="labels")
     prompts = leaves(drawn(one.initial(1), 7), gradient=True)
-    under_way = one.begin(given(prompts, CLASSES, job(domain="photo")))
-    torch.autograd.backward(under_way.loss(batch(LABELS, features=features())))
+    inputs = given(prompts, CLASSES, job(domain="photo"))
+    torch.autograd.backward(first_loss(one, inputs, batch(LABELS, features=features())))
     moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
     assert moved == {"global", "domain.photo"}
 
@@ -254,8 +253,7 @@ def test_the_weights_of_the_moving_average_are_those_of_the_paper() -> None:
 def test_the_average_of_the_query_is_carried(model: Backbone) -> None:
     one = objective(model)
     prompts = start(one)
-    under_way = one.begin(given(prompts, CLASSES, job(round=2, rounds=10)))
-    carried = under_way.carry()
+    carried = one.carry(started(one, given(prompts, CLASSES, job(round=2, rounds=10))))
     before, step = alpha(0, 10, 0.2), alpha(2, 10, 0.2)
     wanted = (before * one.query_start() + step * prompts[QUERY]) / (before + step)
     assert torch.allclose(carried[AVERAGE], wanted, atol=1e-6)

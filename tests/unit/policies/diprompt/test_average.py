@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fednode.core.merge.momentum import alpha
+from fednode.policies.diprompt import alpha
 
 
 def density(x: float, beta: float) -> float:
