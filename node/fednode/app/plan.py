@@ -169,9 +169,6 @@ def disagreements(plan: NodePlan) -> list[str]:
     faults += [settings_fault] if settings_fault else []
     alone = getattr(config, "experiments_only", "")
     faults += [alone] if alone else []
-    unblurred = getattr(config, "names_told", "")
-    if settings.privacy.clip is not None and unblurred:
-        faults.append(f"privacy.clip is {settings.privacy.clip:g}, and {unblurred}.")
     if settings.privacy.clip is not None and plan.policy.name == SUMS:
         faults.append(
             f"privacy.clip is {settings.privacy.clip:g}, and policy {SUMS} sends sums, not changes "

@@ -250,7 +250,7 @@ class Report:
     metrics: numbers by name: "loss" of the training; "validation" (accuracy 0..1) and
     "validation_loss" if the job measures and the node has a validation split; "own", "base", "new"
     in evaluation rounds.
-    changed: names of the arrays that training moved, sorted; the others had no gradient.
+    changed: names of the arrays that training changed, sorted.
     """
 
     tensors: Tensors

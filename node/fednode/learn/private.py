@@ -3,9 +3,10 @@
     told = initial + clip(trained - initial, clip) + N(0, (noise * clip)^2)
 
 A node sends, stores and continues from `told` alone, so all of this is as private as `told`
-(post-processing). The optimizer's state never leaves the node. `initial` is the node's initial
-prompts. They are public: they depend on the run's seed and, with tuning.start own, on the node's
-name, but on no image.
+(post-processing). All arrays get noise and are sent: which of them training changed may depend on
+the images, such as the domains of DiPrompT. The optimizer's state never leaves the node. `initial`
+is the node's initial prompts. They are public: they depend on the run's seed and, with tuning.start
+own, on the node's name, but on no image.
 
 The unit of the guarantee is the message: it compares the node's whole data set with any other data
 set, for one released result, composed over all releases of the node's life. Replacing the data set
@@ -144,11 +145,12 @@ class PrivateLearner:
         if clip is None:
             return report
         told = blurred(report.tensors, self._initial, clip, noise, self._chance)
+        report = replace(report, tensors=told, changed=tuple(told))
         if not job.measure:
-            return replace(report, tensors=told)
+            return report
         look = replace(job, stage=MEASURE, tensors=told, carry=EMPTY)
         measured = self._inner.tune(look, cancelled, progress).metrics
-        return replace(report, tensors=told, metrics={**report.metrics, **measured})
+        return replace(report, metrics={**report.metrics, **measured})
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         """Return the inner learner's accuracies."""

@@ -131,17 +131,6 @@ class DiPrompTConfig(MomentSettings):
         return common if self.prompts == "global" else (*common, *map(slot, self.domains))
 
     @property
-    def names_told(self) -> str:
-        """Why noise does not hide all that a node sends, as half a sentence; "" if it does."""
-        if self.query == "labels" or self.prompts == "global":
-            return ""
-        return (
-            "policy diprompt sends the prompts of those domains alone in which it sees images, "
-            "which no noise hides: set policy.query to labels, remove privacy.clip, or take "
-            "another policy"
-        )
-
-    @property
     def moves_query(self) -> bool:
         """Tell whether the loss of Q has any term."""
         return bool(self.query_mse or self.query_kl or self.query_supervised)

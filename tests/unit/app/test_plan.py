@@ -165,18 +165,6 @@ def test_what_a_node_refuses_with_class_sums(
         make(peers, config, None, ("policy.name=gda", flag), None)
 
 
-def test_clipping_is_refused_where_the_names_that_are_sent_depend_on_images(
-    fednode: Fednode, peers: Path, tmp_path: Path
-) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text("name: b\nrounds: {max: 3}\ndata: {domain: x}\n")
-    flags = ("policy.name=diprompt", "policy.domains=[x, y]", "privacy.clip=1")
-    with pytest.raises(ConfigError, match=r"privacy.clip is 1, and policy diprompt sends"):
-        make(peers, config, None, flags, None)
-    assert make(peers, config, None, (*flags, "policy.query=labels"), None)
-    assert make(peers, config, None, (*flags, "policy.prompts=global"), None)
-
-
 RELAY_ID = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
 
 

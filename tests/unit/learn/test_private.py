@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fednode.app.plan import NodePlan, make, private
 from fednode.core.policy import start_seed
-from fednode.core.types import MEASURE, Account, Job, PolicyState, Snapshot, Tensors
+from fednode.core.types import MEASURE, Account, Job, PolicyState, Report, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.private import (
@@ -91,6 +93,21 @@ def test_what_comes_out_is_near_the_start_and_its_figures_are_its_own(tmp_path: 
     assert float(np.linalg.norm(change)) == pytest.approx(0.5, rel=1e-5)
     expected = learner.evaluate(report.tensors, lambda: False)["own"]
     assert report.metrics["own"] == pytest.approx(expected)
+
+
+def test_which_arrays_are_sent_says_nothing_of_the_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training that moves no array or some sends the same names as training that moves all."""
+    learner = made(tmp_path)
+    tune = ClosedFormLearner.tune
+
+    def nothing_moved(*given: Any) -> Report:
+        return replace(tune(*given), changed=())
+
+    monkeypatch.setattr(ClosedFormLearner, "tune", nothing_moved)
+    report = learner.tune(job(learner), lambda: False, lambda _: None)
+    assert report.changed == tuple(report.tensors) == ("context",)
 
 
 def test_releases_are_counted_on_disk_before_they_are_made(tmp_path: Path) -> None:
