@@ -41,9 +41,10 @@ from fednode.core.policy import (
     PolicyKind,
 )
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
-from fednode.core.rounds.gossip import Change, GossipConfig, GossipMethod, InboxMessage
+from fednode.core.rounds.gossip import GossipConfig, GossipMethod, InboxMessage
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.trial import Change
 from fednode.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
 from fednode.core.types import (
     EMPTY,

@@ -73,7 +73,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         "push": ZeroDFLConfig(recipients=2),
         "push-all": ZeroDFLConfig(recipients=9, wire_dtype="float32"),
         "push-kept-reset": ZeroDFLConfig(recipients=2, positions="kept", optimizer="reset"),
-        "push-old-pool": ZeroDFLConfig(recipients=1, pool_age=3),
+        "push-one": ZeroDFLConfig(recipients=1),
         "push-nothing": ZeroDFLConfig(rows_shared=0),
     }
     made: list[tuple[PolicyKind, str, Kind]] = [

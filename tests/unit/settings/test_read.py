@@ -45,8 +45,8 @@ def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, "policy: {recipients: 3}"), {})
     assert settings.policy.written == {"name": "zerodfl", "recipients": 3}
     assert settings.policy.config == ZeroDFLConfig(recipients=3)
-    settings = load_settings(None, {}, ["policy.pool_age=2"])
-    assert settings.policy.config == ZeroDFLConfig(pool_age=2)
+    settings = load_settings(None, {}, ["policy.recipients=2"])
+    assert settings.policy.config == ZeroDFLConfig(recipients=2)
 
 
 def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> None:
@@ -147,7 +147,6 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("data.shots", -1, "be 0 (all images) or more"),
         ("data.test", 1, "from 0 to below 1"),
         ("policy.recipients", 0, "at least 1"),
-        ("policy.pool_age", 0, "at least 1"),
         ("policy.rows_shared", -1, "at least 0"),
     ],
 )
@@ -215,11 +214,11 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
     """A wrong type, a range, an unknown key and the policy's faults: all in one text."""
     text = (
         "rounds:\n  max: -1\n  deadline_s: 1 minute\n  lead: -1\n  start: {peers: -3}\n"
-        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  pool_age: x\n"
+        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  rows_shared: x\n"
     )
     assert sorted(fault(tmp_path, text).splitlines()) == [
         "node.yaml, line 11: policy.recipients is 0; it must be at least 1.",
-        "node.yaml, line 12: policy.pool_age is 'x'; it must be a whole number.",
+        "node.yaml, line 12: policy.rows_shared is 'x'; it must be a whole number or null.",
         "node.yaml, line 2: rounds.max is -1; it must be at least 0.",
         "node.yaml, line 3: rounds.deadline_s is '1 minute'; it must be a number.",
         "node.yaml, line 4: rounds.lead is -1; it must be at least 0.",
@@ -231,11 +230,11 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_keys_of_another_policy_are_one_fault(tmp_path: Path) -> None:
-    text = "policy:\n  name: zerodfl\n  recipients: 5\n  pool_age: 2\n  positions: kept\n"
+    text = "policy:\n  name: zerodfl\n  recipients: 5\n  rows_shared: 2\n  positions: kept\n"
     assert fault(tmp_path, f"{text}  admit_rise: 0.1\n", "policy.name=promptfl") == (
-        "node.yaml, line 3: recipients, pool_age, positions and 1 more are keys of policy zerodfl, "
-        "and policy.name is 'promptfl' (--set policy.name=promptfl): remove what is zerodfl's, or "
-        "replace the whole section with --set 'policy={name: promptfl}'."
+        "node.yaml, line 3: recipients, rows_shared, positions and 1 more are keys of policy "
+        "zerodfl, and policy.name is 'promptfl' (--set policy.name=promptfl): remove what is "
+        "zerodfl's, or replace the whole section with --set 'policy={name: promptfl}'."
     )
     path = write(tmp_path, text)
     whole = load_settings(path, {}, ["policy={name: promptfl}"])

@@ -17,7 +17,7 @@ not drawn that the sender has finished the round.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
@@ -27,6 +27,7 @@ from fednode.core.rounds.method import Described
 from fednode.core.rounds.progress import Adopting, Idle, Training
 from fednode.core.rounds.proof import quorum, reached
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
+from fednode.core.rounds.trial import Change, ValidationTrial
 from fednode.core.settings import STRICT, Barrier, bounded
 from fednode.core.types import (
     EMPTY,
@@ -54,9 +55,6 @@ class GossipConfig:
     recipients: int = 5
     """Number of peers that get a round's arrays. More recipients spread prompts faster; each costs
     a message."""
-    pool_age: int = 1
-    """Number of mixes for which a received message is kept. 1: it is used in the next mix or
-    never; more helps if messages are rare."""
     optimizer: Literal["keep", "reset"] = "keep"
     wire_dtype: Literal["float32", "float16"] = "float16"
     admit_rise: float | None = None
@@ -71,27 +69,17 @@ class GossipConfig:
 
     def __post_init__(self) -> None:
         bounded("policy.recipients", self.recipients, 1)
-        bounded("policy.pool_age", self.pool_age, 1)
         if self.admit_rise is not None:
             bounded("policy.admit_rise", self.admit_rise, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class InboxMessage:
-    """The newest arrays of one sender. age: mixes of this node since they arrived."""
+    """The newest arrays of one sender, which the next mix uses."""
 
     sender: str
     round: int
     tensors: Tensors
-    age: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change that a sender's arrays make to the node's own; tried by itself, see admit_rise."""
-
-    sender: str
-    apply: Callable[[Tensors], Tensors]
 
 
 class GossipMethod(Described):
@@ -104,7 +92,6 @@ class GossipMethod(Described):
     default_mode: ClassVar[Barrier] = "async"
     modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
     shared_state: ClassVar[bool] = False
-    repeatable: ClassVar[frozenset[str]] = frozenset()
 
     def message(self, tensors: Tensors) -> Tensors:
         """Return the arrays that a node with these tensors sends; EMPTY: it exchanges nothing."""
@@ -131,42 +118,6 @@ class GossipMethod(Described):
         return Gossip(cls(config, context), state)
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationTrial:
-    """Changes that are tried one after the other on the node's validation images.
-
-    Attributes:
-        tensors: the node's own, with the changes accepted so far
-        loss: their validation loss; None: it is measured first
-        changes: still to be tried
-        rise: largest rise of the loss with which a change is accepted
-        metrics: of the round's training; empty if the training comes after the trial
-    """
-
-    tensors: Tensors
-    loss: float | None
-    changes: tuple[Change, ...]
-    rise: float
-    metrics: Mapping[str, float]
-    senders: frozenset[str] = frozenset()
-    refused: int = 0
-
-    def candidate(self) -> Tensors:
-        """Return the tensors to measure next."""
-        return self.tensors if self.loss is None else self.changes[0].apply(self.tensors)
-
-    def judged(self, metrics: Mapping[str, float]) -> ValidationTrial:
-        """Return the trial after a measurement of the candidate: it is accepted, or it is not."""
-        loss = metrics.get("validation_loss", float("inf"))
-        if self.loss is None:
-            return replace(self, loss=loss)
-        change, rest = self.changes[0], self.changes[1:]
-        if loss <= self.loss + self.rise:  # false if the loss is NaN
-            senders = self.senders | {change.sender}
-            return replace(self, tensors=self.candidate(), loss=loss, changes=rest, senders=senders)
-        return replace(self, changes=rest, refused=self.refused + 1)
-
-
 # What a node waits for, beside Idle, Training and Adopting (progress.py):
 
 
@@ -189,6 +140,9 @@ class Trying:
 
 class Gossip:
     """One node's rounds of a method; see the file's header."""
+
+    shared_state: ClassVar[bool] = False
+    repeatable: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, method: GossipMethod, state: PolicyState) -> None:
         self._method, self._context, self._config = method, method.context, method.config
@@ -218,23 +172,13 @@ class Gossip:
         """Return the policy's name."""
         return self._method.name
 
-    @property
-    def shared_state(self) -> bool:
-        """Return False: nodes hold prompts of their own."""
-        return self._method.shared_state
-
-    @property
-    def repeatable(self) -> frozenset[str]:
-        """Return the phases in which an equal message may come again."""
-        return self._method.repeatable
-
     def state(self) -> PolicyState:
         """Return the state that must survive a restart."""
         data: dict[str, Json] = {
             "chosen": dict(self._chosen),
             "claimed": dict(self._claimed),
             "proven": dict(self._proven),
-            "inbox": {entry.sender: [entry.round, entry.age] for entry in self._entries()},
+            "inbox": {entry.sender: entry.round for entry in self._entries()},
             STRAGGLERS: self._stragglers.freeze(),
         }
         if self._loss is not None:
@@ -359,9 +303,8 @@ class Gossip:
 
     def _advance(self) -> list[ev.Effect]:
         """End the round if the node waits for its peers, and none is missing."""
-        match self._waiting:
-            case Exchanging(metrics) if not self._missing():
-                return self._finish(metrics)
+        if isinstance(self._waiting, Exchanging) and not self._missing():
+            return self._finish(self._waiting.metrics)
         return []
 
     def _missing(self) -> set[str]:
@@ -391,11 +334,7 @@ class Gossip:
         """Change the node's tensors by received messages: at once, or change by change on trial."""
         draw = self._context.random(self._current, "merge")
         changes = self._method.mix(own, self._entries(), draw) if self._inbox else []
-        self._inbox = {
-            entry.sender: replace(entry, age=entry.age + 1)
-            for entry in self._entries()
-            if entry.age + 1 < self._config.pool_age
-        }
+        self._inbox = {}
         rise = self._config.admit_rise if changes else None
         if rise is None:
             mixed = own
@@ -516,14 +455,13 @@ def _counts(data: Mapping[str, Json], name: str) -> dict[str, int]:
 
 def _inbox(state: PolicyState) -> dict[str, InboxMessage]:
     """Return the messages of a stored state."""
-    places = state.data.get("inbox")
     arrays: dict[str, dict[str, Array]] = {}
     for key, array in state.arrays.items():
         sender, _, name = key.removeprefix(INBOX).partition("/")
         arrays.setdefault(sender, {})[name] = array
-    inbox: dict[str, InboxMessage] = {}
-    for sender, place in places.items() if isinstance(places, dict) else ():
-        if isinstance(place, list) and sender in arrays:
-            number, age = (int(str(value)) for value in place)
-            inbox[sender] = InboxMessage(sender, number, Tensors(arrays[sender]), age)
-    return inbox
+    rounds = _counts(state.data, "inbox").items()
+    return {
+        sender: InboxMessage(sender, number, Tensors(arrays[sender]))
+        for sender, number in rounds
+        if sender in arrays
+    }

@@ -13,7 +13,6 @@ from fednode.policies.zerodfl import ZeroDFLConfig
     ("set_", "text"),
     [
         ({"recipients": 0}, "policy.recipients is 0; it must be at least 1"),
-        ({"pool_age": 0}, "policy.pool_age is 0; it must be at least 1"),
         ({"admit_rise": -0.1}, "policy.admit_rise is -0.1; it must be at least 0"),
         ({"rows_shared": -1}, "policy.rows_shared is -1; it must be at least 0"),
     ],
@@ -24,5 +23,5 @@ def test_settings_out_of_range_are_a_sentence(set_: dict[str, Any], text: str) -
 
 
 def test_the_edges_are_taken() -> None:
-    made = ZeroDFLConfig(recipients=1, pool_age=1, admit_rise=0.0, rows_shared=0)
+    made = ZeroDFLConfig(recipients=1, admit_rise=0.0, rows_shared=0)
     assert (made.recipients, made.rows_shared) == (1, 0)

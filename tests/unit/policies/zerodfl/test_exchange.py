@@ -143,18 +143,11 @@ def test_with_an_empty_pool_a_node_keeps_its_own() -> None:
     assert adopted(policy, tuned(policy)).policy.tensors == OWN
 
 
-def test_the_pool_is_used_up_by_a_merge() -> None:
+def test_the_inbox_is_used_up_by_a_mix() -> None:
     policy = node()
     policy.handle(0.0, said("b"))
     assert {one[0] for one in begun(policy, 1)} == {"b"}
     assert begun(policy, 2) == ["a0", "a1", "a2", "a3"]
-
-
-def test_a_pool_of_age_two_serves_twice() -> None:
-    policy = node(pool_age=2)
-    policy.handle(0.0, said("b"))
-    for number, sender in ((1, "b"), (2, "b"), (3, "a")):
-        assert {one[0] for one in begun(policy, number)} == {sender}
 
 
 @pytest.mark.parametrize(("optimizer", "carry"), [("keep", CARRY), ("reset", EMPTY)])
@@ -286,11 +279,11 @@ def test_a_peer_that_is_back_is_told_how_far_we_are() -> None:
 
 
 def test_a_restarted_node_goes_on_as_it_would_have() -> None:
-    policy = node(pool_age=2)
+    policy = node()
     adopted(policy, tuned(policy))
     for peer in PEERS:
         policy.handle(0.0, said(peer))
-    again = ZeroDFL.restore(ZeroDFLConfig(pool_age=2), policy._context, policy.state())
+    again = ZeroDFL.restore(ZeroDFLConfig(), policy._context, policy.state())
     for peer in PEERS:
         again.handle(0.0, PeerUp(peer))
     assert again.state() == policy.state()
