@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from open_clip.transformer import QuickGELU, VisionTransformer
 from torch import Tensor, nn
 
-from fednode.clip.trunk import Stage, Trunk, TrunkSettings
+from fednode.clip.trunk import Trunk
 from fednode.clip.vision import VisionTower
 
 HEADS, WIDTH = 2, 8
-TRUNK = TrunkSettings(4, (Stage(1, 3, 2, 1, 4),), (Stage(2, 3, 1, 2, 4),), 8, 5)
+TRUNK = {"stem": 4, "base": [[1, 3, 2, 1, 4]], "last": [[2, 3, 1, 2, 4]], "head": 8, "classes": 5}
 
 
 def model(seed: int, layers: int, hybrid: bool = False, **more: Any) -> Any:

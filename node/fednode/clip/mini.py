@@ -27,7 +27,7 @@ from torch import nn
 
 from fednode.clip.load import build_model
 from fednode.clip.settings import ASSETS
-from fednode.clip.trunk import Trunk, TrunkSettings
+from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
 
 VERSION: Final = 2
@@ -39,19 +39,16 @@ PARTS: Final = ("rows", "index", "fill")
 def create(config: Mapping[str, Any]) -> CLIP:
     """Return a model of a configuration's shape, with random weights."""
     model = CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"])
-    _put_trunk(model.visual, TrunkSettings.read(config["trunk_cfg"]))
-    return model
-
-
-def _put_trunk(visual: Any, settings: TrunkSettings) -> None:
-    """Replace the patch embedding by a trunk, and add a position for the concept token."""
+    visual: Any = model.visual
     rows, columns = visual.grid_size
     width = int(visual.positional_embedding.shape[1])
-    if visual.patch_size != (settings.stride, settings.stride):
-        raise ValueError(f"the strides of trunk_cfg multiply to {settings.stride}")
-    visual.conv1 = Trunk(settings, width)
+    trunk = Trunk(config["trunk_cfg"], width)
+    if visual.patch_size != (trunk.stride, trunk.stride):
+        raise ValueError(f"the strides of trunk_cfg multiply to {trunk.stride}")
+    visual.conv1 = trunk
     tokens = 1 + rows * columns + Trunk.extra_tokens
     visual.positional_embedding = nn.Parameter(width**-0.5 * torch.randn(tokens, width))
+    return model
 
 
 def expand(folder: Path = ASSETS) -> tuple[CLIP, dict[str, Any], frozenset[int]]:

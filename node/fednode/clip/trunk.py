@@ -25,7 +25,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -35,46 +34,6 @@ from torch import Tensor, nn
 
 CHUNK: Final = 8
 """Images that one thread computes together on a CPU; a smaller chunk is filled up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A sequence of `repeat` inverted bottlenecks; only the first has the stride."""
-
-    repeat: int
-    kernel: int
-    stride: int
-    expand: int
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrunkSettings:
-    """The shape of a trunk.
-
-    Attributes:
-        stem: channels after the first convolution
-        base, last: stages before and after the place where `tuned` and `known` part
-        head: channels of the last 1x1 convolution
-        classes: number of names that the classifier knows
-    """
-
-    stem: int
-    base: tuple[Stage, ...]
-    last: tuple[Stage, ...]
-    head: int
-    classes: int
-
-    @classmethod
-    def read(cls, tree: Mapping[str, Any]) -> TrunkSettings:
-        """Return the settings that a model's config.json holds under "trunk_cfg"."""
-        base, last = (tuple(Stage(*stage) for stage in tree[name]) for name in ("base", "last"))
-        return cls(tree["stem"], base, last, tree["head"], tree["classes"])
-
-    @property
-    def stride(self) -> int:
-        """Pixels from one cell of the last grid to the next."""
-        return 2 * math.prod(stage.stride for stage in (*self.base, *self.last))
 
 
 class Convolution(nn.Conv2d):
@@ -114,39 +73,44 @@ class Bottleneck(nn.Module):
         return out + x if self._skips else out
 
 
-def stages(inputs: int, wanted: Sequence[Stage]) -> list[nn.Module]:
-    """Return the bottlenecks of some stages in sequence."""
+def bottlenecks(inputs: int, stages: Sequence[Sequence[int]]) -> list[nn.Module]:
+    """Return the bottlenecks of stages in sequence; only the first of a stage has its stride."""
     made: list[nn.Module] = []
-    for stage in wanted:
-        for number in range(stage.repeat):
-            stride = stage.stride if number == 0 else 1
-            made.append(Bottleneck(inputs, stage.width, stage.kernel, stride, stage.expand))
-            inputs = stage.width
+    for repeat, kernel, stride, expand, width in stages:
+        for number in range(repeat):
+            made.append(Bottleneck(inputs, width, kernel, 1 if number else stride, expand))
+            inputs = width
     return made
 
 
 class Trunk(nn.Module):
-    """See the file's header; replaces `conv1` of an open_clip VisionTransformer."""
+    """See the file's header; replaces `conv1` of an open_clip VisionTransformer.
+
+    stride: pixels from one cell of the last grid to the next.
+    """
 
     extra_tokens: Final = 1
 
-    def __init__(self, settings: TrunkSettings, width: int) -> None:
-        """Build a trunk with random weights whose tokens are `width` wide."""
+    def __init__(self, config: Mapping[str, Any], width: int) -> None:
+        """Build a trunk with random weights whose tokens are `width` wide.
+
+        config: "trunk_cfg" of the model's config.json: channels of the `stem` and of the `head`;
+        stages [repeat, kernel, stride, expand, width] of the `base` and behind it (`last`); number
+        of `classes` that the classifier knows.
+        """
         super().__init__()
-        parting = settings.base[-1].width
-        self.base = nn.Sequential(
-            Convolution(3, settings.stem, 3, 2, 1, True), *stages(settings.stem, settings.base)
-        )
+        stem, base, last, head = (config[name] for name in ("stem", "base", "last", "head"))
+        self.stride: int = 2 * math.prod(stage[2] for stage in (*base, *last))
+        self.base = nn.Sequential(Convolution(3, stem, 3, 2, 1, True), *bottlenecks(stem, base))
         self.tuned, self.known = (
             nn.Sequential(
-                *stages(parting, settings.last),
-                Convolution(settings.last[-1].width, settings.head, 1, 1, 1, True),
+                *bottlenecks(base[-1][-1], last), Convolution(last[-1][-1], head, 1, 1, 1, True)
             )
             for _ in range(2)
         )
-        self.project = Convolution(settings.head, width, 1, 1, 1, False)
-        self.classifier = nn.Linear(settings.head, settings.classes)
-        self.names = nn.Parameter(torch.zeros(settings.classes, width))
+        self.project = Convolution(head, width, 1, 1, 1, False)
+        self.classifier = nn.Linear(head, config["classes"])
+        self.names = nn.Parameter(torch.zeros(config["classes"], width))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return tokens [B, width, cells + 1, 1] of preprocessed images [B, 3, H, W].

@@ -70,7 +70,7 @@ TRUNK = tiny.HYBRID["trunk_cfg"]
         ({"version": 3}, "holds version 3 of the embedded model; this fednode reads"),
         ({"version": "two"}, "holds version 'two' of the embedded model"),
         ({"trunk_cfg": None}, r"a damaged one \(KeyError: 'trunk_cfg'\): install fednode again"),
-        ({"trunk_cfg": {**TRUNK, "last": [[1, 3]]}}, "a damaged one .*arguments"),
+        ({"trunk_cfg": {**TRUNK, "last": [[1, 3]]}}, "a damaged one .*out of range"),
         ({"trunk_cfg": {**TRUNK, "last": TRUNK["last"][:1]}}, "of trunk_cfg multiply to 8"),
         ({"trunk_cfg": {**TRUNK, "head": 25}}, "a damaged one .*size mismatch"),
         ({"embed_dim": None}, "a damaged one .*'embed_dim'"),

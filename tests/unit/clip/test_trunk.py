@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fednode.clip import trunk
-from fednode.clip.trunk import CHUNK, Convolution, Stage, Trunk, TrunkSettings
+from fednode.clip.trunk import CHUNK, Convolution, Trunk
 from tests.unit.clip import tiny
 
 LITE2 = {
@@ -74,9 +74,8 @@ def test_it_is_efficientnet_lite() -> None:
         norm.running_var.uniform_(0.5, 2.0)
         nn.init.uniform_(norm.weight, 0.5, 1.5)
         nn.init.normal_(norm.bias, std=0.2)
-    settings = TrunkSettings.read(LITE2)
-    assert settings.stride == 32
-    ours = Trunk(settings, WIDTH).double()
+    ours = Trunk(LITE2, WIDTH).double()
+    assert ours.stride == 32
     found = [folded(theirs.conv_stem, theirs.bn1)]
     found += [pair for stage in theirs.blocks for one in stage for pair in layers(one)]
     found.append(folded(theirs.conv_head, theirs.bn2))
@@ -129,8 +128,3 @@ def test_gradients_pass_where_they_are_asked_for() -> None:
     one = small().requires_grad_()
     torch.autograd.backward(one(images(2)).square().mean())
     assert all(parameter.grad is not None for parameter in one.parameters())
-
-
-def test_strides_multiply() -> None:
-    stages = (Stage(1, 3, 2, 1, 8), Stage(2, 3, 2, 1, 8))
-    assert TrunkSettings(8, stages, stages[:1], 16, 3).stride == 16
