@@ -172,7 +172,7 @@ def names_text() -> str:
     return (
         f"The policy: {listed}; docs/settings.md lists their settings. {POLICY} is built in; "
         "`fednode init` writes the recommended policy. Other packages can bring further policies "
-        "(docs/policies.md)."
+        "(docs/methods.md)."
     )
 
 

@@ -1,103 +1,41 @@
-"""Everything that a policy outside this repository imports (docs/policies.md, docs/objectives.md).
+"""Everything that a method outside this repository imports (docs/methods.md).
 
-A policy is a `Method` (`Averaging` is one), which runs in mesh-wide rounds; a `GossipMethod`, which
-runs in rounds of each node; or a class that follows `Policy` and `PolicyKind` itself. Its attribute
-`prompts` says what is tuned, such as `CoOp`. An entry point of the group `fednode.policies` names
+A method is a class: `Averaging` or `Method` for rounds of the whole mesh, or `GossipMethod` for
+rounds that wait for no other node. Its attribute `prompts` is a `PromptModule`, such as `CoOp`:
+what is tuned, its loss, and how it classifies. An entry point of the group `fednode.policies` names
 the class. This module imports neither torch nor grpc.
 """
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    CancelTimer,
-    Delivered,
-    Effect,
-    Event,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    Regained,
-    RoundDue,
-    Send,
-    SetTimer,
-    Stopping,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
 from fednode.core.merge.mean import mean, weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
-from fednode.core.policy import (
-    DEADLINE,
-    RESEND,
-    RESEND_S,
-    Activity,
-    NodeContext,
-    Policy,
-    PolicyKind,
-)
+from fednode.core.policy import NodeContext
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.gossip import GossipConfig, GossipMethod, InboxMessage
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
 from fednode.core.rounds.trial import Change
-from fednode.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
-from fednode.core.types import (
-    EMPTY,
-    MEASURE,
-    Array,
-    Dtype,
-    Job,
-    Json,
-    Message,
-    PolicyState,
-    Report,
-    Snapshot,
-    Tensors,
-)
+from fednode.core.settings import STRICT, MergeSettings, RoundSettings, bounded, positive
+from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
 from fednode.lazy import lazy
-from fednode.learn.coop import CoOp
-from fednode.learn.initial import context, generator
-from fednode.learn.prompt_module import (
-    Batch,
-    Classifier,
-    FitResult,
-    JobInputs,
-    Params,
-    PerImageArray,
-    PromptModule,
-)
+from fednode.learn.coop import CONTEXT, COOP_TUNING, CoOp
+from fednode.learn.initial import context, generator, normal
+from fednode.learn.prompt_module import Batch, JobInputs, Params, PerImageArray, PromptModule
+from fednode.learn.settings import TuningSettings
 
 __all__ = [
-    "DEADLINE",
+    "CONTEXT",
+    "COOP_TUNING",
     "EMPTY",
-    "MEASURE",
     "OWN",
-    "RESEND",
-    "RESEND_S",
     "STRICT",
-    "Activity",
-    "Adopt",
-    "Adopted",
     "Array",
     "Averaging",
     "AveragingConfig",
-    "Barrier",
     "Batch",
-    "CancelTimer",
     "Change",
-    "Classifier",
     "CoOp",
     "Contribution",
-    "Delivered",
     "Dtype",
-    "Effect",
-    "Event",
-    "FitResult",
     "GossipConfig",
     "GossipMethod",
     "InboxMessage",
@@ -105,43 +43,26 @@ __all__ = [
     "JobInputs",
     "Json",
     "MergeSettings",
-    "Message",
     "Method",
-    "MethodPolicy",
     "MethodState",
     "NodeContext",
     "Params",
-    "PeerDown",
-    "PeerUp",
     "PerImageArray",
-    "Policy",
-    "PolicyKind",
-    "PolicyState",
     "PromptModule",
-    "Received",
-    "Record",
-    "Regained",
     "Report",
     "Round",
-    "RoundDue",
     "RoundSettings",
-    "Send",
     "Sent",
-    "SetTimer",
-    "Snapshot",
-    "Stopping",
     "Tensors",
-    "TimerFired",
-    "Tune",
-    "TuneFailed",
-    "Tuned",
-    "Undelivered",
+    "TuningSettings",
     "bounded",
     "combine",
     "context",
     "generator",
     "lazy",
     "mean",
+    "normal",
+    "positive",
     "roundtrip",
     "weights_of",
 ]

@@ -1,8 +1,9 @@
-"""Find methods by name: node/fednode/policies, and entry points of third parties.
+"""Find methods by name: node/fednode/policies, entry points of third parties, classes by value.
 
 A file of node/fednode/policies is a method: the file's class of that name holds the exchange, and
 the class's attribute `prompts` what is tuned. Methods in folders (exchange.py, objective.py) are
-not moved into one file yet.
+not moved into one file yet. An entry point of the group `fednode.policies` names a class of another
+package. An experiment adds classes for its own process (`add`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from importlib import metadata
 from typing import Any
 
 import fednode.policies
+from fednode.conformance import class_fault
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Method
 from fednode.errors import ConfigError
-from fednode.policies import averaging
 
 GROUP = "fednode.policies"
-HELPERS = frozenset({"averaging", "domains"})
+HELPERS = frozenset({"domains"})
 """Files of node/fednode/policies that are no methods."""
+_ADDED: dict[str, PolicyKind] = {}
 
 
 @cache
@@ -40,21 +42,26 @@ def _modules() -> frozenset[str]:
 
 def names() -> list[str]:
     """Return the names of all policies, sorted."""
-    return sorted(_modules() | {entry.name for entry in _entries(GROUP)})
+    return sorted({*_modules(), *_ADDED, *(entry.name for entry in _entries(GROUP))})
+
+
+def add(name: str, offered: Any) -> None:
+    """Let this process find a class by a name; raise ConfigError if the class is no method."""
+    _ADDED[name] = _foreign(name, offered)
 
 
 def policy(name: str) -> PolicyKind:
     """Return the policy of a name; raise ConfigError if there is none."""
+    if name in _ADDED:
+        return _ADDED[name]
     for entry in _entries(GROUP):
         if entry.name == name:
-            return kind_of(entry.load())
-    if name not in names():
+            return _foreign(name, entry.load())
+    if name not in _modules():
         near = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
-    if name in averaging.POLICIES:
-        return averaging.POLICIES[name]
-    return kind_of(_method_class(name))
+    return _kind_of(_method_class(name))
 
 
 def _method_class(name: str) -> Any:
@@ -70,26 +77,26 @@ def _method_class(name: str) -> Any:
     return classes[0]
 
 
-def kind_of(offered: Any) -> PolicyKind:
-    """Return what the registry offers for a class: the class itself, or a method's policy."""
-    if isinstance(offered, type) and issubclass(offered, Method):
-        return MethodPolicy(offered)
-    kind: PolicyKind = offered
+def _foreign(name: str, offered: Any) -> PolicyKind:
+    fault = class_fault(offered)
+    if fault:
+        raise ConfigError(f"policy.name is {name!r}: {fault}")
+    return _kind_of(offered)
+
+
+def _kind_of(offered: Any) -> PolicyKind:
+    """Return what a node runs of a class: the class itself, or a method's policy."""
+    kind: PolicyKind = MethodPolicy(offered) if issubclass(offered, Method) else offered
     return kind
 
 
 def prompt_module(name: str) -> Any:
     """Return what builds the PromptModule of a method, from (clip, settings, config).
 
-    It is the attribute `prompts` of the method's class. Raise ConfigError if there is none.
+    It is the attribute `prompts` of the method's class.
     """
     kind = policy(name)
     prompts = getattr(getattr(kind, "method", kind), "prompts", None)
     if prompts is not None:
         return prompts
-    if name in _modules():
-        return importlib.import_module(f"fednode.policies.{name}.objective").Objective
-    raise ConfigError(
-        f"policy {name!r} does not say what it tunes: its class needs an attribute `prompts` "
-        "(docs/objectives.md). tuning.kind: closed-form works without."
-    )
+    return importlib.import_module(f"fednode.policies.{name}.objective").Objective

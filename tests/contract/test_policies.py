@@ -23,7 +23,7 @@ from fednode.policies.local import Local, LocalConfig
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.policies import CONTEXT, Case, PolicyContract, Shapes
+from tests.contract.policy_suite import CONTEXT, Case, PolicyContract, Shapes
 from tests.unit.policies.methods import AVERAGING as POLICIES
 from tests.unit.policies.methods import PROMPTFL
 

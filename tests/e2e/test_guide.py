@@ -1,10 +1,11 @@
-"""The guides for policies and what they tune, followed from their text alone, in another folder."""
+"""The guide for a method of one's own (docs/methods.md), followed from its text in a new folder."""
 
 from __future__ import annotations
 
 import configparser
 import importlib
 import os
+import random
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,23 +22,38 @@ from fednode import registry
 from fednode.core.types import PolicyState
 from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment, settings_of
-from fednode.policy import Batch, Job, JobInputs, Tensors
+from fednode.policy import (
+    Batch,
+    Contribution,
+    InboxMessage,
+    Job,
+    JobInputs,
+    MethodState,
+    Round,
+    Tensors,
+)
 from fednode.settings.read import load_settings
 from fednode.storage.store import read_snapshot
-from fednode.testing import small_learner
+from fednode.testing import frame, small_learner
 
 pytestmark = pytest.mark.e2e
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+TEXT = (Path(__file__).resolve().parents[2] / "docs/methods.md").read_text(encoding="utf-8")
+LINES_MAX = 60
+"""Most lines of the example, imports and header among them."""
 ROUNDS = 4
 
 
-def installed(guide: str, folder: Path) -> Path:
+def blocks(language: str) -> dict[str, str]:
+    return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", TEXT, re.S))
+
+
+@pytest.fixture
+def guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Write the guide's files into a folder, installed as pip would have done it (offline)."""
-    text = (DOCS / guide).read_text()
-    for name, block in re.findall(r"```(?:toml|python)\n# (\S+)\n(.*?)```", text, re.S):
-        (folder / name).write_text(block)
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-    about = folder / f"{project['name']}-{project['version']}.dist-info"
+    for name, block in {**blocks("python"), **blocks("toml"), **blocks("yaml")}.items():
+        (tmp_path / name).write_text(block)
+    project = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]
+    about = tmp_path / f"{project['name']}-{project['version']}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(
         f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1\n"
@@ -45,14 +62,9 @@ def installed(guide: str, folder: Path) -> Path:
     entries.read_dict(project["entry-points"])
     with (about / "entry_points.txt").open("w") as file:
         entries.write(file)
-    return folder
-
-
-@pytest.fixture
-def at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Let this process and its children find packages in the folder, as an environment's own."""
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(registry, "_ADDED", {})
     registry._entries.cache_clear()
     before = set(sys.modules)
     yield tmp_path
@@ -60,24 +72,6 @@ def at_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name in set(sys.modules) - before:
         if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == tmp_path:
             del sys.modules[name]
-
-
-@pytest.fixture
-def fedavgm(at_hand: Path) -> Path:
-    return installed("policies.md", at_hand)
-
-
-@pytest.fixture
-def prograd(at_hand: Path) -> Path:
-    return installed("objectives.md", at_hand)
-
-
-def keeps_its_contract(file: Path) -> bool:
-    """Run a file of tests as `pytest` would, in this process, which has torch already."""
-    words = ("--rootdir", str(file.parent), "-c", os.devnull)
-    plugins = ("cacheprovider", "xdist", "faulthandler")
-    without = [word for name in plugins for word in ("-p", f"no:{name}")]
-    return pytest.main(["-q", *words, *without, str(file)]) == pytest.ExitCode.OK
 
 
 def mesh(folder: Path, *words: str) -> list[PolicyState]:
@@ -90,87 +84,101 @@ def mesh(folder: Path, *words: str) -> list[PolicyState]:
     return [read_snapshot(one).policy for one in sorted((folder / "run").glob("node-?"))]
 
 
-def test_the_policy_runs_in_a_mesh_through_its_entry_point(fedavgm: Path) -> None:
+def test_the_example_is_one_short_file() -> None:
+    code = blocks("python")
+    assert len(code["mymethod.py"].splitlines()) <= LINES_MAX
+    assert len(code["gossipmean.py"].splitlines()) <= LINES_MAX
+
+
+def test_it_runs_in_a_mesh_through_its_entry_point(guide: Path) -> None:
     found = mesh(
-        fedavgm, "--nodes", "3", "--rounds", str(ROUNDS), "--policy", "fedavgm", "--set",
-        "policy.momentum=0.8", "--set", "tuning.kind=closed-form", "--set",
-        "policy.wire_dtype=int8",
+        guide, "--nodes", "3", "--rounds", str(ROUNDS), "--policy", "fedavgm", "--set",
+        "policy.momentum=0.8", "--set", "policy.wire_dtype=int8", "--set", "data.shots=2", "--set",
+        "tuning.context_length=4",
     )  # fmt: skip
     assert [one.round for one in found] == [ROUNDS] * 3
     assert len({one.tensors.digest for one in found}) == 1, "all nodes hold the same bits"
     assert sorted(found[0].arrays) == ["own/context", "velocity/context"]
 
 
-def test_the_policy_keeps_the_contract(fedavgm: Path) -> None:
-    assert keeps_its_contract(fedavgm / "test_fedavgm.py")
+def test_it_keeps_the_contracts(guide: Path) -> None:
+    words = ("--rootdir", str(guide), "-c", os.devnull)
+    plugins = ("cacheprovider", "xdist", "faulthandler")
+    without = [word for name in plugins for word in ("-p", f"no:{name}")]
+    # In this process, which has torch already.
+    ended = pytest.main(["-q", *words, *without, str(guide / "test_mymethod.py")])
+    assert ended == pytest.ExitCode.OK
 
 
-def test_the_experiment_compares_it_at_equal_vectors(fedavgm: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(# my\.yaml.*?)```", (DOCS / "policies.md").read_text(), re.S)
-    (fedavgm / "my.yaml").write_text(text)
-    made = load_experiment(fedavgm / "my.yaml")
-    tunings = [settings_of(made, one, "my.yaml").tuning for one in made.methods]
-    assert len(tunings) == 3
-    assert len({(one.context_length, one.lr, one.epochs, one.optimizer) for one in tunings}) == 1
+def test_the_experiment_compares_it_at_equal_vectors(guide: Path) -> None:
+    made = load_experiment(guide / "my.yaml")
+    settings = [settings_of(made, one, "my.yaml") for one in made.methods]
+    assert [one.policy.name for one in settings] == ["fedavgm", "promptfl", "local"]
+    assert settings[0].policy.config.momentum == 0.8
+    tunings = {
+        (one.tuning.context_length, one.tuning.lr, one.tuning.epochs, one.tuning.optimizer)
+        for one in settings
+    }
+    assert len(tunings) == 1
 
 
-def test_its_settings_are_checked_like_the_daemons_own(fedavgm: Path) -> None:
+@pytest.mark.usefixtures("guide")
+def test_its_settings_are_checked_like_the_daemons_own() -> None:
     with pytest.raises(ConfigError, match=r"policy\.momentum is 2; it must be from 0 to 0\.99"):
         load_settings(None, {}, ["policy.name=fedavgm", "policy.momentum=2"])
 
 
-def test_a_loss_of_its_own_runs_in_a_mesh_through_its_entry_point(prograd: Path) -> None:
-    found = mesh(
-        prograd, "--nodes", "2", "--rounds", "2", "--policy", "prograd", "--set",
-        "policy.strength=0.8", "--set", "data.shots=2", "--set", "tuning.context_length=4",
-    )  # fmt: skip
-    assert [one.round for one in found] == [2, 2]
-    assert len({one.tensors.digest for one in found}) == 1, "all nodes hold the same bits"
+@pytest.mark.usefixtures("guide")
+def test_its_merge_is_fedavgms() -> None:
+    """Three merges of drawn prompts against v <- m v + (mean - x), x <- x + v in float64."""
+    module: Any = importlib.import_module("mymethod")
+    method = module.FedAvgM(module.FedAvgMConfig(momentum=0.7, weights="equal"), frame("fedavgm"))
+    draw = np.random.default_rng(1)
+    x, v = draw.normal(size=(3, 2)), np.zeros((3, 2))
+    held: MethodState = method.first(Tensors({"context": x}))
+    for number in range(1, 4):
+        given = [Contribution(name, Tensors({"context": draw.normal(size=(3, 2))}), 1)
+                 for name in "abc"]  # fmt: skip
+        mean = np.mean([one.tensors["context"].astype(np.float64) for one in given], axis=0)
+        v = 0.7 * v + (mean - x)
+        x = x + v
+        held = method.merge(Round(number, "prompts", held, held), given)
+        assert np.allclose(held.shared["context"], x, atol=1e-5)
 
 
-def test_what_it_tunes_keeps_the_learners_contract(prograd: Path) -> None:
-    assert keeps_its_contract(prograd / "test_prograd.py")
-
-
-def test_its_gradient_is_prograds(prograd: Path) -> None:
-    aligned = importlib.import_module("prograd").aligned
-    g = torch.Generator().manual_seed(3)
-    for _ in range(50):
-        own, general = torch.randn(2, 6, generator=g, dtype=torch.float64)
-        full, half = aligned(own, general, 1.0), aligned(own, general, 0.5)
-        if own @ general >= 0:
-            assert torch.equal(full, own)
-            assert torch.equal(half, own)
-            continue
-        # The closest vector to `own` that does not work against `general`.
-        unit = general / general.norm()
-        assert torch.allclose(full, own - (own @ unit) * unit)
-        assert abs(float(full @ general)) < 1e-12
-        assert torch.allclose(half, (own + full) / 2)
-
-
-def test_its_loss_is_prograds(prograd: Path) -> None:
-    prograd_module = importlib.import_module("prograd")
-    config = prograd_module.ProGradConfig(strength=0.7)
-    learner: Any = small_learner(prograd_module.ProGradPrompts, config, context_length=4)
-    module = learner._module
-    clip, classes = module.clip, learner.classes
+@pytest.mark.usefixtures("guide")
+def test_its_loss_is_the_smoothed_cross_entropy() -> None:
+    module: Any = importlib.import_module("mymethod")
+    config = module.FedAvgMConfig(smoothing=0.3)
+    learner: Any = small_learner(module.FedAvgM, config, context_length=4)
+    prompts, classes = learner._module, learner.classes
     draw = torch.Generator().manual_seed(1)
-    width = module.handwritten(classes).shape[1]
+    width = prompts.handwritten(classes).shape[1]
     features = torch.nn.functional.normalize(torch.randn(9, width, generator=draw), dim=1)
     labels = torch.arange(9) % len(classes)
-    prompt = torch.tensor(learner.initial(1)["context"]).requires_grad_()
+    params = {"context": torch.tensor(learner.initial(1)["context"])}
     job = Job(round=1, stage="prompts", tensors=Tensors(), seed=1)
-    inputs = JobInputs(job, {"context": prompt}, {}, {}, classes)
-    found = module.loss(Batch(features=features, labels=labels), inputs)
-    (mine,) = torch.autograd.grad(found, prompt)
+    inputs = JobInputs(job, params, {}, {}, classes)
+    found = prompts.loss(Batch(features=features, labels=labels), inputs)
+    logits = prompts.clip_logits(features, prompts.encode(params["context"], classes))
+    log_p = logits.log_softmax(dim=1)
+    truth = log_p[torch.arange(9), labels].mean()
+    assert torch.isclose(found, -0.7 * truth - 0.3 * log_p.mean())
 
-    texts = clip.text.encode(module.texts.tokens(classes, 4), prompt)
-    p = (clip.logit_scale * features @ texts.T).softmax(dim=1)
-    z = module.zero_shot(features, classes).softmax(dim=1)
-    entropy = -p[torch.arange(9), labels].log().mean()
-    general = (z * (z / p).log()).sum(dim=1).mean()
-    (own,) = torch.autograd.grad(entropy, prompt, retain_graph=True)
-    (known,) = torch.autograd.grad(general, prompt)
-    assert torch.isclose(found, entropy)
-    assert torch.allclose(mine, prograd_module.aligned(own, known, 0.7), atol=1e-6)
+
+@pytest.mark.usefixtures("guide")
+def test_two_recipients_get_the_prompt_and_the_mix_is_the_mean() -> None:
+    module: Any = importlib.import_module("gossipmean")
+    method = module.GossipMean(module.GossipMeanConfig(), frame("gossipmean"))
+    counts = dict.fromkeys("bcd", 0)
+    for seed in range(300):
+        drawn = method.recipients(method.config.recipients, "bcd", {}, random.Random(seed))
+        assert len({*drawn}) == 2
+        counts = {name: count + (name in drawn) for name, count in counts.items()}
+    assert all(160 < count < 240 for count in counts.values())
+    own, *others = (Tensors({"context": [[float(at), 1.0]]}) for at in (1, 4, 7))
+    inbox = [InboxMessage(str(at), 1, tensors) for at, tensors in enumerate(others)]
+    mixed = own
+    for change in method.mix(own, inbox, random.Random(1)):
+        mixed = change.apply(mixed)
+    assert np.allclose(mixed["context"], [[4.0, 1.0]])

@@ -30,7 +30,7 @@ from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
 from fednode.policies.gda import rows
 from fednode.policies.gda.exchange import GDA
-from fednode.testing.seeds import seeds
+from tests.contract.seeds import seeds
 from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, mesh
 
 LIAR: Final = NAMES[-1]

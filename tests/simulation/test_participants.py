@@ -8,7 +8,7 @@ import pytest
 
 from fednode.lab.commands.simulate import load
 from fednode.lab.simulate.scenario import draw, play
-from fednode.testing.seeds import seeds
+from tests.contract.seeds import seeds
 from tests.simulation.test_planted_bugs import FILE
 
 DOMAINS = "domains: [art, photo]"

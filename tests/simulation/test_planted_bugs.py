@@ -28,8 +28,8 @@ from fednode.lab.simulate import checkers
 from fednode.lab.simulate import scenario as scenarios
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.scenario import Scenario, draw, play
-from fednode.testing.seeds import seeds
 from fednode.wire import codec
+from tests.contract.seeds import seeds
 from tests.simulation import kernel_bugs
 
 FILE = Path(__file__).resolve().parent.parent.parent / "configs/sim/everything.yaml"

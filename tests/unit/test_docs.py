@@ -96,9 +96,9 @@ def test_every_command_is_one(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    # The experiment of the policy guide names the guide's own policy: tests/e2e/test_guide.py.
+    # The experiment of the guide names the guide's own method: tests/e2e/test_guide.py.
     "block",
-    [one for one in blocks("yaml") if "policy: fedavgm" not in one.text],
+    [one for one in blocks("yaml") if "mymethod:FedAvgM" not in one.text],
     ids=str,
 )
 def test_every_yaml_block_is_settings_or_an_experiment(block: Block, tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from fednode import registry
 from fednode.errors import ConfigError
 from fednode.policies.local import Local
 from fednode.policies.zerodfl import ZeroDFL
+from fednode.policy import CoOp, GossipConfig, GossipMethod
 
 
-class Elsewhere:
-    """A third party's policy, as far as the registry cares."""
+class Elsewhere(GossipMethod):
+    """A third party's method."""
 
     name = "elsewhere"
-    prompts = int
+    config_type = GossipConfig
+    prompts = CoOp
 
 
 class Entry:
@@ -51,14 +53,14 @@ def test_an_installed_policy_is_found_beside_them() -> None:
     assert "elsewhere" in registry.names()
     found: Any = registry.policy("elsewhere")
     assert found is Elsewhere
-    assert registry.prompt_module("elsewhere") is int
+    assert registry.prompt_module("elsewhere") is CoOp
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_policy_that_tunes_nothing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_is_no_method_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Elsewhere, "prompts", None)
-    with pytest.raises(ConfigError, match="'elsewhere' does not say what it tunes"):
-        registry.prompt_module("elsewhere")
+    with pytest.raises(ConfigError, match=r"'elsewhere': Elsewhere\.prompts is None: set it to a"):
+        registry.policy("elsewhere")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fednode import registry
 from fednode.app.saved import ROOT
+from fednode.conformance import require_hooks
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
@@ -345,7 +346,7 @@ def learner_of(
     from fednode.learn.build import build
 
     objective = registry.prompt_module(settings.policy.name)
-    return build(
+    learner = build(
         settings.model,
         settings.data,
         settings.tuning,
@@ -356,3 +357,5 @@ def learner_of(
         told,
         settings.privacy.least_images,
     )
+    require_hooks(settings.policy.kind, settings.policy.config, learner.initial)
+    return learner

@@ -1,10 +1,10 @@
-"""Tests for policies and objectives outside this repository (docs/policies.md).
+"""Tests for methods outside this repository (docs/methods.md).
 
-- `PolicyContract`: inherit and give a fixture `case`, which returns a `Case`.
-- `frame`: what a policy knows of its node; for tests of a method's hooks without a mesh.
-- `LearnerContract`: inherit and give a fixture `learner`. `small_learner` makes a learner of an
-  objective.
-- `ClosedFormLearner`: a learner that passes its contract and needs no images.
+- `MethodContract`: inherit and give a fixture `case`, which returns a `MethodCase`. It calls the
+  hooks of a method by value.
+- `frame`: what a method knows of its node; for tests of a single hook.
+- `LearnerContract`: inherit and give a fixture `learner`. `small_learner` makes a learner of a
+  method's arrays.
 
 A mesh of policies in virtual time is the laboratory's `fednode.lab.sim.world.World`.
 
@@ -18,29 +18,16 @@ try:
 except ImportError as missing:
     raise ImportError('fednode.testing needs pytest: pip install "fednode[testing]"') from missing
 
-pytest.register_assert_rewrite(
-    *(f"fednode.testing.{name}" for name in ("policies", "player", "learners"))
-)
+pytest.register_assert_rewrite("fednode.testing.learners", "fednode.testing.methods")
 
-from fednode.learn.closed_form import ClosedFormLearner  # noqa: E402
 from fednode.testing.learners import LearnerContract, small_learner  # noqa: E402
-from fednode.testing.player import frame  # noqa: E402
-from fednode.testing.policies import (  # noqa: E402
-    CONTEXT,
-    MODES,
-    Case,
-    PolicyContract,
-    Shapes,
-)
+from fednode.testing.methods import CONTEXT, MethodCase, MethodContract, frame  # noqa: E402
 
 __all__ = [
     "CONTEXT",
-    "MODES",
-    "Case",
-    "ClosedFormLearner",
     "LearnerContract",
-    "PolicyContract",
-    "Shapes",
+    "MethodCase",
+    "MethodContract",
     "frame",
     "small_learner",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fednode.clip.settings import ModelSettings
+from fednode.core.rounds.method import Described
 from fednode.core.types import EMPTY, Job, Progress, Tensors
 from fednode.data.base import DataSettings
 from fednode.learn.learner import Cancelled, Learner
@@ -30,17 +31,20 @@ def job(learner: Learner, number: int = 1, rounds: int = 3) -> Job:
     )
 
 
-def small_learner(objective: Any, config: Any = None, **tuning: Any) -> Learner:
-    """Return a learner that tunes an objective on twelve built-in images of three classes.
+def small_learner(method: type[Described], config: Any = None, **tuning: Any) -> Learner:
+    """Return a learner that tunes a method's arrays on twelve built-in images of three classes.
 
-    The model is the embedded one, on the CPU. tuning: settings of node.yaml's section `tuning`.
+    The model is the embedded one, on the CPU. config: the method's settings; None: its defaults.
+    tuning: settings of node.yaml's section `tuning`.
     """
     from fednode.learn.build import build
 
     data = DataSettings(classes=("accordion", "barrel", "beaver"), shots=4, test=0.2)
     settings = TuningSettings(**{"batch_size": 5, "lr": 0.005, "threads": 1, **tuning})
     model, cache = ModelSettings(device="cpu"), CacheSettings(size_mb=0)
-    return build(model, data, settings, cache, objective, config)
+    own = method.config_type() if config is None else config
+    prompts: Any = method.prompts
+    return build(model, data, settings, cache, prompts, own)
 
 
 class LearnerContract:

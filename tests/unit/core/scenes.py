@@ -13,7 +13,7 @@ from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Message, PolicyState, Tensors
 from fednode.policies.local import Local, LocalConfig
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 FACTS = {"policy.name": "zerodfl", "tuning.context_length": "2"}
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})

@@ -8,7 +8,7 @@ import pytest
 
 from fednode.core.policy import draw_seed, start_seed
 from fednode.core.types import EMPTY, Message, Tensors
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 
 def test_a_seed_is_the_first_63_bits_of_a_hash_of_what_it_is_for() -> None:

@@ -23,7 +23,7 @@ from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Message, Report, Snapshot, Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 OWN = Tensors({"context": np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])})
 CARRY = Tensors({"momentum": [1.0]})

@@ -1,4 +1,4 @@
-"""The policies that are data: found by name, each with its own settings and its paper's values."""
+"""Methods of federated averaging: found by name, with their settings and their papers' values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from fednode import registry
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.types import Json, Tensors
-from fednode.policies.averaging import FEDTPG
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 SHAPES = {"context": (16, 512)}
 
@@ -26,7 +25,7 @@ PUBLISHED: dict[str, tuple[Json, Json, Json]] = {
 
 
 POLICIES = {name: registry.policy(name) for name in PUBLISHED}
-PROMPTFL, FEDOTP = POLICIES["promptfl"], POLICIES["fedotp"]
+PROMPTFL, FEDOTP, FEDTPG = (POLICIES[name] for name in ("promptfl", "fedotp", "fedtpg"))
 
 
 @pytest.mark.parametrize("name", POLICIES)

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from fednode.app.plan import NodePlan, facts_of
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.errors import ConfigError
-from fednode.policies.fedclip.config import FedCLIPConfig
+from fednode.policies.fedclip import FedCLIPConfig
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings, load_settings
 from tests.unit.commands.run import Fednode

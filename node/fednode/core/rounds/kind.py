@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fednode.core.policy import NodeContext
@@ -16,25 +16,27 @@ from fednode.core.types import EMPTY, Json, PolicyState, Tensors
 
 @dataclass(frozen=True, slots=True)
 class MethodPolicy:
-    """The policy that runs a method in mesh-wide rounds (fednode.core.policy.PolicyKind).
-
-    name, config_type, tuning: the method's own, unless a name is given: then one method serves
-    several policies, which differ in these three. rounds: the method's defaults of the section
-    `rounds`.
-    """
+    """The policy that runs a method in mesh-wide rounds (fednode.core.policy.PolicyKind)."""
 
     method: type[Method]
-    name: str = ""
-    config_type: type[Any] = object
-    tuning: Mapping[str, Json] = field(default_factory=dict, hash=False)
     shared_state: ClassVar[bool] = True
     default_mode: ClassVar[Barrier] = "sync"
     modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
 
-    def __post_init__(self) -> None:
-        if not self.name:
-            for own in ("name", "config_type", "tuning"):
-                object.__setattr__(self, own, getattr(self.method, own))
+    @property
+    def name(self) -> str:
+        """Return the method's name, as in policy.name."""
+        return self.method.name
+
+    @property
+    def config_type(self) -> type[Any]:
+        """Return the class of the method's settings."""
+        return self.method.config_type
+
+    @property
+    def tuning(self) -> Mapping[str, Json]:
+        """Return the method's own defaults of the section `tuning`."""
+        return self.method.tuning
 
     @property
     def rounds(self) -> Mapping[str, Json]:

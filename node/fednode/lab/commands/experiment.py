@@ -197,13 +197,6 @@ class _View:
             self._bar.reset(self._task, completed=count, description="taken over")
             return
         self._ended += 1
-        said = f"failed: {done.fault}" if done.fault else _scores(done)
         self._bar.update(self._task, advance=1, description=done.cell.title)
-        line = f"{self._kept + self._ended}/{self._total} {done.cell.title}: {said}"
+        line = f"{self._kept + self._ended}/{self._total} {done.cell.title}: {done.summary}"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _scores(done: Done) -> str:
-    scores = done.outcome["scores"]
-    shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
-    return ", ".join(shown) + f" in {done.outcome['seconds']:.0f} s"

@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from fednode import registry
+from fednode.conformance import require_hooks
 from fednode.core.merge.mean import mean
 from fednode.core.policy import start_seed
 from fednode.core.settings import LAN, StartSettings
@@ -99,12 +100,15 @@ def prepare(
     """Return a method's settings, objectives and liars; raise FednodeError if it cannot run."""
     settings = settings_of(experiment, method, experiment.title, scene.domains)
     kind, config = settings.policy.kind, settings.policy.config
+    name = str(settings.policy.written["name"])  # `module:Class` of a user's own, or as kind.name
     for client in scene.clients:
         settings_fault = kind.settings_fault(config, settings.rounds, client.domain)
         if settings_fault:
             raise FednodeError(f"{method.label}: {settings_fault}")
-    made = partial(registry.prompt_module(kind.name), parts.frozen, config=config)
+    made = partial(registry.prompt_module(name), parts.frozen, config=config)
     own = _own_texts(experiment, method, scene, settings.tuning, made)
+    module = made(settings.tuning)
+    require_hooks(kind, config, module.initial)
     scene, lying = _among_liars(scene, method, seed) if learns(method) else (scene, ())
     return Prepared(
         experiment=experiment,
@@ -114,7 +118,7 @@ def prepare(
         settings=settings,
         scene=scene,
         lying=lying,
-        objective=made(settings.tuning),
+        objective=module,
         own=own,
     )
 

@@ -47,6 +47,15 @@ class Done:
     fault: str = ""
     fresh: bool = True
 
+    @property
+    def summary(self) -> str:
+        """For people: the accuracies and the seconds, or why there are none."""
+        if self.fault:
+            return f"failed: {self.fault}"
+        scores = self.outcome["scores"]
+        shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
+        return ", ".join(shown) + f" in {self.outcome['seconds']:.0f} s"
+
 
 @dataclass(frozen=True, slots=True)
 class Job:

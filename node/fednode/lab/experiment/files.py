@@ -1,8 +1,15 @@
-"""Read an experiment's file: strictly, with --smoke and --set put over it."""
+"""Read an experiment's file: strictly, with --smoke and --set put over it.
+
+A method may be a class of the user's own: `policy: {name: module:Class}` in a file, where the
+module lies beside the file or on Python's path, or the class itself in `fednode.experiment`.
+"""
 
 from __future__ import annotations
 
+import copy
+import importlib
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
@@ -33,13 +40,24 @@ LEAST_IMAGES: Final = 4
 """Most files that an error names."""
 
 
-def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) -> Experiment:
-    """Return the experiment of a file; raise ConfigError with every fault in one text."""
-    if not path.is_file():
-        raise ConfigError(_missing(path))
-    source = read_yaml(path)
+def load_experiment(
+    given: Path | Mapping[str, Any],
+    smoke: bool = False,
+    flags: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
+) -> Experiment:
+    """Return the experiment of a file or of a mapping; raise ConfigError with every fault.
+
+    more: further methods by label: a policy's name, a class, or a section `methods` of the file.
+    """
+    path, source = _source(given)
     tree, places = source.tree, dict(source.places)
-    tree["methods"] = _methods(tree.get("methods"), path)
+    further = [
+        {"label": label, **(row if isinstance(row, Mapping) else {"policy": row})}
+        for label, row in (more or {}).items()
+    ]
+    listed = tree.get("methods", [] if further else None)
+    tree["methods"] = _methods([*listed, *further] if isinstance(listed, list) else listed, path)
     _name_model(tree)
     if smoke:
         over = tree.get("smoke")
@@ -52,12 +70,25 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
     put_flags(tree, places, flags)
     _name_model(tree)
     experiment = checked(Experiment, Source(str(path), tree, places))
+    folder = str(path.parent.resolve())
+    if folder not in sys.path and any(":" in _name(method) for method in experiment.methods):
+        sys.path.append(folder)  # the processes of the experiment get this path, too
     faults = [
         fault for method in experiment.methods for fault in _method_faults(experiment, method, path)
     ]
     if faults:
         raise ConfigError("\n".join(faults))
     return experiment
+
+
+def _source(given: Path | Mapping[str, Any]) -> tuple[Path, Source]:
+    """Return where an experiment stands, and its keys as written; a mapping is copied."""
+    if isinstance(given, Mapping):
+        here = Path("experiment")
+        return here, Source(str(here), {"title": str(here), **copy.deepcopy(dict(given))})
+    if not given.is_file():
+        raise ConfigError(_missing(given))
+    return given, read_yaml(given)
 
 
 def _name_model(tree: dict[str, Any]) -> None:
@@ -92,6 +123,8 @@ def settings_of(
     A method that learns nothing has the settings of the control, which exchanges nothing.
     """
     policy: dict[str, Any] = dict(method.policy) if learns(method) else {"name": CONTROL}
+    if ":" in _name(method):
+        _import_method(_name(method))
     kind = registry.policy(str(policy.get("name", "")))
     if domains and any(field.name == "domains" for field in fields(kind.config_type)):
         policy.setdefault("domains", list(domains))
@@ -115,6 +148,38 @@ def settings_of(
     return node_settings(Source(where, tree, places))
 
 
+def _name(method: MethodSettings) -> str:
+    return str(method.policy.get("name", ""))
+
+
+def _import_method(name: str) -> None:
+    """Let the registry of this process have the class `module:Class`; raise ConfigError."""
+    if name in registry.names():
+        return
+    module_name, _, class_name = name.partition(":")
+    here = f"policy.name is {name!r}"
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as fault:  # of the user's code, which may raise anything
+        if isinstance(fault, ModuleNotFoundError) and fault.name == module_name:
+            raise ConfigError(
+                f"{here}, and there is no module {module_name}: write {module_name}.py beside the "
+                "experiment's file, or put its folder on PYTHONPATH."
+            ) from None
+        said = " ".join(str(fault).split())
+        raise ConfigError(
+            f"{here}, and {module_name} cannot be imported: {type(fault).__name__}: {said}"
+        ) from fault
+    if not hasattr(module, class_name):
+        classes = [key for key, kind in vars(module).items() if isinstance(kind, type)]
+        near = get_close_matches(class_name, classes, NAMED, 0.0)
+        raise ConfigError(
+            f"{here}, and {module_name} has no {class_name}; it has "
+            f"{', '.join(near) or 'no class'}."
+        )
+    registry.add(name, getattr(module, class_name))
+
+
 def learns(method: MethodSettings) -> bool:
     """Tell whether a method is anything but zero-shot."""
     return method.policy.get("name") != ZERO_SHOT
@@ -130,13 +195,22 @@ def _methods(given: Any, path: Path) -> list[Tree]:
             methods.append({"label": entry, "policy": {"name": entry}})
         elif isinstance(entry, dict):
             policy = entry.get("policy")
-            named = {"name": policy} if isinstance(policy, str) else policy
+            named = {"name": policy} if isinstance(policy, str | type) else policy
+            if isinstance(named, dict) and isinstance(named.get("name"), type):
+                named = {**named, "name": _added(named["name"])}
             row = {**entry, **({} if named is None else {"policy": named})}
             row = _of_node(row, path) if "node" in row else row
             methods += _grid(row, path) if "grid" in row else [row]
         else:
             raise ConfigError(f"{path}: methods holds {entry!r}; name a policy, or give a section.")
     return methods
+
+
+def _added(offered: type) -> str:
+    """Return the name under which the registry of this process has a class from now on."""
+    name = f"{offered.__module__}:{offered.__qualname__}"
+    registry.add(name, offered)
+    return name
 
 
 def _of_node(row: Tree, path: Path) -> Tree:

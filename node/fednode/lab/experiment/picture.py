@@ -36,14 +36,19 @@ class Panel:
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
     """Write a PNG; raise ConfigError where matplotlib is not there."""
+    figure(panels).savefig(path, dpi=120)
+
+
+def figure(panels: Sequence[Panel]) -> Any:
+    """Return matplotlib's figure; raise ConfigError where matplotlib is not there."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError(
             "matplotlib draws the curves and is not installed: pip install 'fednode[plot]'."
         ) from None
-    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    made = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    axes = made.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         for label, points in panel.lines.items():
             rounds = sorted(points)
@@ -55,8 +60,8 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
         axis.set(title=panel.title, xlabel="round")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
-    below(figure, *_named(axes))
-    figure.savefig(path, dpi=120)
+    below(made, *_named(axes))
+    return made
 
 
 def _named(axes: Any) -> tuple[list[Any], list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -65,8 +66,16 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
     if learns(method):
         whole = tree_of(settings_of(experiment, method, experiment.title, ("x",)))
         own["settings"] = {name: whole[name] for name in PARTS}
+        own.update(_code(str(method.policy["name"])))
     text = json.dumps(own, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _code(name: str) -> dict[str, str]:
+    """Return a digest of the module of a method `module:Class`; nothing for other methods."""
+    module, colon, _ = name.partition(":")
+    file = getattr(sys.modules.get(module), "__file__", None) if colon else None
+    return {"code": hashlib.sha256(Path(file).read_bytes()).hexdigest()} if file else {}
 
 
 def run_all(

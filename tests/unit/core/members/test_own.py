@@ -13,7 +13,7 @@ from fednode.core.members.table import INCARNATION_MAX
 from fednode.core.policy import NodeContext
 from fednode.core.settings import LAN
 from fednode.core.types import Message, Update
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.core.scenes import only
 
 

@@ -33,7 +33,7 @@ from fednode.core.members.swim import (
 from fednode.core.members.turns import GREETED_MAX
 from fednode.core.settings import LAN, MembershipSettings
 from fednode.core.types import Message, Update
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.core.scenes import only
 
 

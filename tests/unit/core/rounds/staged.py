@@ -17,7 +17,7 @@ from fednode.core.types import MEASURE, Message, Report, Tensors
 from fednode.policies import plan as aggregator
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.policies.methods import PROMPTFL
 from tests.unit.policies.tiny import drawn
 

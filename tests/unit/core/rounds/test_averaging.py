@@ -15,8 +15,9 @@ from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.types import Dtype, Report, Tensors
-from fednode.testing.player import PEERS, Case, frame, up
-from fednode.testing.player import report as report_of
+from fednode.testing import frame
+from tests.contract.player import PEERS, Case, up
+from tests.contract.player import report as report_of
 
 START = Tensors({"context": [[1.0, 2.0, 3.0]]})
 RNG = np.random.default_rng(3)

@@ -15,7 +15,7 @@ from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, WITNESS
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, Message, Tensors
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 NODE = frame("promptfl", peers=tuple("bcde"), rounds=RoundSettings(max=20, deadline_s=7.0))
 HELD = MethodState(Tensors({"context": [[1.0]]}))

@@ -11,7 +11,7 @@ from fednode.core.rounds.exchange import AGAIN, UPS_MAX, Exchange
 from fednode.core.rounds.stragglers import Misses, Stragglers
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 NODE = frame("promptfl", peers=("b", "c", "d"), rounds=RoundSettings(deadline_s=7.0))
 STAGE = "prompts"

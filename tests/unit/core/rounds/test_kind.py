@@ -7,7 +7,7 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, PolicyState, Tensors
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.promptfl import PromptFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.policies.methods import PROMPTFL
 
 KIND = MethodPolicy(DiPrompT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fednode.core.rounds.mailbox import WINDOW, Mailbox
 from fednode.core.types import Message
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 NODE = frame("promptfl")
 

@@ -13,7 +13,7 @@ from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Report, Tensors
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 SHARED = Tensors({"context": [[1.0, 2.0]], "scale": [3.0]})
 HELD = MethodState(

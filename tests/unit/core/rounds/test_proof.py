@@ -9,7 +9,7 @@ from fednode.core.policy import DEADLINE
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.proof import half, most, quorum, reached
 from fednode.core.types import Tensors
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.core.rounds.staged import trained
 from tests.unit.core.rounds.test_engine import (
     begin,

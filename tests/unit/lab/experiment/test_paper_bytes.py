@@ -10,7 +10,7 @@ import pytest
 from fednode import registry
 from fednode.policies.diprompt import DiPrompTConfig
 from fednode.policies.feddpt import FedDPTConfig
-from fednode.policies.fedtpg.config import FedTPGConfig
+from fednode.policies.fedtpg import FedTPGConfig
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.policies.zerodfl import ZeroDFLConfig
 

@@ -7,7 +7,7 @@ import pytest
 
 from fednode.core.types import EMPTY, Job
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.testing.seeds import seeds
+from tests.contract.seeds import seeds
 from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, digests, mesh, promptfl, run, texts
 
 ALL = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

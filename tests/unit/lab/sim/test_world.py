@@ -12,7 +12,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.seeds import seeds
+from tests.contract.seeds import seeds
 
 NAMES = tuple("abcde")
 LIMIT_S = 3600.0

@@ -11,7 +11,7 @@ from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.policies.diprompt import AVERAGE, DiPrompT, DiPrompTConfig, alpha
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 DOMAINS = ("photo", "art_painting")
 

@@ -10,10 +10,9 @@ import torch
 from torch import nn
 
 from fednode.clip.backbone import Backbone
-from fednode.learn.objective import Batch
-from fednode.policies.fedclip.config import FedCLIPConfig
-from fednode.policies.fedclip.objective import Objective as FedCLIP
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies.fedclip import FedCLIPAdapter, FedCLIPConfig
+from tests.unit.learn.jobs import batch, first_loss, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -31,7 +30,7 @@ from tests.unit.policies.tiny import (
 @pytest.mark.parametrize("loss", ["contrastive", "ce"])
 def test_fedclip_against_torchs_own_layers(model: Backbone, loss: str) -> None:
     """The released code's order in float64: encode_image, adapter, product, unit length."""
-    one = FedCLIP(model, tuning(template="a picture of a {}."), FedCLIPConfig(loss=loss))  # type: ignore[arg-type]
+    one = FedCLIPAdapter(model, tuning(template="a picture of a {}."), FedCLIPConfig(loss=loss))  # type: ignore[arg-type]
     tensors = drawn(one.initial(1), 3, 0.5)
     w = {name: torch.tensor(np.asarray(x, dtype=np.float64)) for name, x in tensors.items()}
     width = len(w["first.bias"])
@@ -60,14 +59,14 @@ def test_fedclip_against_torchs_own_layers(model: Backbone, loss: str) -> None:
         "features": (seen / seen.norm(dim=1, keepdim=True)).float(),
         "norms": lengths,
     }
-    found = one.begin(given(leaves(tensors), CLASSES)).loss(batch(LABELS, **images))
+    found = first_loss(one, given(leaves(tensors), CLASSES), batch(LABELS, **images))
     assert float(found) == pytest.approx(wanted, rel=1e-4)
     shown = one.classifier(leaves(tensors), CLASSES)(Batch(**images))
     assert np.allclose(wide(shown), model.logit_scale * adapted @ texts.T, atol=1e-4)
 
 
 def test_an_untrained_adapter_is_nearly_zero_shot(model: Backbone) -> None:
-    one = FedCLIP(model, tuning(), FedCLIPConfig())
+    one = FedCLIPAdapter(model, tuning(), FedCLIPConfig())
     start = {name: 0.0 * value for name, value in leaves(one.initial(1)).items()}
     norms = torch.linspace(3.0, 12.0, len(LABELS))
     shown = one.classifier(start, CLASSES)(Batch(features=features(), norms=norms))
@@ -75,4 +74,4 @@ def test_an_untrained_adapter_is_nearly_zero_shot(model: Backbone) -> None:
 
 
 def test_it_has_as_many_parameters_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert count_published(FedCLIP, FedCLIPConfig(), 4, monkeypatch) == 525_312
+    assert count_published(FedCLIPAdapter, FedCLIPConfig(), 4, monkeypatch) == 525_312

@@ -14,7 +14,8 @@ from fednode.core.rounds.method import MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Tensors
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
-from fednode.testing.player import Case, Player, frame, report, up
+from fednode.testing import frame
+from tests.contract.player import Case, Player, report, up
 
 PAIR = ("art", "photo")
 

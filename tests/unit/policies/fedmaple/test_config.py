@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.fedmaple.config import FedMaPLeConfig
+from fednode.policies.fedmaple import FedMaPLeConfig
 
 
 def test_the_paper_s_depth_and_equal_nodes_are_the_defaults() -> None:

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
-from fednode.learn.objective import Batch
-from fednode.policies.fedmaple.config import FedMaPLeConfig
-from fednode.policies.fedmaple.objective import Objective as FedMaPLe
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies.fedmaple import FedMaPLeConfig, MaPLe
+from tests.unit.learn.jobs import batch, first_loss, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -24,7 +23,7 @@ from tests.unit.policies.tiny import (
 
 
 def test_fedmaple_couples_the_towers(model: Backbone) -> None:
-    one = FedMaPLe(model, tuning(), FedMaPLeConfig(depth=9))
+    one = MaPLe(model, tuning(), FedMaPLeConfig(depth=9))
     tensors = drawn(one.initial(1), 3)
     assert tensors.shapes == {
         "context": (3, 32),
@@ -49,7 +48,7 @@ def test_fedmaple_couples_the_towers(model: Backbone) -> None:
     shown = one.classifier(held, CLASSES)(Batch(pixels=pixels()))
     assert np.allclose(wide(shown), logits, atol=1e-3)
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = one.begin(given(held, CLASSES)).loss(batch(LABELS, pixels=pixels()))
+    loss = first_loss(one, given(held, CLASSES), batch(LABELS, pixels=pixels()))
     assert float(loss) == pytest.approx(wanted, rel=1e-3)
 
 
@@ -63,4 +62,4 @@ def test_fedmaple_couples_the_towers(model: Backbone) -> None:
 def test_it_has_as_many_parameters_as_published(
     config: FedMaPLeConfig, length: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert count_published(FedMaPLe, config, length, monkeypatch) == count
+    assert count_published(MaPLe, config, length, monkeypatch) == count

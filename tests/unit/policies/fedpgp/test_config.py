@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fednode.policies.fedpgp.config import FedPGPConfig
+from fednode.policies.fedpgp import FedPGPConfig
 
 
 @pytest.mark.parametrize(

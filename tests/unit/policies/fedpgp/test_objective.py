@@ -12,11 +12,9 @@ import torch
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
-from fednode.learn.objective import Batch
-from fednode.policies.averaging import FEDPGP
-from fednode.policies.fedpgp.config import FedPGPConfig
-from fednode.policies.fedpgp.objective import Objective as FedPGP
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.learn.prompt_module import Batch
+from fednode.policies.fedpgp import FedPGP, FedPGPConfig, FedPGPPrompts
+from tests.unit.learn.jobs import batch, first_loss, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -31,7 +29,7 @@ from tests.unit.policies.tiny import (
 SETTINGS = tuning(context_length=3, template="a sketch of a {}.")
 
 
-def arrays(one: FedPGP) -> Tensors:
+def arrays(one: FedPGPPrompts) -> Tensors:
     return Tensors({**drawn(one.initial(1), 3), **drawn(one.private(2), 4, 0.5)})
 
 
@@ -44,7 +42,7 @@ def encoded(model: Backbone, context: Wide) -> Wide:
 @pytest.mark.parametrize("contrast", [0.0, 0.7])
 def test_loss_against_float64(model: Backbone, anchor: Any, contrast: float) -> None:
     config = FedPGPConfig(rank=2, contrast=contrast, temperature=0.4, anchor=anchor)
-    one = FedPGP(model, SETTINGS, config)
+    one = FedPGPPrompts(model, SETTINGS, config)
     w = {name: np.asarray(x, dtype=np.float64) for name, x in arrays(one).items()}
     common, own = (encoded(model, x) for x in (w["global"], w["global"] + w["left"] @ w["right"]))
     text = "a sketch of a {}." if anchor == "template" else "X X X {}."
@@ -58,7 +56,7 @@ def test_loss_against_float64(model: Backbone, anchor: Any, contrast: float) -> 
         terms.append(-math.log(near / (near + far)))
     wanted += contrast * float(np.mean(terms))
     prompts = leaves(arrays(one))
-    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
     assert float(loss) == pytest.approx(wanted, rel=1e-4)
     shown = one.classifier(prompts, CLASSES)(Batch(features=features()))
     assert np.allclose(wide(shown), logits, atol=1e-3)
@@ -68,15 +66,15 @@ def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
     model: Backbone,
 ) -> None:
     """Gradients against differences: of all arrays, and none through the anchor."""
-    one = FedPGP(model, SETTINGS, FedPGPConfig(rank=2, contrast=5.0))
+    one = FedPGPPrompts(model, SETTINGS, FedPGPConfig(rank=2, contrast=5.0))
     start = arrays(one)
 
     def loss(changed: Tensors) -> float:
-        made = one.begin(given(leaves(changed), CLASSES))
-        return float(made.loss(batch(LABELS, features=features())))
+        inputs = given(leaves(changed), CLASSES)
+        return float(first_loss(one, inputs, batch(LABELS, features=features())))
 
     prompts = leaves(start, gradient=True)
-    value = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    value = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
     torch.autograd.backward(value)
     draw = np.random.default_rng(1)
     for name, leaf in prompts.items():
@@ -93,10 +91,12 @@ def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
 
 def test_the_global_prompt_predicts_where_asked_or_alone(model: Backbone) -> None:
     config = FedPGPConfig(rank=2)
-    one = FedPGP(model, SETTINGS, config)
+    one = FedPGPPrompts(model, SETTINGS, config)
     prompts = leaves(arrays(one))
-    wanted = one.scaled(features(), torch.tensor(encoded(model, wide(prompts["global"]))).float())
-    common = FedPGP(model, SETTINGS, FedPGPConfig(rank=2, predict="global"))
+    wanted = one.clip_logits(
+        features(), torch.tensor(encoded(model, wide(prompts["global"]))).float()
+    )
+    common = FedPGPPrompts(model, SETTINGS, FedPGPConfig(rank=2, predict="global"))
     images = Batch(features=features())
     assert torch.allclose(common.classifier(prompts, CLASSES)(images), wanted, atol=1e-4)
     alone = {"global": prompts["global"]}
@@ -106,7 +106,7 @@ def test_the_global_prompt_predicts_where_asked_or_alone(model: Backbone) -> Non
 
 def test_the_change_starts_small_and_from_its_own_seed(model: Backbone) -> None:
     """No matrix is zero; with the published deviation 0.02, U V has about 0.02^2 sqrt(8)."""
-    one = FedPGP(model, tuning(context_length=16, init_std=0.02), FedPGPConfig())
+    one = FedPGPPrompts(model, tuning(context_length=16, init_std=0.02), FedPGPConfig())
     first, other = one.private(1), one.private(2)
     assert first == one.private(1)
     assert first != other
@@ -124,13 +124,13 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
             width = 512
 
     monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
-    settings = tuning(context_length=FEDPGP.tuning["context_length"])
+    settings = tuning(context_length=FedPGP.tuning["context_length"])
 
     def count(tensors: Tensors) -> int:
         return sum(math.prod(shape) for shape in tensors.shapes.values())
 
     for rank, private in ((8, 4_224), (4, 2_112)):
-        one = FedPGP(Sizes, settings, FedPGPConfig(rank=rank))  # type: ignore[arg-type]
+        one = FedPGPPrompts(Sizes, settings, FedPGPConfig(rank=rank))  # type: ignore[arg-type]
         assert (count(one.initial(1)), count(one.private(1))) == (8_192, private)
     config = FedPGPConfig()
     assert (config.rank, config.contrast, config.temperature) == (8, 0.5, 0.5)

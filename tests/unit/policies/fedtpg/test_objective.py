@@ -12,9 +12,8 @@ from torch import nn
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import PLAIN
 from fednode.errors import ConfigError
-from fednode.policies.fedtpg.config import FedTPGConfig
-from fednode.policies.fedtpg.objective import Objective as FedTPG
-from tests.unit.learn.jobs import batch, given, leaves
+from fednode.policies.fedtpg import FedTPGConfig, PromptGenerator
+from tests.unit.learn.jobs import batch, first_loss, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
@@ -29,7 +28,7 @@ from tests.unit.policies.tiny import (
 
 def test_fedtpg_against_torchs_own_layers(model: Backbone) -> None:
     """nn.MultiheadAttention, LayerNorm and Linear, in float64, with our weights put in."""
-    one = FedTPG(model, tuning(), FedTPGConfig())
+    one = PromptGenerator(model, tuning(), FedTPGConfig())
     tensors = drawn(one.initial(1), 3, 0.2)
     w = {name: torch.tensor(np.asarray(x, dtype=np.float64)) for name, x in tensors.items()}
     width, names = 32, 16
@@ -64,7 +63,7 @@ def test_fedtpg_against_torchs_own_layers(model: Backbone) -> None:
     tokens = model.text.tokens(CLASSES, 3)
     logits = model.logit_scale * wide(features()) @ wide(model.text.encode(tokens, found)).T
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = one.begin(given(leaves(tensors), CLASSES)).loss(batch(LABELS, features=features()))
+    loss = first_loss(one, given(leaves(tensors), CLASSES), batch(LABELS, features=features()))
     assert float(loss) == pytest.approx(wanted, rel=1e-4)
 
 
@@ -80,7 +79,7 @@ def test_fedtpg_starts_as_torchs_attention_does(
         lambda self, names, template: torch.zeros(1, features),
     )
     model = SimpleNamespace(template=PLAIN, text=SimpleNamespace(width=width))
-    one = FedTPG(model, tuning(), FedTPGConfig())  # type: ignore[arg-type]
+    one = PromptGenerator(model, tuning(), FedTPGConfig())  # type: ignore[arg-type]
     ours = [leaves(one.initial(seed)) for seed in range(10)]
     torch.manual_seed(1)
     theirs = []
@@ -109,8 +108,8 @@ def test_a_text_width_that_the_heads_do_not_divide_is_a_sentence(
 ) -> None:
     monkeypatch.setattr(type(model.text), "width", 30)
     with pytest.raises(ConfigError, match=r"The text width of .* is 30, which the 4 heads"):
-        FedTPG(model, tuning(), FedTPGConfig()).initial(1)
+        PromptGenerator(model, tuning(), FedTPGConfig()).initial(1)
 
 
 def test_it_has_as_many_parameters_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert count_published(FedTPG, FedTPGConfig(), 4, monkeypatch) == 4_206_080
+    assert count_published(PromptGenerator, FedTPGConfig(), 4, monkeypatch) == 4_206_080

@@ -15,7 +15,7 @@ from fednode.core.types import EMPTY, PRIVATE, Report, Tensors
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
-from fednode.testing.player import frame
+from fednode.testing import frame
 from fednode.wire.tensors import pack
 
 START = Tensors({"rows": np.zeros((0, 3))})

@@ -29,8 +29,8 @@ from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
 from fednode.policies.gda.objective import MIXED_RATIO, SURELY, Mesh, Objective, _surely
+from fednode.testing import frame
 from fednode.testing.learners import ignore, never
-from fednode.testing.player import frame
 
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 NAMES = ("a", "b")

@@ -7,7 +7,7 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
 from fednode.policies.local import Local, LocalConfig
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.policies.scenes import OWN
 
 CONTEXT = frame("local", peers=("b",), rounds=RoundSettings(mode="async", max=3))

@@ -14,7 +14,7 @@ from fednode.core.types import Tensors
 from fednode.policies import plan as aggregator
 from fednode.policies.plan import AGGREGATORS, PROMPTS, Plan
 from fednode.policies.plan import PlanPrompts as Objective
-from fednode.testing.player import frame
+from fednode.testing import frame
 from tests.unit.policies.plan.small import TOWERS, objective, some
 
 

@@ -10,7 +10,7 @@ import pytest
 from fednode.core.rounds.gossip import InboxMessage
 from fednode.core.types import Array, Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 
 def rows(sender: int, count: int = 4) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fednode.policies.zerodfl import draw_recipients, probabilities
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 COUNTS = {"a": 0, "b": 1, "c": 2, "d": 5, "e": 10}
 DRAWS = 100_000

@@ -13,7 +13,7 @@ from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.testing.player import frame
+from fednode.testing import frame
 
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
 TIMER = ev.SetTimer(RESEND, RESEND_S)

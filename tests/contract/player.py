@@ -15,26 +15,10 @@ from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, STATE, VOUCH, WANT, WITNESS
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
+from fednode.testing.methods import Shapes, frame
 
 PEERS = ("b", "c", "d")
 MODES: tuple[Barrier, ...] = ("async", "sync")
-Shapes = Mapping[str, tuple[int, ...]]
-CONTEXT: Shapes = {"context": (4, 2)}
-
-
-def frame(policy: str, **changed: Any) -> NodeContext:
-    """Return what a policy knows of node "a" with peers "b" and "c", but for what is changed."""
-    given = {
-        "name": "a",
-        "peers": ("b", "c"),
-        "mesh": "m",
-        "policy": policy,
-        "fingerprint": "f",
-        "seed": 1,
-        "rounds": RoundSettings(),
-        "samples": 8,
-    }
-    return NodeContext(**{**given, **changed})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What every policy promises (node/fednode/core/policy.py), as tests to inherit.
 
-node/fednode/testing/player.py plays the host: it feeds a policy events, checks every effect as it
-comes, and answers Tune, Adopt and Send as a host would. Nothing here knows which policy it is.
+player.py plays the host: it feeds a policy events, checks every effect as it comes, and answers
+Tune, Adopt and Send as a host would. Nothing here knows which policy it is.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from fednode.core.rounds.draw import span, wanted
 from fednode.core.rounds.transfer import STATE
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
-from fednode.testing.player import (
-    CONTEXT,
+from fednode.testing.methods import CONTEXT, Shapes
+from tests.contract.player import (
     MODES,
     PEERS,
     Case,
     Player,
-    Shapes,
     accepted,
     any_event,
     far_event,
     report,
     up,
 )
-from fednode.testing.seeds import seeds
+from tests.contract.seeds import seeds
 
 LIVES = 4
 """So many runs of a node the test of far rounds plays for a seed."""

@@ -1,0 +1,204 @@
+"""Say in a sentence why a class of another author is no method that fednode can run.
+
+`class_fault` reads the class: its name, settings and hooks. `hooks_fault` calls the hooks once, by
+value, as a node with one peer would. Both are asked before a node or an experiment starts, and
+`fednode.testing.MethodContract` asks them, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import random
+import re
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, Final
+
+from fednode.core.policy import NodeContext, PolicyKind
+from fednode.core.rounds.gossip import GossipMethod, InboxMessage
+from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method import Contribution, Described, Method, Round
+from fednode.core.settings import RoundSettings
+from fednode.core.types import Report, Tensors
+from fednode.errors import ConfigError
+from fednode.learn.prompt_module import PromptModule
+
+NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
+NEAR: Final = 0.75
+"""How alike, from 0 to 1, a name and a hook's name are, if one is meant to be the other."""
+OURS: Final = "fednode."
+"""Begins the names of modules whose classes are not checked."""
+
+
+def class_fault(offered: Any) -> str:
+    """Return what is wrong with a class that is to be a method; "" if nothing is."""
+    if not (isinstance(offered, type) and issubclass(offered, Described)):
+        return (
+            f"{_named(offered)} is no method: derive it from Averaging, Method or GossipMethod of "
+            "fednode.policy."
+        )
+    title, config = offered.__name__, getattr(offered, "config_type", None)
+    if not isinstance(offered.name, str) or not NAME.fullmatch(offered.name):
+        return (
+            f"{title}.name is {offered.name!r}: set it to a word of small letters, digits, - and _."
+        )
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        return (
+            f"{title}.config_type is {_named(config)}: set it to a frozen dataclass, such as "
+            "AveragingConfig of fednode.policy."
+        )
+    if not callable(offered.prompts):
+        return f"{title}.prompts is {offered.prompts!r}: set it to a PromptModule, such as CoOp."
+    missing = sorted(getattr(offered, "__abstractmethods__", ()))
+    if missing:
+        return f"{title} has no method {missing[0]}, which every method of its kind needs."
+    prompts = offered.prompts
+    module = isinstance(prompts, type) and issubclass(prompts, PromptModule)
+    return _signature_fault(offered) or (_signature_fault(prompts) if module else "")
+
+
+def _named(offered: Any) -> str:
+    return getattr(offered, "__name__", "") or repr(offered)
+
+
+def _signature_fault(own: Any) -> str:
+    """Return what is wrong with the names and parameters of a class's own methods."""
+    theirs = [kind for kind in own.__mro__ if not kind.__module__.startswith(OURS)]
+    base = next(kind for kind in own.__mro__ if kind.__module__.startswith(OURS))
+    hooks = [name for name, _ in inspect.getmembers(base, callable) if not name.startswith("_")]
+    for kind in theirs:
+        for name in vars(kind):
+            given = inspect.getattr_static(own, name)
+            if name.startswith("_") or not callable(getattr(given, "__func__", given)):
+                continue
+            if name in hooks:
+                wanted, found = _parameters(getattr(base, name)), getattr(own, name)
+                try:
+                    inspect.signature(found).bind(*wanted)
+                except TypeError:
+                    return (
+                        f"{own.__name__}.{name} takes ({', '.join(_parameters(found))}); fednode "
+                        f"calls it with ({', '.join(wanted)})."
+                    )
+            elif not hasattr(base, name) and (near := get_close_matches(name, hooks, 1, NEAR)):
+                return (
+                    f"{own.__name__} has a method {name}, which is no hook of {base.__name__}: "
+                    f"write {near[0]} if you mean that; the name of a helper may begin with _."
+                )
+    return ""
+
+
+def _parameters(function: Any) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def require_hooks(kind: PolicyKind, config: Any, initial: Callable[[int], Any]) -> None:
+    """Raise ConfigError if a class of another author has a hook that cannot work.
+
+    initial: returns the arrays that round 1 starts from, for a seed.
+    """
+    offered: Any = kind.method if isinstance(kind, MethodPolicy) else kind
+    if str(getattr(offered, "__module__", OURS)).startswith(OURS):
+        return
+    arrays = initial(1)
+    if not isinstance(arrays, Tensors):
+        said = type(arrays).__name__
+        fault = f"{_named(offered.prompts)}.initial returns {said}: return Tensors of numpy arrays."
+    else:
+        fault = hooks_fault(offered, config, arrays)
+    if fault:
+        raise ConfigError(f"policy {kind.name}: {fault}")
+
+
+def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:
+    """Return what is wrong with what a method's hooks return; "" if nothing is."""
+    rounds = RoundSettings(mode=None, max=2)
+    context = NodeContext(
+        name="a",
+        peers=("b",),
+        mesh="check",
+        policy=offered.name,
+        fingerprint="",
+        seed=1,
+        rounds=rounds,
+        samples=1,
+    )
+    method, calls = offered(config, context), _Calls()
+    try:
+        if isinstance(method, GossipMethod):
+            return calls.gossip(method, initial)
+        return calls.rounds(method, initial)
+    except Exception as fault:  # of the author's code, which may raise anything
+        said = " ".join(str(fault).split())
+        return f"{offered.__name__}.{calls.hook} fails: {type(fault).__name__}: {said}"
+
+
+class _Calls:
+    """Calls of a method's hooks. hook: the one that is being called."""
+
+    hook = "__init__"
+
+    def rounds(self, method: Method, initial: Tensors) -> str:
+        """Return what is wrong in a round of two nodes that contribute the same."""
+        title = type(method).__name__
+        self.hook = "first"
+        held = method.first(initial)
+        if held.shared.shapes != initial.shapes:
+            return (
+                f"{title}.first returns shared arrays {_shown(held.shared)}; the prompts are "
+                f"{_shown(initial)}."
+            )
+        now = Round(1, method.stages[0], held, held, members=frozenset("ab"))
+        for stage in method.stages:
+            now = dataclasses.replace(now, stage=stage)
+            self.hook = "job"
+            trained = method.job(now).tensors
+            report = Report(
+                tensors=trained, metrics={"loss": 1.0}, samples=1, changed=tuple(trained)
+            )
+            self.hook = "contribution"
+            sent = method.contribution(now, report)
+            if fault := method.fault(stage, held, sent.tensors):
+                return f"{title}.contribution returns arrays that `shapes` does not allow: {fault}."
+            now = dataclasses.replace(now, draft=sent.draft)
+            self.hook = "received"
+            contributions = [Contribution(name, sent.tensors, 1) for name in "ab"]
+            given = tuple(method.received(now, contributions))
+            self.hook = "merge"
+            draft = method.merge(now, given)
+            if draft.packed().shapes != held.packed().shapes:
+                return (
+                    f"{title}.merge returns a state of arrays {_shown(draft.packed())}; before it "
+                    f"was {_shown(held.packed())}. A state has the same arrays in all rounds."
+                )
+            now = dataclasses.replace(now, draft=draft, heard={**now.heard, stage: given})
+        return ""
+
+    def gossip(self, method: GossipMethod, initial: Tensors) -> str:
+        """Return what is wrong in a round of a node that got its own arrays from a peer."""
+        title, peers = type(method).__name__, ("b", "c", "d")
+        self.hook = "message"
+        arrays = method.message(initial)
+        self.hook = "recipients"
+        drawn = method.recipients(2, peers, dict.fromkeys(peers, 0), random.Random(1))
+        if len(drawn) > 2 or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
+            return (
+                f"{title}.recipients returns {drawn} for count 2 and peers {list(peers)}: return "
+                "at most so many of these names, each once."
+            )
+        self.hook = "mix"
+        inbox = [InboxMessage("b", 1, arrays)] if arrays else []
+        tensors = initial
+        for change in method.mix(initial, inbox, random.Random(1)):
+            tensors = change.apply(tensors)
+            if tensors.shapes != initial.shapes:
+                return (
+                    f"{title}.mix returns a change to arrays {_shown(tensors)}; the node's own are "
+                    f"{_shown(initial)}."
+                )
+        return ""
+
+
+def _shown(tensors: Tensors) -> str:
+    return ", ".join(f"{name}{list(shape)}" for name, shape in tensors.shapes.items()) or "none"

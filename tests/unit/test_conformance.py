@@ -1,0 +1,153 @@
+"""What is wrong with a class that is to be a method, in one sentence each.
+
+Method: classes of the guide's kind with one part changed; built-in methods pass as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fednode import registry
+from fednode.conformance import class_fault, hooks_fault, require_hooks
+from fednode.core.rounds.kind import MethodPolicy
+from fednode.errors import ConfigError
+from fednode.policy import (
+    Averaging,
+    AveragingConfig,
+    Change,
+    CoOp,
+    GossipConfig,
+    GossipMethod,
+    Method,
+    MethodState,
+    Sent,
+    Tensors,
+)
+
+START = Tensors({"context": np.ones((4, 2))})
+
+
+class Good(Averaging):
+    name = "good"
+    config_type = AveragingConfig
+    prompts = CoOp
+
+
+class Gossiping(GossipMethod):
+    name = "gossiping"
+    config_type = GossipConfig
+    prompts = CoOp
+
+    def message(self, tensors: Tensors) -> Tensors:
+        return tensors
+
+    def recipients(self, count: int, peers: Any, chosen: Any, draw: Any) -> list[str]:
+        return sorted(peers)[:count]
+
+
+class Plain:
+    name = "plain"
+
+
+def changed(base: Any, **parts: Any) -> Any:
+    return type("Mine", (base,), {"__module__": __name__, **parts})
+
+
+class Twisted(CoOp):
+    def loss(self, inputs: Any) -> Any:  # type: ignore[override]
+        return inputs
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        (Plain, "Plain is no method: derive it from Averaging, Method or GossipMethod"),
+        (7, "7 is no method"),
+        (changed(Good, name="My Method"), "Mine.name is 'My Method': set it to a word"),
+        (changed(Averaging, prompts=CoOp), "Mine.name is ''"),
+        (changed(Good, config_type=dict), "Mine.config_type is dict: set it to a frozen dataclass"),
+        (changed(Good, prompts=None), "Mine.prompts is None: set it to a PromptModule"),
+        (
+            changed(Method, name="mine", config_type=AveragingConfig, prompts=CoOp),
+            "Mine has no method merge",
+        ),
+        (
+            changed(Good, merge=lambda self, given: given),
+            "Mine.merge takes (self, given); fednode calls it with (self, now, given).",
+        ),
+        (
+            changed(Good, merges=lambda self, now, given: given),
+            "Mine has a method merges, which is no hook of Averaging: write merge if you mean that",
+        ),
+        (
+            changed(Good, prompts=Twisted),
+            "Twisted.loss takes (self, inputs); fednode calls it with (self, batch, inputs).",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_a_method_has_a_sentence(offered: Any, said: str) -> None:
+    assert class_fault(offered).startswith(said)
+
+
+def test_helpers_may_have_any_other_name() -> None:
+    assert class_fault(changed(Good, weigh=lambda self: 1, _merged=lambda self: 2)) == ""
+    assert class_fault(Gossiping) == ""
+
+
+@pytest.mark.parametrize("name", ["fedotp", "fedpgp", "local", "plan", "promptfl", "zerodfl"])
+def test_the_built_in_methods_pass(name: str) -> None:
+    kind: Any = registry.policy(name)
+    assert class_fault(getattr(kind, "method", kind)) == ""
+
+
+def other(tensors: Tensors) -> Tensors:
+    return Tensors({"context": tensors["context"][:1]})
+
+
+@pytest.mark.parametrize(
+    ("offered", "said"),
+    [
+        (changed(Good, first=lambda self, initial: MethodState(other(initial))),
+         "Mine.first returns shared arrays context[1, 2]; the prompts are context[4, 2]."),
+        (changed(Good, contribution=lambda self, now, report: Sent(other(START), now.draft)),
+         "Mine.contribution returns arrays that `shapes` does not allow: context is [1, 2]"),
+        (changed(Good, merge=lambda self, now, given: replace(now.draft, shared=other(START))),
+         "Mine.merge returns a state of arrays shared/context[1, 2]; before it was"),
+        (changed(Good, merge=lambda self, now, given: now.draft.shared["prompt"]),
+         "Mine.merge fails: KeyError: 'prompt'"),
+        (changed(Gossiping, recipients=lambda self, count, peers, chosen, draw: ["z"]),
+         "Mine.recipients returns ['z'] for count 2 and peers ['b', 'c', 'd']"),
+        (changed(Gossiping, mix=lambda self, own, inbox, draw: [Change("b", other)]),
+         "Mine.mix returns a change to arrays context[1, 2]; the node's own are context[4, 2]."),
+    ],
+)  # fmt: skip
+def test_a_hook_that_returns_something_else_has_a_sentence(offered: Any, said: str) -> None:
+    config = offered.config_type()
+    assert hooks_fault(offered, config, START).startswith(said)
+    kind = MethodPolicy(offered) if issubclass(offered, Method) else offered
+    with pytest.raises(ConfigError, match=f"policy {offered.name}: Mine"):
+        require_hooks(kind, config, lambda seed: START)
+
+
+def test_initial_arrays_of_another_type_have_a_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"policy good: CoOp\.initial returns dict"):
+        require_hooks(MethodPolicy(changed(Good)), AveragingConfig(), lambda seed: {})
+
+
+def test_hooks_that_work_pass() -> None:
+    for offered in (Good, Gossiping):
+        assert hooks_fault(offered, offered.config_type(), START) == ""
+
+
+@dataclass(frozen=True)
+class Strange:
+    """Settings without the keys that the exchange reads."""
+
+
+def test_settings_without_the_exchange_s_keys_are_named_by_the_hook_that_misses_them() -> None:
+    mine = changed(Good, config_type=Strange)
+    assert hooks_fault(mine, Strange(), START).startswith("Mine.contribution fails: AttributeError")
