@@ -17,7 +17,7 @@ import uvloop
 from fednode.app.interfaces import Interfaces
 from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease, lease_warning
-from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
+from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, tie
 from fednode.app.saved import remember
 from fednode.app.standing import lost, require_member
 from fednode.app.sums import sums_fault
@@ -40,7 +40,7 @@ from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RELAY, asked_at
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
-    from fednode.learn.private import PrivateLearner
+    from fednode.learn.private import Privacy
 
 LOOK_S: Final = 1.0
 """Time between two looks for peers whose class names are not known yet."""
@@ -113,8 +113,9 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
             enrolling.cancel()
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
-        learner = loading.result()
-        driver = driver_of(plan, mesh, store, learner, faces)
+        learner, privacy = loading.result()
+        faces.service.privacy = lambda: privacy.note
+        driver = driver_of(plan, mesh, store, learner, privacy, faces)
         if mesh.tls is not None and mesh.tls.links is not None:
             mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
@@ -180,9 +181,9 @@ async def _compare_classes(faces: Interfaces) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[PrivateLearner]:
+def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, Privacy]]:
     """Load images and model on a thread that does not keep the process alive."""
-    done: Future[PrivateLearner] = Future()
+    done: Future[tuple[Learner, Privacy]] = Future()
     done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
@@ -191,7 +192,7 @@ def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[PrivateLearner]:
             if fault := sums_fault(plan, learner):
                 raise ConfigError(fault)
             trim()
-            done.set_result(private(plan, learner))
+            done.set_result((learner, privacy_of(plan, learner)))
         except BaseException as fault:
             done.set_exception(fault)
 
@@ -218,7 +219,8 @@ def driver_of(
     plan: NodePlan,
     mesh: NodeNetwork,
     store: Store,
-    learner: PrivateLearner,
+    learner: Learner,
+    privacy: Privacy,
     faces: Interfaces,
 ) -> Driver:
     """Return the driver of a node whose parts are loaded; tie its state directory to its settings.
@@ -240,13 +242,13 @@ def driver_of(
         facts,
         store.latest(),
         settings.membership.timing,
-        account=learner.account,
+        account=privacy.account,
     )
     driver = Driver(
         kernel=kernel,
         transport=mesh.transport,
         store=store,
-        learning=learning_of(plan, learner),
+        learning=learning_of(plan, learner, privacy),
         addresses={peer.name: peer.address for peer in plan.others},
         trust=mesh.trust,
         refusals=mesh.refusals,
@@ -281,11 +283,12 @@ def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, boot: str) -
     )
 
 
-def learning_of(plan: NodePlan, learner: PrivateLearner) -> Learning:
+def learning_of(plan: NodePlan, learner: Learner, privacy: Privacy) -> Learning:
     """Return what a node tunes with."""
     return Learning(
         learner=learner,
         dtype=plan.policy.wire_dtype,
         remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
-        spend=learner.missed,
+        release=privacy.release,
+        spend=privacy.missed,
     )

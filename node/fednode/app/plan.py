@@ -40,7 +40,7 @@ from fednode.transports.address import RELAY, parse
 from fednode.transports.proxy import connector
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
-    from fednode.learn.private import PrivateLearner
+    from fednode.learn.private import Privacy
 
 SUMS: Final = "gda"
 """The policy whose closed-form learner computes class sums."""
@@ -315,18 +315,18 @@ def begins_anew(before: NodePlan, after: NodePlan) -> bool:
     return any(was.get(key) != now.get(key) for key in {**was, **now} if key not in free)
 
 
-def private(plan: NodePlan, learner: Learner) -> PrivateLearner:
-    """Wrap a learner for a daemon: count results, and clip and blur them if privacy is on.
+def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:
+    """Return what counts a node's results, and clips and blurs them if privacy is on.
 
     Raise StateError if privacy is on and the account of earlier rounds is missing.
     """
-    from fednode.learn.private import PrivateLearner, begin_account
+    from fednode.learn.private import Privacy, begin_account
 
     settings = plan.settings
     if settings.privacy.clip is not None:
         begin_account(plan.state, has_rounds(plan.state))
     seed = start_seed(start_of(settings), settings.seed, plan.name)
-    return PrivateLearner(learner, settings.privacy, seed, plan.state)
+    return Privacy(settings.privacy, learner.initial(seed), plan.state)
 
 
 def learner_of(

@@ -85,5 +85,24 @@ def told(learner: Learner) -> tuple[tuple[str, ...], int]:
     return found
 
 
+Release = Callable[[Job, Report, Callable[[Job], Report]], Report]
+"""What a host does to a report before it hands it on, such as clipping and noise: it takes the job,
+the report, and a function that runs a job of stage MEASURE."""
+
+
+def released(
+    learner: Learner,
+    release: Release | None,
+    job: Job,
+    cancelled: Callable[[], bool],
+    progress: Callable[[Progress], None],
+) -> Report:
+    """Return the learner's report on a job, as the host hands it on."""
+    report = learner.tune(job, cancelled, progress)
+    if release is None:
+        return report
+    return release(job, report, lambda look: learner.tune(look, cancelled, progress))
+
+
 class Cancelled(Exception):
     """The job stopped because it was told to; not an error."""

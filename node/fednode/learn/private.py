@@ -31,9 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from fednode.core.types import EMPTY, MEASURE, Account, Job, Progress, Report, Tensors
+from fednode.core.types import EMPTY, MEASURE, Account, Job, Report, Tensors
 from fednode.errors import ConfigError, StateError
-from fednode.learn.learner import Learner
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
 
@@ -46,27 +45,25 @@ ACCOUNT: Final = "privacy.json"
 ELSEWHERE: Final = "state directory with --state"
 
 
-class PrivateLearner:
-    """A learner that counts each result, and clips it and adds noise before it returns the result.
+class Privacy:
+    """What a node's host does to each result of training before it hands it on, with the account.
 
     If privacy.clip is None, results are returned unchanged, and the account records that.
     """
 
     def __init__(
         self,
-        inner: Learner,
         settings: PrivacySettings,
-        seed: int,
+        initial: Tensors,
         folder: Path,
         generator: np.random.Generator | None = None,
     ) -> None:
-        """Wrap a learner; read the account in `folder`.
+        """Read the account in `folder`.
 
-        seed: of the node's initial prompts. generator: of the noise; None seeds it from the
+        initial: the node's initial prompts. generator: of the noise; None seeds it from the
         system's entropy. Raise ConfigError if the accountant's library is missing.
         """
-        self._inner, self._settings, self._folder = inner, settings, folder
-        self._initial = inner.initial(seed)
+        self._settings, self._initial, self._folder = settings, initial, folder
         self._releases = read_account(folder)
         self._undecided, self._guard = read_undecided(folder), threading.Lock()
         self._chance = np.random.default_rng() if generator is None else generator
@@ -78,6 +75,11 @@ class PrivateLearner:
         """What the account says."""
         return Account(sum(self._releases.values()), self._undecided)
 
+    @property
+    def note(self) -> str:
+        """A sentence on the privacy spent so far; "" if results are not clipped."""
+        return "" if self._settings.clip is None else said(self._settings, self._releases)
+
     def missed(self, count: int, undecided: str) -> None:
         """Count releases that the node's state does not know of: with which noise is not known.
 
@@ -87,55 +89,12 @@ class PrivateLearner:
         with self._guard:
             self._write(UNKNOWN, count, undecided)
 
-    @property
-    def schema(self) -> str:
-        """The inner learner's schema."""
-        return self._inner.schema
+    def release(self, job: Job, report: Report, measure: Callable[[Job], Report]) -> Report:
+        """Count a result of training, and return it clipped and with noise.
 
-    @property
-    def backbone(self) -> str:
-        """The inner learner's model fingerprint."""
-        return self._inner.backbone
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The inner learner's classes."""
-        return self._inner.classes
-
-    @property
-    def samples(self) -> int:
-        """The inner learner's number of images; it is exchanged without noise."""
-        return self._inner.samples
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """The inner learner's notes, and the privacy spent so far."""
-        if self._settings.clip is None:
-            return self._inner.notes
-        return (*self._inner.notes, said(self._settings, self._releases))
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The inner learner's warnings."""
-        return self._inner.warnings
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """The inner learner's examples."""
-        return self._inner.examples
-
-    def initial(self, seed: int) -> Tensors:
-        """Return the inner learner's initial tensors."""
-        return self._inner.initial(seed)
-
-    def tune(
-        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
-    ) -> Report:
-        """Train, count the release, and return the result clipped and with noise.
-
-        Validation and test metrics are measured on the returned tensors, not on the trained ones.
+        measure: runs a job of stage MEASURE. Validation and test metrics are measured on the
+        returned tensors, not on the trained ones.
         """
-        report = self._inner.tune(job, cancelled, progress)
         if job.stage == MEASURE:
             return report
         clip, noise = self._settings.clip, self._settings.noise
@@ -148,13 +107,8 @@ class PrivateLearner:
         report = replace(report, tensors=told, changed=tuple(told))
         if not job.measure:
             return report
-        look = replace(job, stage=MEASURE, tensors=told, carry=EMPTY)
-        measured = self._inner.tune(look, cancelled, progress).metrics
+        measured = measure(replace(job, stage=MEASURE, tensors=told, carry=EMPTY)).metrics
         return replace(report, metrics={**report.metrics, **measured})
-
-    def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return the inner learner's accuracies."""
-        return self._inner.evaluate(tensors, cancelled)
 
     def _count(self, clip: float | None, noise: float) -> None:
         with self._guard:

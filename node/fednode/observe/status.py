@@ -85,6 +85,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """The admission of newcomers, for the page; None if the mesh does not grow this way."""
         self.standing: Callable[[], str] = lambda: ""
         """Returns what is wrong with the node's membership; "" if nothing is."""
+        self.privacy: Callable[[], str] = lambda: ""
+        """Returns what privacy the node has spent; "" if it has no noise."""
         self.gains: Callable[[], list[str]] = list
         """Returns the newest sentences on what the mesh brings, or how to get them."""
         self._node: NodeView | None = None
@@ -173,7 +175,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         warnings = [text for text in (self.standing(),) if text]
         if self._node is not None and learner is not None:
             reply_now.MergeFrom(reply.running(self._node, learner, about))
-            notes += [*learner.notes, *self._classes.said(learner.classes)]
+            spent = [text for text in (self.privacy(),) if text]
+            notes += [*learner.notes, *spent, *self._classes.said(learner.classes)]
             warnings += learner.warnings
         if member:
             seen = None if self._node is None or learner is None else told(learner)

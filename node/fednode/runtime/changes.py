@@ -8,7 +8,7 @@ from typing import Final
 from fednode.core.events import Record
 from fednode.core.types import Job, Progress, Report
 from fednode.errors import FednodeError
-from fednode.learn.learner import Learner
+from fednode.learn.learner import Learner, Release, released
 
 NAMED: Final = 5
 Remember = Callable[[tuple[str, ...]], None]
@@ -18,21 +18,22 @@ Remember = Callable[[tuple[str, ...]], None]
 class Watched:
     """Tune, and compare the classes and the number of training images with those before."""
 
-    def __init__(self, learner: Learner, remember: Remember | None = None) -> None:
-        self._learner = learner
-        self._remember = remember
+    def __init__(
+        self, learner: Learner, remember: Remember | None = None, release: Release | None = None
+    ) -> None:
+        self._learner, self._remember, self._release = learner, remember, release
         self._classes, self._samples = learner.classes, learner.samples
         self._stored = True
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> tuple[Report, list[Record]]:
-        """Return the learner's report, and what changed since the last call.
+        """Return the report that the node may use, and what changed since the last call.
 
         Call `remember` if the classes changed; if it fails, the next call tries again. Raise what
         the learner raises.
         """
-        report = self._learner.tune(job, cancelled, progress)
+        report = released(self._learner, self._release, job, cancelled, progress)
         return report, self._changes()
 
     def _changes(self) -> list[Record]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fednode.core import events as ev
 from fednode.core.types import Job, Progress
 from fednode.errors import FednodeError
-from fednode.learn.learner import Cancelled, Learner
+from fednode.learn.learner import Cancelled, Learner, Release
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.changes import Remember, Watched
 from fednode.wire.codec import Dtype
@@ -21,13 +21,14 @@ from fednode.wire.codec import Dtype
 class Learning:
     """What a node tunes with.
 
-    dtype: number format of its messages. remember: stores class names. spend: counts releases of
-    the node's key elsewhere.
+    dtype: number format of its messages. remember: stores class names. release: clips reports and
+    adds noise. spend: counts releases of the node's key elsewhere.
     """
 
     learner: Learner
     dtype: Dtype = "float32"
     remember: Remember | None = None
+    release: Release | None = None
     spend: Callable[[int, str], None] | None = None
 
 
@@ -43,7 +44,7 @@ class Worker:
         self._thread = ThreadPoolExecutor(1, "tune")
         self._cancel = threading.Event()
         self.learning = learning
-        self._watched = Watched(learning.learner, learning.remember)
+        self._watched = Watched(learning.learner, learning.remember, learning.release)
 
     def cancel(self) -> None:
         """End the job under way at its next step, and each later one."""

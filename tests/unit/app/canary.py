@@ -20,7 +20,7 @@ from PIL import Image
 from fednode.app.assemble import driver_of
 from fednode.app.interfaces import Interfaces
 from fednode.app.network import IDENTITY, NodeNetwork, join
-from fednode.app.plan import NodePlan, learner_of, make, private
+from fednode.app.plan import NodePlan, learner_of, make, privacy_of
 from fednode.identity.identity import Identity
 from fednode.learn.learner import Learner
 from fednode.observe.client import Client
@@ -156,7 +156,7 @@ async def running(
         await faces.open()
         await mesh.transport.listen(plan.address, tape.wrap(mesh, door))  # type: ignore[arg-type]
         learner = await asyncio.to_thread(learner_of, plan.settings, name)
-        driver = driver_of(plan, mesh, store, private(plan, learner), faces)
+        driver = driver_of(plan, mesh, store, learner, privacy_of(plan, learner), faces)
         await faces.attach(driver, learner)
         door.open(driver.on_frame)
         loaded()

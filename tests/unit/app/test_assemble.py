@@ -14,7 +14,7 @@ import pytest
 from fednode.app import assemble
 from fednode.app.assemble import context_of, learning_of
 from fednode.app.network import join
-from fednode.app.plan import NodePlan, learner_of, make, private
+from fednode.app.plan import NodePlan, learner_of, make, privacy_of
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
 from fednode.learn import build
@@ -169,9 +169,11 @@ def test_a_context_holds_what_the_plan_says(
 
 def test_what_a_node_tunes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = founded(tmp_path, monkeypatch)
-    learner = private(plan, learner_of(plan.settings, "a"))
-    learning = learning_of(plan, learner)
-    assert learning.learner is learner
+    learner = learner_of(plan.settings, "a")
+    privacy = privacy_of(plan, learner)
+    learning = learning_of(plan, learner, privacy)
+    assert learning.learner is learner, "what members may see of its classes is the learner's word"
+    assert learning.release == privacy.release
     assert learning.dtype == plan.policy.wire_dtype
     assert learning.remember is not None
     plan.state.mkdir(exist_ok=True)

@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode.app.plan import NodePlan, make, private
+from fednode.app.plan import NodePlan, make, privacy_of
 from fednode.core.policy import start_seed
 from fednode.core.types import MEASURE, Account, Job, PolicyState, Report, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.learner import released
 from fednode.learn.private import (
     ACCOUNT,
-    PrivateLearner,
+    Privacy,
     begin_account,
     blurred,
     composed,
@@ -77,21 +78,28 @@ def test_nothing_released_costs_nothing() -> None:
     assert epsilon(1.0, 0, 1e-5) == 0.0
 
 
-def made(folder: Path, **settings: float | None) -> PrivateLearner:
+LEARNER = ClosedFormLearner("a")
+
+
+def made(folder: Path, **settings: float | None) -> Privacy:
     given = PrivacySettings(**{"clip": 0.5, "noise": 0.1, **settings})  # type: ignore[arg-type]
-    return PrivateLearner(ClosedFormLearner("a"), given, 1, folder, chance())
+    return Privacy(given, LEARNER.initial(1), folder, chance())
 
 
-def job(learner: PrivateLearner, stage: str = "prompts", measure: bool = True) -> Job:
-    return Job(round=1, stage=stage, tensors=learner.initial(1), seed=7, measure=measure)
+def job(stage: str = "prompts", measure: bool = True) -> Job:
+    return Job(round=1, stage=stage, tensors=LEARNER.initial(1), seed=7, measure=measure)
+
+
+def tune(privacy: Privacy, of: Job) -> Report:
+    """Tune as a node does."""
+    return released(LEARNER, privacy.release, of, lambda: False, lambda _: None)
 
 
 def test_what_comes_out_is_near_the_start_and_its_figures_are_its_own(tmp_path: Path) -> None:
-    learner = made(tmp_path, noise=NO_NOISE)
-    report = learner.tune(job(learner), lambda: False, lambda _: None)
-    change = report.tensors["context"] - learner.initial(1)["context"]
+    report = tune(made(tmp_path, noise=NO_NOISE), job())
+    change = report.tensors["context"] - LEARNER.initial(1)["context"]
     assert float(np.linalg.norm(change)) == pytest.approx(0.5, rel=1e-5)
-    expected = learner.evaluate(report.tensors, lambda: False)["own"]
+    expected = LEARNER.evaluate(report.tensors, lambda: False)["own"]
     assert report.metrics["own"] == pytest.approx(expected)
 
 
@@ -99,57 +107,55 @@ def test_which_arrays_are_sent_says_nothing_of_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training that moves no array or some sends the same names as training that moves all."""
-    learner = made(tmp_path)
-    tune = ClosedFormLearner.tune
+    moving = ClosedFormLearner.tune
 
     def nothing_moved(*given: Any) -> Report:
-        return replace(tune(*given), changed=())
+        return replace(moving(*given), changed=())
 
     monkeypatch.setattr(ClosedFormLearner, "tune", nothing_moved)
-    report = learner.tune(job(learner), lambda: False, lambda _: None)
+    report = tune(made(tmp_path), job())
     assert report.changed == tuple(report.tensors) == ("context",)
 
 
 def test_releases_are_counted_on_disk_before_they_are_made(tmp_path: Path) -> None:
-    learner = made(tmp_path)
+    privacy = made(tmp_path)
     for number in (1, 2, 3):
-        learner.tune(job(learner, measure=number == 2), lambda: False, lambda _: None)
+        tune(privacy, job(measure=number == 2))
         assert read_account(tmp_path) == {(0.5, 0.1): number}
-    learner.tune(job(learner, MEASURE), lambda: False, lambda _: None)
+    tune(privacy, job(MEASURE))
     assert read_account(tmp_path) == {(0.5, 0.1): 3}  # measuring tells nothing
     again = made(tmp_path)
-    assert "over 3 messages" in again.notes[-1]
-    again.tune(job(again), lambda: False, lambda _: None)
+    assert "over 3 messages" in again.note
+    tune(again, job())
     assert read_account(tmp_path) == {(0.5, 0.1): 4}
 
 
-def released(learner: PrivateLearner, count: int) -> None:
+def spent_on(privacy: Privacy, count: int) -> None:
     for _ in range(count):
-        learner.tune(job(learner), lambda: False, lambda _: None)
+        tune(privacy, job())
 
 
 def test_each_release_keeps_the_price_of_its_own_noise(tmp_path: Path) -> None:
     """At the noise of today 5 releases would cost next to nothing."""
-    released(made(tmp_path, noise=0.01), 3)
+    spent_on(made(tmp_path, noise=0.01), 3)
     quiet = made(tmp_path, noise=100.0)
-    released(quiet, 2)
+    spent_on(quiet, 2)
     assert read_account(tmp_path) == {(0.5, 0.01): 3, (0.5, 100.0): 2}
     spent = composed([(0.01, 3), (100.0, 2)], 1e-5)
     assert spent > epsilon(0.01, 3, 1e-5) > 10_000
-    assert f"privacy: epsilon {spent:.3g} at delta 1e-05" in quiet.notes[-1]
-    assert "over 5 messages (3 with clip 0.5 and noise 0.01, 2 with " in quiet.notes[-1]
+    assert f"privacy: epsilon {spent:.3g} at delta 1e-05" in quiet.note
+    assert "over 5 messages (3 with clip 0.5 and noise 0.01, 2 with " in quiet.note
 
 
 def test_rounds_without_clipping_are_not_forgotten(tmp_path: Path) -> None:
     open_ = made(tmp_path, clip=None)
-    assert open_.notes == ()
-    report = open_.tune(job(open_), lambda: False, lambda _: None)
-    same = ClosedFormLearner("a").tune(job(open_), lambda: False, lambda _: None)
-    assert report.tensors == same.tensors
-    released(open_, 2)
+    assert open_.note == ""
+    report = tune(open_, job())
+    assert report.tensors == LEARNER.tune(job(), lambda: False, lambda _: None).tensors
+    spent_on(open_, 2)
     closed = made(tmp_path)
-    released(closed, 1)
-    assert closed.notes[-1].startswith("privacy: no epsilon holds for this node's data set")
+    spent_on(closed, 1)
+    assert closed.note.startswith("privacy: no epsilon holds for this node's data set")
 
 
 def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
@@ -162,19 +168,18 @@ def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
 
 def test_start_refuses_a_journal_of_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
     plan = planned(tmp_path, "privacy={clip: 0.5, noise: 0.1}")
-    private(plan, ClosedFormLearner("a"))
+    privacy_of(plan, LEARNER)
     (plan.state / ACCOUNT).unlink()
-    store, prompts = Store(plan.state), ClosedFormLearner("a").initial(1)
+    store, prompts = Store(plan.state), LEARNER.initial(1)
     store.commit(Snapshot(PolicyState(255, prompts, prompts), {}))
     store.close()
     with pytest.raises(StateError, match=r"privacy\.json is missing, .* restore it from a backup"):
-        private(plan, ClosedFormLearner("a"))
+        privacy_of(plan, LEARNER)
 
 
 def test_where_a_release_cannot_be_counted_none_is_made(tmp_path: Path) -> None:
-    learner = made(tmp_path / "gone")
     with pytest.raises(StateError, match="cannot be written"):
-        learner.tune(job(learner), lambda: False, lambda _: None)
+        tune(made(tmp_path / "gone"), job())
 
 
 def test_a_damaged_account_is_no_account(tmp_path: Path) -> None:
@@ -210,11 +215,9 @@ def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -
     flag = "privacy={clip: 1.0e-6, noise: 1.0e-3}"
     for start, seed in (("common", 1), ("own", start_seed("own", 1, "a"))):
         plan = planned(tmp_path, flag, f"tuning.start={start}")
-        learner = ClosedFormLearner("a")
-        first = learner.initial(seed)
-        told = private(plan, learner).tune(
-            Job(round=1, stage="prompts", tensors=first, seed=7), lambda: False, lambda _: None
-        )
+        first = LEARNER.initial(seed)
+        begun = Job(round=1, stage="prompts", tensors=first, seed=7)
+        told = tune(privacy_of(plan, LEARNER), begun)
         np.testing.assert_allclose(told.tensors["context"], first["context"], atol=1e-5)
 
 
@@ -223,15 +226,15 @@ def test_after_releases_elsewhere_no_epsilon_holds_and_the_decision_is_kept(
     tmp_path: Path, known: int
 ) -> None:
     """Their noise is not known; that of today and of other releases says nothing of it."""
-    learner = made(tmp_path)
-    released(learner, known)
-    learner.missed(0, "still")
-    assert ("no epsilon holds" in learner.notes[-1]) is False
-    learner.missed(3, "peers have seen it later")
-    assert "no epsilon holds" in learner.notes[-1]
-    learner = made(tmp_path, noise=100.0)
-    assert learner.account == Account(known + 3, "peers have seen it later")
-    learner.missed(1, "")
-    released(learner, 1)
-    assert "no epsilon holds" in made(tmp_path).notes[-1]
+    privacy = made(tmp_path)
+    spent_on(privacy, known)
+    privacy.missed(0, "still")
+    assert "no epsilon holds" not in privacy.note
+    privacy.missed(3, "peers have seen it later")
+    assert "no epsilon holds" in privacy.note
+    privacy = made(tmp_path, noise=100.0)
+    assert privacy.account == Account(known + 3, "peers have seen it later")
+    privacy.missed(1, "")
+    spent_on(privacy, 1)
+    assert "no epsilon holds" in made(tmp_path).note
     assert made(tmp_path).account == Account(known + 5)

@@ -36,8 +36,8 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
-from fednode.learn.learner import Learner
-from fednode.learn.private import PrivateLearner
+from fednode.learn.learner import Learner, Release
+from fednode.learn.private import Privacy
 from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
@@ -139,10 +139,11 @@ def play(prepared: Prepared) -> Played:
     every, last = experiment.curve_every, plan.rounds.max
     diary = _Diary(len(scene.clients), every, last, settings.guard.keep_best)
     world.watch = diary.note
+    learners = _learners(prepared)
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
-        learners = _learners(prepared, Path(accounts))
+        releases = _releases(prepared, learners, Path(accounts))
         tongues = prepared.lying if prepared.method.lie != FLIPPED else ()
-        _play(world, plan, prepared.method, learners, tongues)
+        _play(world, plan, prepared.method, learners, releases, tongues)
     return Played(world, diary)
 
 
@@ -236,32 +237,39 @@ def _own_texts(
     return {name: made[text] for name, text in texts.items() if text in made}
 
 
-def _learners(prepared: Prepared, accounts: Path) -> dict[str, Learner]:
-    """Return what each node trains with, clipped and blurred where that is set.
-
-    accounts: a folder for the counts of releases. The noise is drawn from the seed: an experiment
-    is repeatable, and its noise protects nobody.
-    """
-    settings, seed, parts = prepared.settings, prepared.seed, prepared.parts
-    learners: dict[str, Learner] = {}
-    for at, client in enumerate(prepared.scene.clients):
-        objective = prepared.own.get(client.name, prepared.objective)
-        inner = TorchLearner(
+def _learners(prepared: Prepared) -> dict[str, Learner]:
+    """Return what each node trains with."""
+    settings, parts = prepared.settings, prepared.parts
+    return {
+        client.name: TorchLearner(
             parts.frozen,
-            objective,
+            prepared.own.get(client.name, prepared.objective),
             client.data,
             settings.tuning,
             parts.features,
             least_images=settings.privacy.least_images,
         )
-        learners[client.name] = inner
-        if settings.privacy.clip is not None:
-            own = accounts / client.name
-            own.mkdir()
-            noise = np.random.default_rng([seed, at])
-            first = start_seed(start_of(settings), seed, client.name)
-            learners[client.name] = PrivateLearner(inner, settings.privacy, first, own, noise)
-    return learners
+        for client in prepared.scene.clients
+    }
+
+
+def _releases(
+    prepared: Prepared, learners: Mapping[str, Learner], accounts: Path
+) -> dict[str, Release]:
+    """Return what clips and blurs each node's reports, where that is set.
+
+    accounts: a folder for the counts of releases. The noise is drawn from the seed: an experiment
+    is repeatable, and its noise protects nobody.
+    """
+    settings, seed = prepared.settings, prepared.seed
+    releases: dict[str, Release] = {}
+    for at, name in enumerate(learners if settings.privacy.clip is not None else ()):
+        own = accounts / name
+        own.mkdir()
+        noise = np.random.default_rng([seed, at])
+        first = learners[name].initial(start_seed(start_of(settings), seed, name))
+        releases[name] = Privacy(settings.privacy, first, own, noise).release
+    return releases
 
 
 def _play(
@@ -269,10 +277,13 @@ def _play(
     plan: Setup,
     method: MethodSettings,
     learners: Mapping[str, Learner],
+    releases: Mapping[str, Release],
     tongues: tuple[str, ...],
 ) -> None:
     """Run all rounds; tongues: nodes that send what `lie` says. Raise FednodeError."""
     world.place(plan, learners)
+    for name, release in releases.items():
+        world.hosts[name].release = release
     for name in tongues:
         names, first = tuple(sorted(learners)), plan.first(name, learners[name])
         chance = random.Random(f"{plan.seed} {name}")

@@ -11,7 +11,7 @@ from typing import Protocol
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
 from fednode.core.types import Account, Message, Snapshot
-from fednode.learn.learner import Learner
+from fednode.learn.learner import Learner, Release
 from fednode.wire import codec
 from fednode.wire.codec import Dtype
 
@@ -80,6 +80,7 @@ class Host:
         clock_s: seconds by which the node's clock is ahead of the world's clock
         durable: the snapshot on the disk
         backup: a copy of an earlier snapshot
+        release: clips reports of training and adds noise; None if privacy is off
         account: the node's privacy account
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
@@ -91,6 +92,7 @@ class Host:
     learner: Learner
     dtype: Dtype
     tune_s: float
+    release: Release | None = None
     kernel: Kernel | None = None
     boot: int = 0
     durable: Snapshot | None = None

@@ -30,7 +30,7 @@ from fednode.errors import FednodeError, FrameError
 from fednode.lab.sim.host import Build, Host, InFlight, travelled
 from fednode.lab.sim.network import Network
 from fednode.lab.sim.setup import Setup
-from fednode.learn.learner import Learner
+from fednode.learn.learner import Learner, released
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
 from fednode.wire.codec import Dtype
@@ -263,7 +263,7 @@ class World:
 
     def _tune(self, name: str, host: Host, job: Job) -> None:
         try:
-            report = host.learner.tune(job, lambda: False, lambda _: None)
+            report = released(host.learner, host.release, job, lambda: False, lambda _: None)
             if job.stage != MEASURE:
                 host.account = replace(host.account, releases=host.account.releases + 1)
         except FednodeError as fault:
