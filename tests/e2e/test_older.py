@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fednode.learn.private import read_account, read_undecided
+from fednode.learn.private import read_account
 from fednode.transports.ports import free_ports
 from tests.e2e.test_identity import Say, alive, fednode, running, start, until
 from tests.unit.commands.run import Fednode
@@ -54,7 +54,7 @@ async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decide
             last = await until(tmp_path, at["a"], "a", lambda reply: reply.round > 20)
         shutil.rmtree(tmp_path / "a")
         shutil.move(tmp_path / "copy", tmp_path / "a")
-        before = sum(read_account(tmp_path / "a").values())
+        before = sum(read_account(tmp_path / "a")[0].values())
         async with running(tmp_path, "a", *words("a")):
             said = await until(
                 tmp_path, at["a"], "a", lambda reply: warned(reply, "this state directory is older")
@@ -62,13 +62,13 @@ async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decide
             assert any(event.kind == "state.older" for event in said.events) or private
             if private:
                 assert said.life == "paused"
-                assert sum(read_account(tmp_path / "a").values()) > before
+                assert sum(read_account(tmp_path / "a")[0].values()) > before
                 own = ("--peers", tmp_path / "peers.yaml", "--state", tmp_path / "a")
                 told = await fednode("resume", at["a"], "--older-state", *own)
                 assert told == "a was asked to resume --older-state"
             reply = await until(tmp_path, at["a"], "a", lambda reply: reply.round > last.round + 3)
             assert reply.life == "running"
-    assert not read_undecided(tmp_path / "a")
+    assert not read_account(tmp_path / "a")[1]
 
 
 @pytest.mark.slow

@@ -370,7 +370,7 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     """Check the state directory if it exists; create none."""
-    from fednode.learn.private import read_undecided
+    from fednode.learn.private import read_account
 
     if not (plan.state / "journal.db").exists():
         return
@@ -384,7 +384,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
             text = f"The rounds begin anew, because {why}; earlier runs are kept in"
             yield Finding("warning", f"{text} {plan.state / RUNS}.")
             return
-        held, undecided = store.latest(), read_undecided(plan.state)
+        held, (_, undecided) = store.latest(), read_account(plan.state)
         if undecided:
             yield Finding("fault", undecided)
         yield from (Finding("note", text) for text in store.warnings)

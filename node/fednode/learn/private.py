@@ -64,8 +64,8 @@ class Privacy:
         system's entropy. Raise ConfigError if the accountant's library is missing.
         """
         self._settings, self._initial, self._folder = settings, initial, folder
-        self._releases = read_account(folder)
-        self._undecided, self._guard = read_undecided(folder), threading.Lock()
+        self._releases, self._undecided = read_account(folder)
+        self._guard = threading.Lock()
         self._chance = np.random.default_rng() if generator is None else generator
         if settings.clip is not None:  # raises now, not in round 1, if the library is missing
             epsilon(settings.noise, 1, settings.delta)
@@ -218,48 +218,23 @@ def write_account(folder: Path, releases: Releases, undecided: str = "") -> None
     put(folder / ACCOUNT, json.dumps({"releases": rows, "undecided": undecided}) + "\n", ELSEWHERE)
 
 
-def read_account(folder: Path) -> Releases:
-    """Return all releases so far; raise StateError if the account cannot be read."""
-    rows = _read(folder).get("releases", [])
-    return _releases(folder / ACCOUNT, rows)
-
-
-def read_undecided(folder: Path) -> str:
-    """Return why the node is paused until its operator decides; "" if it is not.
+def read_account(folder: Path) -> tuple[Releases, str]:
+    """Return all releases so far, and why the node is paused until its operator decides, or "".
 
     Raise StateError if the account cannot be read.
     """
-    return str(_read(folder).get("undecided", ""))
-
-
-def _releases(path: Path, rows: list[dict[str, Any]]) -> Releases:
-    try:
-        return {
-            (None if row["clip"] is None else float(row["clip"]), float(row["noise"])): int(
-                row["count"]
-            )
-            for row in rows
-        }
-    except (ValueError, TypeError, KeyError) as fault:
-        raise _damaged(path) from fault
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    """Return the content of an account; {} if there is none."""
     path = folder / ACCOUNT
-    try:
-        found: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    except (OSError, ValueError) as fault:
-        raise _damaged(path) from fault
     if not path.exists():
-        return {}
-    if not isinstance(found, dict) or "releases" not in found:
-        raise _damaged(path)
-    return dict(found)
-
-
-def _damaged(path: Path) -> StateError:
-    return StateError(
-        f"{path} is damaged, so what was released is not known: restore it from a backup, or give "
-        "another directory with --state."
-    )
+        return {}, ""
+    try:
+        account: Any = json.loads(path.read_text(encoding="utf-8"))
+        releases: dict[tuple[float | None, float], int] = {}
+        for row in account["releases"]:
+            clip = None if row["clip"] is None else float(row["clip"])
+            releases[clip, float(row["noise"])] = int(row["count"])
+        return releases, str(account.get("undecided", ""))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+        raise StateError(
+            f"{path} is damaged, so what was released is not known: restore it from a backup, or "
+            "give another directory with --state."
+        ) from fault

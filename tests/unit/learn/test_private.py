@@ -121,13 +121,13 @@ def test_releases_are_counted_on_disk_before_they_are_made(tmp_path: Path) -> No
     privacy = made(tmp_path)
     for number in (1, 2, 3):
         tune(privacy, job(measure=number == 2))
-        assert read_account(tmp_path) == {(0.5, 0.1): number}
+        assert read_account(tmp_path)[0] == {(0.5, 0.1): number}
     tune(privacy, job(MEASURE))
-    assert read_account(tmp_path) == {(0.5, 0.1): 3}  # measuring tells nothing
+    assert read_account(tmp_path)[0] == {(0.5, 0.1): 3}  # measuring tells nothing
     again = made(tmp_path)
     assert "over 3 messages" in again.note
     tune(again, job())
-    assert read_account(tmp_path) == {(0.5, 0.1): 4}
+    assert read_account(tmp_path)[0] == {(0.5, 0.1): 4}
 
 
 def spent_on(privacy: Privacy, count: int) -> None:
@@ -140,7 +140,7 @@ def test_each_release_keeps_the_price_of_its_own_noise(tmp_path: Path) -> None:
     spent_on(made(tmp_path, noise=0.01), 3)
     quiet = made(tmp_path, noise=100.0)
     spent_on(quiet, 2)
-    assert read_account(tmp_path) == {(0.5, 0.01): 3, (0.5, 100.0): 2}
+    assert read_account(tmp_path)[0] == {(0.5, 0.01): 3, (0.5, 100.0): 2}
     spent = composed([(0.01, 3), (100.0, 2)], 1e-5)
     assert spent > epsilon(0.01, 3, 1e-5) > 10_000
     assert f"privacy: epsilon {spent:.3g} at delta 1e-05" in quiet.note
