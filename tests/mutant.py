@@ -39,7 +39,7 @@ OLDER: Final = {
 INSIDERS: Final = {
     "zerodfl-busy": Mutant(
         "node/fednode/core/rounds/gossip.py",
-        "        chosen.update((peer, chosen.get(peer, 0) + 1) for peer in drawn)\n",
+        "        self._chosen.update((peer, self._chosen.get(peer, 0) + 1) for peer in drawn)\n",
         "",
         ("tests/unit/policies/zerodfl/test_exchange.py",),
     ),

@@ -156,10 +156,10 @@ _COMPANY: Final = {
         (_ENGINE,),
     ),
     "zerodfl-givers": Mutant(
-        "node/fednode/policies/zerodfl/rows.py",
-        "memory.givers = memory.givers if merged is not None else ()",
-        "pass",
-        ("tests/unit/policies/zerodfl/test_rows.py",),
+        "node/fednode/core/rounds/gossip.py",
+        "self._tensors, self._senders = mixed, tuple(sorted(senders))",
+        "self._tensors, self._senders = mixed, tuple(sorted(self._live))",
+        ("tests/unit/policies/zerodfl/test_exchange.py",),
     ),
     "mesh-exit-code": Mutant(
         "bootstrap/fednode_bootstrap/local.py",

@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 
 from fednode.core.events import (
+    Adopt,
+    Adopted,
     Delivered,
     PeerDown,
     PeerUp,
@@ -98,6 +100,15 @@ def test_received_rows_replace_own_rows_one_from_each_sender() -> None:
     for peer in PEERS:
         policy.handle(0.0, said(peer))
     assert sorted(one[0] for one in begun(policy)) == list(PEERS)
+
+
+def test_a_round_names_the_peers_whose_rows_it_mixed() -> None:
+    policy = node()
+    policy.handle(0.0, said("c"))
+    for number, givers in ((1, ("c",)), (2, ())):
+        (adopt,) = (one for one in tuned(policy, number) if isinstance(one, Adopt))
+        assert adopt.givers == givers
+        policy.handle(0.0, Adopted(adopt.snapshot))
 
 
 def test_positions_kept_means_row_i_replaces_row_i() -> None:

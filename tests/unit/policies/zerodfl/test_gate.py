@@ -36,6 +36,7 @@ def round_with(rise: float | None, losses: list[float], own: float = 1.0) -> Any
         effects = made.handle(0.0, Tuned(tune.job, report))
         records += only(effects, Record)
     (adopt,) = only(effects, Adopt)
+    assert adopt.givers == (("b",) if (adopt.snapshot.policy.tensors != PROMPTS) else ())
     return adopt.snapshot.policy.tensors["context"], measured, records, adopt.snapshot.metrics
 
 
