@@ -15,7 +15,7 @@ import hashlib
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -87,16 +87,11 @@ class FeatureCache:
         values: dict[bytes, bytes] = {}
         stale: list[bytes] = []
         today = int(time.time() // DAY_S)
-        for at in range(0, len(keys), CHUNK):
-            part = keys[at : at + CHUNK]
-            marks = ",".join("?" * len(part))
-            for key, value, check, used in self._run(
-                f"SELECT key, value, mark, used FROM features WHERE key IN ({marks})", part
-            ):
-                if check == _checksum(key, value):
-                    values[key] = value
-                    if used != today:
-                        stale.append(key)
+        for key, value, check, used in self._rows_of(keys):
+            if check == _checksum(key, value):
+                values[key] = value
+                if used != today:
+                    stale.append(key)
         if stale:
             with self._writing() as rows:
                 if rows is not None:
@@ -144,16 +139,17 @@ class FeatureCache:
             raise
         return rows
 
-    def _run(
-        self, statement: str, values: Iterable[bytes]
-    ) -> list[tuple[bytes, bytes, bytes, int]]:
-        if self._rows is None:
-            return []
-        try:
-            return self._rows.execute(statement, tuple(values)).fetchall()
-        except sqlite3.DatabaseError as fault:
-            self._mend(fault)
-            return []
+    def _rows_of(self, keys: Sequence[bytes]) -> list[tuple[bytes, bytes, bytes, int]]:
+        found = []
+        for at in range(0, len(keys), CHUNK):
+            part = keys[at : at + CHUNK]
+            marks = ",".join("?" * len(part))
+            statement = f"SELECT key, value, mark, used FROM features WHERE key IN ({marks})"
+            try:
+                found += self._rows.execute(statement, part).fetchall() if self._rows else []
+            except sqlite3.DatabaseError as fault:
+                self._mend(fault)
+        return found
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection | None]:

@@ -1,24 +1,25 @@
-"""Image features, encoded once: while no visual prompt is tuned, they never change.
+"""What is computed once of each image: features, tokens, pixels and a module's own arrays.
 
-An image has a unit feature and the length that the feature had before (FedCLIP needs the length).
-A feature's key is (model fingerprint, precision, version, decoder, file content). So a node that
-restarts, and other nodes of the machine, take features from the cache. Every batch has the same
-size; missing images are filled up. So an image's features are equal bit for bit, whatever images
-were encoded with it and whichever node encoded it.
+An image has a unit feature and the length that the feature had before (FedCLIP needs the length). A
+module that uses the image encoder needs the images' tokens, which the tower computes before the
+first prompt (VisionTower.tokens), or the decoded pixels. A module may name an array of its own
+(PerImageArray: FedOTP's patches). All of these depend on the image and the frozen model alone.
 
-A policy with visual prompts needs more than features. It gets the images' tokens, which the tower
-computes before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens never change
-either and are kept in the same cache, in float32, as the model computes them. Cached and computed
-tokens are equal bit for bit. The same holds for an objective's constants (FedOTP's patches).
+In memory a value is kept by the file's path, time and size, up to a limit; features are small and
+are always kept. `keep_only` gives memory back when the images change. On disk (cache.py) all values
+but pixels are kept by (model fingerprint, precision, version, decoder, file content, name). So a
+node that restarts, and other nodes of the machine, take them from there.
+
+Every batch has the same size; missing images are filled up. So a value is equal bit for bit,
+whatever images were encoded with it, whichever node encoded it, and whether it was kept or not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,10 +45,15 @@ WORKERS: Final = 4
 WORK: Final = "encoding images"
 VERSION: Final = 3
 """Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
+PIXELS: Final = PerImageArray("pixels", (), lambda pixels: pixels)
 
 
-Decoded = tuple[Path, int, int]
-"""Key of a decoded image: the file, its time and its size."""
+class File(NamedTuple):
+    """A file as it was at a moment."""
+
+    path: Path
+    time_ns: int
+    size: int
 
 
 class Encoded(NamedTuple):
@@ -55,22 +61,6 @@ class Encoded(NamedTuple):
 
     features: Tensor
     norms: Tensor
-
-
-class Kept(NamedTuple):
-    """A result that is computed once for each image and kept in the cache.
-
-    name: ends the keys in the cache. shape: of one image's value. compute: returns the values of at
-    most BATCH images, by digest, and filler behind them.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    compute: Callable[[Mapping[bytes, Path], ThreadPoolExecutor], Tensor]
-
-    def entry(self, digest: bytes) -> bytes:
-        """Return the cache's key of an image."""
-        return hashlib.sha256(digest + f"/{self.name}".encode()).digest()
 
 
 class Features:
@@ -96,12 +86,11 @@ class Features:
         self._model = made_by.encode()
         vision = backbone.vision
         tokens = (vision.length, vision.width) if vision.promptable else ()
-        self._kept_features = Kept("feature and length", (-1,), self._make_features)
-        self._kept_tokens = Kept("tokens", tokens, self._make_tokens)
-        self._known: dict[bytes, Tensor] = {}
-        self._sources: dict[Path, bytes] = {}  # digests of the files that are known
-        self._in_memory: dict[str, dict[Decoded, Tensor]] = {}  # by what they are
-        self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
+        self._tokens = PerImageArray("tokens", tokens, vision.tokens)
+        self._features = PerImageArray("feature and length", (-1,), self._encode)
+        self._memory: dict[tuple[str, File], Tensor] = {}
+        self._digests: dict[File, bytes] = {}
+        self._limit = self._filled = 0  # bytes in memory: allowed, used
 
     @property
     def device(self) -> torch.device:
@@ -113,215 +102,145 @@ class Features:
         """Tell whether the tokens of an image are fewer numbers than its pixels."""
         return self._backbone.vision.compact
 
-    def keep_pixels(self, limit: int) -> None:
-        """Keep decoded images or their tokens in memory, up to `limit` bytes."""
-        self._limit = max(self._limit, limit)
-
-    def keep_only(self, paths: Collection[Path]) -> None:
-        """Free what is in memory of other files, and of earlier content of these files."""
-        self._sources = {path: digest for path, digest in self._sources.items() if path in paths}
-        self._forget_unused()
-        for kept in self._in_memory.values():
-            for key in [key for key in kept if key[0] not in paths or not _current(key)]:
-                value = kept.pop(key)
-                self._filled -= value.numel() * value.element_size()
-
-    def _forget_unused(self) -> None:
-        used = set(self._sources.values())
-        self._known = {digest: value for digest, value in self._known.items() if digest in used}
-
     @property
     def notes(self) -> tuple[str, ...]:
         """Faults of the cache, as sentences."""
         return tuple(self._cache.notes) if self._cache else ()
 
+    def keep_pixels(self, limit: int) -> None:
+        """Keep more than features in memory, up to `limit` bytes."""
+        self._limit = max(self._limit, limit)
+
+    def keep_only(self, paths: Collection[Path]) -> None:
+        """Free what is in memory of other files, and of earlier content of these files."""
+        known = {file for _, file in self._memory} | self._digests.keys()
+        current = {file for file in known if file.path in paths and _is_current(file)}
+        self._digests = {file: self._digests[file] for file in self._digests if file in current}
+        self._memory = {key: value for key, value in self._memory.items() if key[1] in current}
+        self._filled = sum(value.nbytes for value in self._memory.values())
+
     def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Encoded:
         """Return features and lengths, float32, on the model's device, in the order of paths.
 
-        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
-        `cancelled` turns true.
+        This and the methods below raise DataError if a file was deleted or damaged since it was
+        examined, and Cancelled if `cancelled` turns true.
         """
-        with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-            digests = list(pool.map(self._digest, paths))
-            sources = dict(zip(digests, paths, strict=True))
-            unknown = [digest for digest in sources if digest not in self._known]
-            self._known |= self._cached(self._kept_features, unknown)
-            todo = [digest for digest in unknown if digest not in self._known]
-            # Nodes that start together begin at different places and find each other's results.
-            begin = os.getpid() * 7919 % len(todo) if todo else 0
-            order = [*todo[begin:], *todo[:begin]]
-            for at in range(0, len(order), BATCH):
-                if cancelled():
-                    raise Cancelled
-                self.told(WORK, len(sources) - len(order) + at, len(sources))
-                part = {digest: sources[digest] for digest in order[at : at + BATCH]}
-                self._known |= self._values(self._kept_features, part, pool)
-        current = {path: digest for digest, path in sources.items()}
-        replaced = any(
-            self._sources.get(path, digest) != digest for path, digest in current.items()
-        )
-        self._sources |= current
-        if replaced:
-            self._forget_unused()
-        if order:
-            self.told("", 0, 0)
-            trim()
-        if not digests:
-            nothing = torch.zeros(0, 0, device=self._backbone.device)
+        if not paths:
+            nothing = torch.zeros(0, 0, device=self.device)
             return Encoded(nothing, nothing.sum(dim=1))
-        encoded = torch.stack([self._known[digest] for digest in digests]).to(self._backbone.device)
+        encoded = self._lookup(self._features, paths, cancelled)
         return Encoded(encoded[:, :-1].contiguous(), encoded[:, -1].contiguous())
+
+    def pixels(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
+        """Return preprocessed images [n, 3, H, W] on the model's device."""
+        return self._lookup(PIXELS, paths, cancelled)
+
+    def tokens(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
+        """Return tokens [n, length, width] on the model's device."""
+        return self._lookup(self._tokens, paths, cancelled)
+
+    def constants(
+        self, paths: Sequence[Path], of: PerImageArray, cancelled: Callable[[], bool]
+    ) -> Tensor:
+        """Return a module's numbers of each image [n, *shape] on the model's device."""
+        return self._lookup(of, paths, cancelled)
 
     def digests(self, paths: Sequence[Path]) -> list[bytes]:
         """Return a digest of each file's content; raise DataError if one can no longer be read."""
-        return [self._digest(path) for path in paths]
+        return [self._digest(_file(path)) for path in paths]
 
-    def pixels(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
-        """Return preprocessed images [n, 3, H, W] on the model's device.
-
-        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
-        `cancelled` turns true.
-        """
-
-        def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
-            images = pool.map(lambda key: self._decode(key[0]), missing)
-            return dict(zip(missing, images, strict=True))
-
-        return self._gathered("pixels", wanted, decoded, cancelled)
-
-    def tokens(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
-        """Return tokens [n, length, width] on the model's device.
-
-        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
-        `cancelled` turns true.
-        """
-        return self._gathered(
-            "tokens", wanted, partial(self._of_keys, self._kept_tokens), cancelled
-        )
-
-    def constants(
-        self, wanted: Sequence[Path], of: PerImageArray, cancelled: Callable[[], bool]
+    def _lookup(
+        self, array: PerImageArray, paths: Sequence[Path], cancelled: Callable[[], bool]
     ) -> Tensor:
-        """Return an objective's constants [n, *shape] on the model's device.
-
-        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
-        `cancelled` turns true.
-        """
-
-        def compute(sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
-            return of.of(torch.stack(self._shown(sources, pool)).to(self._backbone.device))
-
-        kept = Kept(of.name, of.shape, compute)
-        return self._gathered(of.name, wanted, partial(self._of_keys, kept), cancelled)
-
-    def _gathered(
-        self,
-        name: str,
-        wanted: Sequence[Path],
-        find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
-        cancelled: Callable[[], bool],
-    ) -> Tensor:
-        """Stack tensors in memory and those that `find` returns; keep new ones while there is room.
-
-        name: what they are.
-        """
-        kept = self._in_memory.setdefault(name, {})
-        keys = [_decoded(path) for path in wanted]
-        missing = sorted({key for key in keys if key not in kept})
-        fresh: dict[Decoded, Tensor] = {}
-        if missing:
-            with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-                for at in range(0, len(missing), BATCH):
-                    if cancelled():
-                        raise Cancelled
-                    fresh.update(find(missing[at : at + BATCH], pool))
-        for key, value in fresh.items():
-            size = value.numel() * value.element_size()
-            if self._filled + size <= self._limit:
-                self._filled += size
-                kept[key] = value
-        values = [kept[key] if key in kept else fresh[key] for key in keys]
-        return placed(torch.stack(values), self._backbone.device)
-
-    def _of_keys(
-        self, kept: Kept, missing: Sequence[Decoded], pool: ThreadPoolExecutor
-    ) -> dict[Decoded, Tensor]:
-        """Return the values of at most BATCH images, from the cache or computed."""
-        paths = [key[0] for key in missing]
-        digests = list(pool.map(self._digest, paths))
-        sources = dict(zip(digests, paths, strict=True))
-        values = self._values(kept, sources, pool)
-        return {key: values[digest] for key, digest in zip(missing, digests, strict=True)}
+        """Return values from memory, from disk or computed; keep new ones while there is room."""
+        keys = [(array.name, _file(path)) for path in paths]
+        missing = sorted({file for name, file in keys if (name, file) not in self._memory})
+        # Nodes that start together begin at different places and find each other's results.
+        begin = os.getpid() * 7919 % len(missing) if missing else 0
+        missing = [*missing[begin:], *missing[:begin]]
+        fresh: dict[tuple[str, File], Tensor] = {}
+        told = self.told if array is self._features and missing else silent
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
+            for at in range(0, len(missing), BATCH):
+                if cancelled():
+                    raise Cancelled
+                told(WORK, len(keys) - len(missing) + at, len(keys))
+                part = missing[at : at + BATCH]
+                for file, value in zip(part, self._values(array, part, pool), strict=True):
+                    fresh[array.name, file] = value
+                    if array is self._features or self._filled + value.nbytes <= self._limit:
+                        self._memory[array.name, file] = value
+                        self._filled += value.nbytes
+        if array is self._features and missing:
+            told("", 0, 0)
+            trim()
+        values = [self._memory[key] if key in self._memory else fresh[key] for key in keys]
+        return placed(torch.stack(values), self.device)
 
     def _values(
         self,
-        kept: Kept,
-        sources: Mapping[bytes, Path],
+        array: PerImageArray,
+        files: Sequence[File],
         pool: ThreadPoolExecutor,
         store: bool = True,
-    ) -> dict[bytes, Tensor]:
-        """Return the values of at most BATCH images by digest, from the cache or computed.
+    ) -> list[Tensor]:
+        """Return the values of at most BATCH files, from disk or computed.
 
-        store: put computed values into the cache.
+        store: put computed values on disk.
         """
-        values = self._cached(kept, sources)
-        todo = {digest: path for digest, path in sources.items() if digest not in values}
+        if array is PIXELS:
+            return list(pool.map(self._decode, files))
+        digests = pool.map(self._digest, files)
+        end = f"/{array.name}".encode()
+        names = [hashlib.sha256(digest + end).digest() for digest in digests]
+        disk = self._cache.get(names) if self._cache else {}
+        values = {name: _floats(value).view(array.shape) for name, value in disk.items()}
+        todo = {name: at for name, at in zip(names, files, strict=True) if name not in values}
         if todo:
-            made = kept.compute(todo, pool).cpu()[: len(todo)].clone().unbind()
+            images = self._images(array, list(todo.values()), pool)
+            made = array.of(images).cpu()[: len(todo)].clone().unbind()
             fresh = dict(zip(todo, made, strict=True))
             if self._cache and store:
-                self._cache.put(
-                    {kept.entry(digest): _bytes(value) for digest, value in fresh.items()}
-                )
+                self._cache.put({name: _bytes(value) for name, value in fresh.items()})
             values |= fresh
-        return values
+        return [values[name] for name in names]
 
-    def _cached(self, kept: Kept, digests: Iterable[bytes]) -> dict[bytes, Tensor]:
-        """Return the values in the cache, by digest."""
-        names = {kept.entry(digest): digest for digest in digests}
-        held = self._cache.get(list(names)) if self._cache and names else {}
-        return {names[name]: _floats(value).view(kept.shape) for name, value in held.items()}
+    def _images(
+        self, array: PerImageArray, files: Sequence[File], pool: ThreadPoolExecutor
+    ) -> Tensor:
+        """Return the tokens or pixels that an array is computed from, filled up to BATCH."""
+        tokens = array is self._tokens
+        source = self._tokens if self.compact and not tokens else PIXELS
+        images = self._values(source, files, pool, store=False)
+        if not (tokens and self._backbone.vision.steady):
+            images += [images[0]] * (BATCH - len(images))
+        return torch.stack(images).to(self.device)
 
-    def _make_features(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
+    def _encode(self, images: Tensor) -> Tensor:
         """Compute unit features with their lengths behind them [BATCH, D + 1]."""
-        raw = self._backbone.encode_raw(torch.stack(self._shown(sources, pool)))
-        norms = raw.norm(dim=1, keepdim=True)
-        return torch.cat([F.normalize(raw, dim=1), norms], dim=1)
+        raw = self._backbone.encode_raw(images)
+        return torch.cat([F.normalize(raw, dim=1), raw.norm(dim=1, keepdim=True)], dim=1)
 
-    def _make_tokens(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> Tensor:
-        """Compute tokens [n, length, width]."""
-        vision = self._backbone.vision
-        pixels = list(pool.map(self._decode, sources.values()))
-        if not vision.steady:
-            pixels += [pixels[0]] * (BATCH - len(pixels))
-        return vision.tokens(torch.stack(pixels).to(self._backbone.device))
-
-    def _shown(self, sources: Mapping[bytes, Path], pool: ThreadPoolExecutor) -> list[Tensor]:
-        """Return BATCH tokens or decoded images: of the files, by digest, and filler."""
-        if self.compact:
-            tokens = self._values(self._kept_tokens, sources, pool, store=False)
-            images = [tokens[digest] for digest in sources]
-        else:
-            images = list(pool.map(self._decode, sources.values()))
-        return images + [images[0]] * (BATCH - len(images))
-
-    def _decode(self, path: Path) -> Tensor:
+    def _decode(self, file: File) -> Tensor:
         try:
-            with decode(path, window=self._window) as decoded:
+            with decode(file.path, window=self._window) as decoded:
                 return self._backbone.preprocess(decoded.image)
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]
-            raise DataError(f"'{path}' can no longer be read: {reason}.") from fault
+            raise DataError(f"'{file.path}' can no longer be read: {reason}.") from fault
 
-    def _digest(self, path: Path) -> bytes:
-        try:
-            with opened(path) as file:
-                content = hashlib.file_digest(file, "sha256").digest()
-        except (OSError, Unusable) as fault:
-            why = fault.strerror if isinstance(fault, OSError) else fault
-            raise DataError(f"'{path}' can no longer be read: {why}.") from fault
-        return hashlib.sha256(self._model + content).digest()
+    def _digest(self, file: File) -> bytes:
+        """Return the digest of a file's content and of all that its features depend on."""
+        if file not in self._digests:
+            try:
+                with opened(file.path) as content:
+                    found = hashlib.file_digest(content, "sha256").digest()
+            except (OSError, Unusable) as fault:
+                why = fault.strerror if isinstance(fault, OSError) else fault
+                raise DataError(f"'{file.path}' can no longer be read: {why}.") from fault
+            self._digests[file] = hashlib.sha256(self._model + found).digest()
+        return self._digests[file]
 
 
 def _floats(value: bytes) -> Tensor:
@@ -332,17 +251,16 @@ def _bytes(value: Tensor) -> bytes:
     return value.numpy().astype("<f4").tobytes()
 
 
-def _decoded(path: Path) -> Decoded:
+def _file(path: Path) -> File:
     try:
         stat = path.stat()
     except OSError as fault:
         raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
-    return path, stat.st_mtime_ns, stat.st_size
+    return File(path, stat.st_mtime_ns, stat.st_size)
 
 
-def _current(key: Decoded) -> bool:
-    """Tell whether a file is still the one that was decoded."""
+def _is_current(file: File) -> bool:
     try:
-        return _decoded(key[0]) == key
+        return _file(file.path) == file
     except DataError:
         return False

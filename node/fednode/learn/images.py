@@ -1,16 +1,15 @@
 """Batches of a node's images: cached features, or the images if prompts change what the tower sees.
 
-Features of a split are encoded once. An objective with visual prompts gets the images' tokens, that
-is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
-the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
-`tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
-again each time. An objective's constants (FedOTP's features of patches) are kept as tokens are.
+Features of a split are encoded once. A module with visual prompts gets the images' tokens if they
+are fewer numbers than the pixels; otherwise it gets the pixels. Tokens, pixels and a module's own
+arrays are kept in memory up to `tuning.pixels_mb` (features.py). Beyond that limit they come from
+the machine's cache, and pixels are decoded again each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -30,29 +29,6 @@ Looked = dict[Literal["tokens", "pixels", "constants"], Any]
 """Tokens, pixels or constants, by their field name in Batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """The images of one epoch; `look` returns tokens, pixels or constants at some places."""
-
-    labels: Tensor
-    encoded: Encoded | None
-    look: Callable[[Tensor], Looked] | None
-    numbers: tuple[int, ...]
-
-    def batch(self, index: Tensor) -> Batch:
-        """Return the images at places index [B]."""
-        there = placed(index, self.labels.device)
-        labels = self.labels[there]
-        places = tuple(index.tolist())
-        numbers = tuple(self.numbers[place] for place in places)
-        looked = self.look(index) if self.look else {}
-        batch = Batch(labels=labels, index=index, numbers=numbers, places=places, **looked)
-        if self.encoded is None:
-            return batch
-        features, norms = (array[there] for array in self.encoded)
-        return replace(batch, features=features, norms=norms)
-
-
 class Images:
     """Give batches of a node's images; see the file's header."""
 
@@ -67,58 +43,57 @@ class Images:
         self._per_image = per_image
         self._uses_image_encoder = uses_image_encoder
         features.keep_pixels(settings.pixels_mb * 1_000_000)
-        # Encoded splits, kept until the images change.
         self._known: dict[Split, Encoded] = {}
-        self._digests: dict[Split, list[bytes]] = {}
 
     def forget(self) -> None:
         """Forget encoded splits, because the images have changed."""
         self._known.clear()
-        self._digests.clear()
 
     def digests(self, split: Split) -> list[bytes]:
         """Return a digest of each image's content, by which it is known again."""
-        if split not in self._digests:
-            self._digests[split] = self._features.digests([one.path for one in split.images])
-        return self._digests[split]
+        return self._features.digests([image.path for image in split.images])
 
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
         """Return unit features [n, D] of the images, and labels [n]."""
         return self._encoded(split, cancelled).features, self._labels(split)
 
-    def epoch(self, split: Split, cancelled: Callable[[], bool]) -> Epoch:
-        """Return the images of an epoch."""
-        labels = self._labels(split)
-
-        def look(index: Tensor) -> Looked:
-            return self._look([split.images[at].path for at in index], cancelled)
-
-        numbers = tuple(image.label for image in split.images)
-        if self._uses_image_encoder:
-            return Epoch(labels, None, look, numbers)
-        beside = None if self._per_image is None else look
-        return Epoch(labels, self._encoded(split, cancelled), beside, numbers)
-
-    def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
-        """Yield the images in batches, in their order."""
+    def reader(self, split: Split, cancelled: Callable[[], bool]) -> Callable[[Tensor], Batch]:
+        """Return a function that gives the images at places index [B] of a split."""
+        device = self._features.device
         labels = self._labels(split)
         encoded = None if self._uses_image_encoder else self._encoded(split, cancelled)
-        if encoded is not None and self._per_image is None:
-            yield Batch(features=encoded.features, norms=encoded.norms, labels=labels)
+
+        def read(index: Tensor) -> Batch:
+            there, places = placed(index, device), tuple(index.tolist())
+            images = [split.images[place] for place in places]
+            batch = Batch(
+                labels=labels[there],
+                numbers=tuple(image.label for image in images),
+                places=places,
+                **self._look([image.path for image in images], cancelled),
+            )
+            if encoded is None:
+                return batch
+            return replace(batch, features=encoded.features[there], norms=encoded.norms[there])
+
+        return read
+
+    def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
+        """Yield the images in batches, in their order; features alone are one batch."""
+        read, places = self.reader(split, cancelled), torch.arange(len(split.images))
+        if not self._uses_image_encoder and self._per_image is None:
+            yield read(places)
             return
-        paths = [image.path for image in split.images]
-        for at in range(0, len(paths), EVALUATED):
-            self._features.told(WORK, at, len(paths))
-            part = slice(at, at + EVALUATED)
-            batch = Batch(labels=labels[part], **self._look(paths[part], cancelled))
-            if encoded is not None:
-                batch = replace(batch, features=encoded.features[part], norms=encoded.norms[part])
-            yield batch
+        for at in range(0, len(places), EVALUATED):
+            self._features.told(WORK, at, len(places))
+            yield read(places[at : at + EVALUATED])
         self._features.told("", 0, 0)
 
     def _look(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Looked:
         if self._per_image is not None:
             return {"constants": self._features.constants(wanted, self._per_image, cancelled)}
+        if not self._uses_image_encoder:
+            return {}
         if self._features.compact:
             return {"tokens": self._features.tokens(wanted, cancelled)}
         return {"pixels": self._features.pixels(wanted, cancelled)}

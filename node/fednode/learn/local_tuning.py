@@ -179,13 +179,13 @@ class Batches:
         while self._epochs_left and self._done < self._steps_most:
             self._epochs_left -= 1
             places = torch.randperm(self.samples, generator=self._order)
-            epoch = self._images.epoch(self._split, self._cancelled)
+            read = self._images.reader(self._split, self._cancelled)
             self._queue = deque(torch.split(places, self._size.now))
             while self._queue and self._done < self._steps_most:
                 self._current = self._queue.popleft()
                 self._done += 1
                 try:
-                    batch = epoch.batch(self._current)
+                    batch = read(self._current)
                 except torch.OutOfMemoryError as error:
                     self.split(error)
                 else:

@@ -68,15 +68,14 @@ class Batch:
         tokens: [B, length, width], the tower's state before the first prompt (VisionTower.tokens)
         pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
         labels: [B], indices of the class names in use; None if unknown
-        index: [B], each image's place among all images of the job, the same in every epoch
-        numbers, places: labels and index as Python numbers, which no step waits for a GPU to read
+        numbers: the labels as Python numbers, which no step waits for a GPU to read
+        places: of the images among all images of the job, the same in every epoch
         constants: [B, ...], the numbers of the module's `per_image`, if it has any
     """
 
     features: Tensor | None = None
     pixels: Tensor | None = None
     labels: Tensor | None = None
-    index: Tensor | None = None
     tokens: Tensor | None = None
     norms: Tensor | None = None
     constants: Tensor | None = None

@@ -3,7 +3,7 @@ once for each name: lists of peers' names differ a little at each merge."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from fednode.lazy import lazy
@@ -47,7 +47,7 @@ class ClassTexts:
 
     def __init__(self, backbone: Backbone) -> None:
         self._text = backbone.text
-        self._lists: dict[Hashable, ClassTokens] = {}
+        self._tokens = lru_cache(LISTS_MOST)(lambda *key: self._text.tokens(*key))
         self._features: dict[tuple[str, str], Tensor] = {}
 
     def tokens(
@@ -57,14 +57,7 @@ class ClassTexts:
 
         words: of each prompt, or of all prompts.
         """
-        key = (classes, length, words)
-        tokens = self._lists.pop(key, None)
-        if tokens is None:
-            tokens = self._text.tokens(classes, length, words)
-        self._lists[key] = tokens
-        if len(self._lists) > LISTS_MOST:
-            del self._lists[next(iter(self._lists))]  # its last use is longest ago
-        return tokens
+        return self._tokens(classes, length, words)
 
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
         """Return the unit features [classes, D] of a template whose {} is each class's name.

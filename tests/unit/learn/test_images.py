@@ -39,9 +39,9 @@ def test_batches_carry_features_and_constants_of_the_same_images(
     assert torch.equal(torch.cat([one.image_features for one in shown]), wanted.features)
     known = of(features, model, files)[torch.arange(EVALUATED + 3) % 5]
     assert torch.equal(torch.cat([one.per_image for one in shown]), known)
-    epoch = images.epoch(many, never)
+    read = images.reader(many, never)
     index = torch.tensor([7, 0, 3])
-    found = epoch.batch(index)
+    found = read(index)
     assert found.targets.tolist() == [1, 0, 1]
     assert torch.equal(found.image_features, wanted.features[index])
     assert torch.equal(found.per_image, known[index])

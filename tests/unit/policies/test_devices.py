@@ -102,7 +102,7 @@ def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch
         shown["constants"] = constants.to(device)
     labels = LABELS[:count]
     places: Any = {"numbers": tuple(labels.tolist()), "places": tuple(range(count))}
-    return Batch(labels=labels.to(device), index=torch.arange(count), **places, **shown)
+    return Batch(labels=labels.to(device), **places, **shown)
 
 
 def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]]:

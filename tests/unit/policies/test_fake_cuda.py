@@ -114,7 +114,6 @@ def step(
     made = registry.prompt_module(name)(real, settings, config)
     arrays = {**made.initial(0), **made.private(0)}
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
-    index = torch.arange(5)
     stages = getattr(getattr(policy, "method", None), "stages", ("prompts",))
     with FakeTensorMode(allow_non_fake_inputs=True):
         one = registry.prompt_module(name)(on_cuda(real), settings, config)
@@ -129,7 +128,7 @@ def step(
             shown["constants"] = torch.rand(5, *one.per_image.shape, device=CUDA)
         labels = torch.empty(5, dtype=torch.long, device=CUDA)
         norms = torch.ones(5, device=CUDA)
-        shown |= {"labels": labels, "index": index, "norms": norms, "places": tuple(range(5))}
+        shown |= {"labels": labels, "norms": norms, "places": tuple(range(5))}
         batch, other = (Batch(numbers=numbers, **shown) for numbers in LABELS)
         for stage in stages:
             local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
@@ -179,7 +178,7 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
         labels = torch.empty(3, dtype=torch.long, device=CUDA)
         seen = torch.randn(3, tiny.EMBED, device=CUDA)
         batch = Batch(labels=labels, features=seen, norms=torch.ones(3, device=CUDA))
-        images: Any = SimpleNamespace(epoch=lambda *_: SimpleNamespace(batch=lambda _: batch))
+        images: Any = SimpleNamespace(reader=lambda *_: lambda _: batch)
         batches = Batches(images, split, settings, BatchSize(3, CUDA), 1, lambda: False)
         params = {"context": torch.empty(initial["context"].shape, device=CUDA).requires_grad_()}
         monkeypatch.setattr(

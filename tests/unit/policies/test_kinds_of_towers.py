@@ -79,7 +79,7 @@ def step(frozen: backbone.Backbone, name: str) -> None:
             shown["constants"] = one.per_image.of(pixels)
         assert shown["constants"].shape == (5, *one.per_image.shape)
     places: Any = {"numbers": tuple(LABELS.tolist()), "places": tuple(range(5))}
-    batch = Batch(labels=LABELS, index=torch.arange(5), **places, **shown)
+    batch = Batch(labels=LABELS, **places, **shown)
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {key: torch.tensor(one).requires_grad_() for key, one in arrays.items()}
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
