@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 import yaml
 from pydantic import InstanceOf, TypeAdapter, ValidationError, WithJsonSchema
@@ -27,13 +27,13 @@ from fednode.core.settings import (
     MembershipSettings,
     RoundSettings,
     TopologySettings,
+    bounded,
 )
 from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
 from fednode.settings.chosen import Chosen
-from fednode.settings.network import Reach, RelaySettings
 from fednode.settings.output import LogSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -47,6 +47,22 @@ recommended policy (fednode.app.cases)."""
 SHOWN_KEYS: Final = 3
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySettings:
+    """A relay on this node's own port."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    serve: bool = False
+    """true: this node is a relay, too, on its own port; list its address and id under `relays` in
+    peers.yaml. Only for a node that others can dial."""
+    mbit: float = 0.0
+    """Megabits a second that each key may send through the relay of this node; 0: no limit."""
+
+    def __post_init__(self) -> None:
+        bounded("relay.mbit", self.mbit, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +80,7 @@ class Settings:
     advertise: str | None = None
     """host:port at which other nodes reach this node, or `relay` if it takes no connections; null:
     its address in peers.yaml."""
-    reach: Reach = "auto"
+    reach: Literal["auto", "direct", "relay"] = "auto"
     """How peers are dialled (docs/networks.md). auto: directly, else through a relay of peers.yaml.
     direct: never through a relay. relay: through relays alone, and nobody dials this node
     directly."""

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.network import RelaySettings
-from fednode.settings.read import load_settings
+from fednode.settings.read import RelaySettings, load_settings
 
 
 def test_a_rate_below_zero_is_refused() -> None:
