@@ -16,12 +16,13 @@ from rich.text import Text
 from fednode.app.network import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
-from fednode.terminal import live, show
+from fednode.terminal import show
 from fednode.terminal.stop import Interrupted, interruptible, until
-from fednode.terminal.watch import View, accuracies, summary
 from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode_bootstrap import live
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
 from fednode_bootstrap.process import PROGRAM
+from fednode_bootstrap.watch import View, accuracies, summary
 
 RUNS: Final = Path("runs")
 TELLS: Final = "`fednode eval --state {folder}/NODE` says what the mesh brings a node"

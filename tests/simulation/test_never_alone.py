@@ -32,8 +32,9 @@ from fednode.policies.local import Local, LocalConfig
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import Settings
 from fednode.storage.store import Store, read_snapshot
-from fednode.terminal import live, show
+from fednode.terminal import show
 from fednode.wire.gen.status_pb2 import StatusReply
+from fednode_bootstrap import live
 from tests.unit.lab.sim.meshes import Kind, promptfl
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from fednode.terminal import live, show
+from fednode.terminal import show
 from fednode.wire.gen import status_pb2
+from fednode_bootstrap import live
 from tests.unit.commands.canned import drawn, reply
 
 

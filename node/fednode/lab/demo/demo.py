@@ -30,11 +30,11 @@ from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, interruptible, until
-from fednode.terminal.watch import View
 from fednode.units import scaled
 from fednode_bootstrap.local import shown
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
 from fednode_bootstrap.process import PROGRAM
+from fednode_bootstrap.watch import View
 
 CONFIG: Final = config_file("demo/node.yaml")
 OUT: Final = Path("runs") / "demo"

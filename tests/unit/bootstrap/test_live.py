@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from fednode.terminal import live
 from fednode.wire.gen import status_pb2
+from fednode_bootstrap import live
 from tests.unit.commands.canned import drawn
 
 

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.text import Text
 
 from fednode.core.life import Life
-from fednode.terminal import live
-from fednode.terminal.live import LiveNode, Past
 from fednode.terminal.show import figures, merged, rounds
 from fednode.wire.gen import status_pb2
+from fednode_bootstrap import live
+from fednode_bootstrap.live import LiveNode, Past
 
 LINE_EVERY_S: Final = 5.0
 

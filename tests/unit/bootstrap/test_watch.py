@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import pytest
 from rich.console import Console
 
-from fednode.terminal.watch import View, summary
 from fednode.wire.gen import status_pb2
+from fednode_bootstrap.watch import View, summary
 
 
 @dataclass
