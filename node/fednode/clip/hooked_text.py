@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from fednode.clip.tokens import PROBE, ClassTokens, Tokenizer
+from fednode.clip.prefix_text import ClassTokens
+from fednode.clip.tokens import PROBE, Tokenizer
 
 
 class HookedTextEncoder:

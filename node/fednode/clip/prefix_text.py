@@ -23,7 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fednode.clip.blocks import Block, attend
 from fednode.clip.placed import placed
-from fednode.clip.tokens import ClassTokens, Tokenizer
+from fednode.clip.tokens import Tokenizer
 
 SINGLE: Final = 112
 GROUP: Final = 32
@@ -80,6 +80,27 @@ class PackedSuffixes:
         """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
         return PackedSuffixes(*(placed(part, device) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTokens:
+    """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
+
+    A tower that takes no vectors has hand-written texts alone; then `ids` are the whole texts.
+
+    Attributes:
+        words: [w] for each prompt, or once for all prompts: ids between context and name
+        ids: [classes, L], each text's own ids, padding after the end
+        ends: [classes], the place of the last id of a text in `ids`
+        packed: [G * R], own ids as `endings` groups them
+    """
+
+    names: tuple[str, ...]
+    words: tuple[Tensor, ...]
+    ids: Tensor
+    ends: Tensor
+    packed: Tensor
+    endings: PackedSuffixes
 
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:

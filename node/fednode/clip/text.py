@@ -22,8 +22,8 @@ from fednode.clip import cuda_graphs
 from fednode.clip.blocks import blocks_of
 from fednode.clip.hooked_text import HookedTextEncoder, embedding_of
 from fednode.clip.placed import placed
-from fednode.clip.prefix_text import PackedSuffixes, PrefixTextEncoder
-from fednode.clip.tokens import ClassTokens, Tokenizer, tokenizer_of
+from fednode.clip.prefix_text import ClassTokens, PackedSuffixes, PrefixTextEncoder
+from fednode.clip.tokens import Tokenizer, tokenizer_of
 from fednode.errors import ModelError
 
 STILL: Final = (

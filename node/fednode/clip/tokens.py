@@ -16,42 +16,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from open_clip.tokenizer import get_clean_fn
-from torch import Tensor
 
 from fednode.errors import ModelError
-
-if TYPE_CHECKING:
-    from fednode.clip.prefix_text import PackedSuffixes
 
 PROBE: Final = "a"
 """A word that every vocabulary has; a tokenizer is asked what it puts around it."""
 READ: Final = 77
 """Tokens that open_clip's tokenizers read if their configuration names no number."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassTokens:
-    """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
-
-    A tower that takes no vectors has hand-written texts alone; then `ids` are the whole texts.
-
-    Attributes:
-        words: [w] for each prompt, or once for all prompts: ids between context and name
-        ids: [classes, L], each text's own ids, padding after the end
-        ends: [classes], the place of the last id of a text in `ids`
-        packed: [G * R], own ids as `endings` groups them
-    """
-
-    names: tuple[str, ...]
-    words: tuple[Tensor, ...]
-    ids: Tensor
-    ends: Tensor
-    packed: Tensor
-    endings: PackedSuffixes
 
 
 class ClipTokenizer:

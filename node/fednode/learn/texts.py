@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fednode.clip.backbone import Backbone
-    from fednode.clip.tokens import ClassTokens
+    from fednode.clip.prefix_text import ClassTokens
 else:
     torch = lazy("torch")
 

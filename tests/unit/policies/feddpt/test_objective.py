@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.clip.tokens import ClassTokens
+from fednode.clip.prefix_text import ClassTokens
 from fednode.learn.prompt_module import Batch
 from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts
 from tests.unit.learn.jobs import batch, first_loss, given, leaves, started
