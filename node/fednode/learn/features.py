@@ -43,7 +43,7 @@ from fednode.learn.prompt_module import PerImageArray
 BATCH: Final = 32
 WORKERS: Final = 4
 WORK: Final = "encoding images"
-VERSION: Final = 3
+VERSION: Final = 4
 """Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
 PIXELS: Final = PerImageArray("pixels", (), lambda pixels: pixels)
 
