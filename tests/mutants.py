@@ -84,11 +84,23 @@ _STORAGE: Final = {
         "pass",
         (f"{_STORE}::test_a_sync_is_the_systems_own",),
     ),
-    "journal-sync": Mutant(
-        "node/fednode/storage/journal.py",
-        "pragma synchronous=full",
-        "pragma synchronous=off",
-        (f"{_STORE}::test_a_transaction_that_ended_is_on_the_disk",),
+    "checkpoint-kept": Mutant(
+        "node/fednode/storage/store.py",
+        "self._sweep(self._newest)  # after an error, this removes the new round",
+        "pass",
+        (f"{_STORE}::test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works",),
+    ),
+    "checkpoint-digest": Mutant(
+        "node/fednode/storage/checkpoint.py",
+        "if digest != _digest(head, tensors):",
+        "if False:",
+        ("tests/unit/storage/test_store_damage.py",),
+    ),
+    "history-adopted": Mutant(
+        "node/fednode/storage/history.py",
+        "if row is None or row.round > newest:",
+        "if row is None:",
+        ("tests/unit/storage/test_history.py",),
     ),
 }
 _GATEWAY: Final = {
@@ -206,13 +218,11 @@ _ACTIVE: Final = {
 _STORED_RUNS: Final = {
     "runs-kept": Mutant(
         "node/fednode/storage/store.py",
-        "keep(self.folder, self._journal, self._disk)",
-        "pass",
+        "for name in (SETTINGS, CLASSES, HISTORY):",
+        "for name in (SETTINGS, CLASSES):",
         (_RUNS,),
     ),
-    "runs-sync": Mutant(
-        "node/fednode/storage/runs.py", "disk.sync_path(folder / RUNS)", "pass", (_RUNS,)
-    ),
+    "runs-sync": Mutant("node/fednode/storage/store.py", "disk.sync_path(run)", "pass", (_RUNS,)),
 }
 _KEYS: Final = {
     "lease-name": Mutant(

@@ -3,7 +3,7 @@
 tests/unit/app/test_canary.py searches every channel, in one process, and finds planted defects.
 Here node a holds the planted images and node b the built-in ones; they speak mutual TLS. All that b
 has at the end is searched: what a's node service answers to b's key, b's whole state directory
-(journal, prompts, log) and b's output. So is a's page without a token.
+(history, prompts, log) and b's output. So is a's page without a token.
 """
 
 from __future__ import annotations

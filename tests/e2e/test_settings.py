@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fednode.storage.store import newest
+from fednode.storage.store import read_snapshot
 from tests.e2e.test_first_mesh import ENVIRONMENT, Site, invited, state_of
 from tests.unit.commands.run import Fednode
 
@@ -83,7 +83,7 @@ async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_resta
         await b.until(lambda reply: state_of(reply, "a") == "alive")
     assert not list(b.state.glob("runs/*"))
 
-    ran = newest(b.state)[0].policy.round
+    ran = read_snapshot(b.state).policy.round
     await changed(a, "  name: promptfl", "  name: fedpgp")
     async with running(a, b):
         await apart(a, b, "policy.name is fedpgp at 'a' and promptfl at 'b'")
@@ -95,7 +95,7 @@ async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_resta
             assert "begin anew, because policy.name was promptfl and is fedpgp" in log
         await b.until(lambda reply: state_of(reply, "a") == "alive")
     for site in (a, b):
-        assert newest(site.state / "runs" / "1")[0].policy.round >= ran
+        assert read_snapshot(site.state / "runs" / "1").policy.round >= ran
 
     with pytest.raises(AssertionError, match="name another member, as in fednode settings pull"):
         await pulled(fednode, b)

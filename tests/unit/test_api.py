@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import fednode as package
 from fednode.api import Prompts, load
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError, DataError, StateError
+from fednode.storage.store import Store, newest
 from tests.unit.commands.run import Fednode
 
 
@@ -76,8 +75,11 @@ def test_prompts_of_another_model_are_refused(
     """A directory that version 1 of the embedded model was tuned in: its fingerprint differs."""
     state = tmp_path / "state"
     shutil.copytree(tuned / "state", state)
-    with contextlib.closing(sqlite3.connect(state / "journal.db")) as rows, rows:
-        rows.execute("update settings set value = ? where key = 'backbone'", ("1" * 64,))
+    found, _ = newest(state)
+    store = Store(state)
+    store.begin_anew({**found.settings, "backbone": "1" * 64})
+    store.commit(found.snapshot)
+    store.close()
     said = "was tuned with another model, or another version of it (fingerprint 111111111111)"
     image = tuned / "images" / "sea" / "0.png"
     assert said in fednode.fault("eval", "--state", state)

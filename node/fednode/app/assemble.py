@@ -34,8 +34,7 @@ from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.settings.read import start_of
-from fednode.storage.runs import RUNS
-from fednode.storage.store import Store
+from fednode.storage.store import RUNS, Store
 from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RELAY, asked_at
 
@@ -163,7 +162,7 @@ def _stopped_by_signals() -> asyncio.Event:
             stop.set()
         elif number == signal.SIGINT:
             log.info(AT_ONCE)
-            os._exit(INTERRUPTED)  # the journal outlives a crash, so it outlives this
+            os._exit(INTERRUPTED)  # what is adopted outlives a crash, so it outlives this
 
     call_at_end(take)
     return stop

@@ -39,7 +39,7 @@ from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import read_yaml
-from fednode.storage.runs import SETTINGS
+from fednode.storage.store import SETTINGS
 from fednode.transports.address import RELAY, asked_at
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport

@@ -16,12 +16,17 @@ from fednode.core.types import NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, read_yaml, settings_in, tree_of
 from fednode.storage.files import put
-from fednode.storage.runs import CLASSES, SETTINGS, kept
-from fednode.storage.store import newest, read_model, require_model
+from fednode.storage.store import (
+    BACKBONE,
+    CLASSES,
+    SETTINGS,
+    earlier_runs,
+    is_state,
+    newest,
+)
 
 CONFIG: Final = Path("node.yaml")
 PEERS: Final = Path("peers.yaml")
-JOURNAL: Final = "journal.db"
 AGAIN: Final = "start the node once more on this directory to write it."
 NAMED: Final = 5
 """Most state directories that an error names."""
@@ -52,7 +57,14 @@ class Tuned:
 
     def require_model(self, backbone: str) -> None:
         """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
-        require_model(self.folder, self.backbone, backbone)
+        was = self.backbone
+        if was and backbone and was != backbone:
+            raise StateError(
+                f"The state directory {self.folder} was tuned with another model, or another "
+                f"version of it (fingerprint {was[:12]}), than this node has ({backbone[:12]}). "
+                "Prompts fit only the model that they were tuned with: give another directory with "
+                f"--state, or move {self.folder} away, and the node begins at round 1."
+            )
 
 
 def remember(folder: Path, name: str, settings: Settings, classes: Sequence[str]) -> None:
@@ -75,7 +87,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
 
     Raise StateError if settings, classes or tuned prompts are missing.
     """
-    snapshot, notes = newest(folder)
+    (snapshot, facts), notes = newest(folder)
     held = {name: _text(folder, name) for name in (SETTINGS, CLASSES)}
     try:
         source = read_yaml(folder / SETTINGS)
@@ -85,7 +97,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
     classes = tuple(held[CLASSES].splitlines())
     prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:
-        before = [f" Its last run lies in {past}." for past in kept(folder)[-1:]]
+        before = [f" Its last run lies in {past}." for past in earlier_runs(folder)[-1:]]
         raise StateError(
             f"{folder} holds no tuned prompts yet: let the node finish a round.{''.join(before)}"
         )
@@ -95,7 +107,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
         classes=classes,
         prompts=prompts,
         round=number,
-        backbone=read_model(folder),
+        backbone=facts.get(BACKBONE, ""),
         notes=notes,
         merge_counts=snapshot.merge_counts,
         rounds=snapshot.policy.round,
@@ -129,7 +141,7 @@ def find(state: Path | None) -> Path:
     name = "*" if state is None else state.name
     if state is not None and (state.exists() or str(state) != name or not NAME.fullmatch(name)):
         return state
-    states = sorted(journal.parent for journal in root.glob(f"*/{name}/{JOURNAL}"))
+    states = sorted(folder for folder in root.glob(f"*/{name}") if is_state(folder))
     if state is not None and len(states) > 1:
         mesh = _mesh_here()
         states = [folder for folder in states if folder.parent.name == mesh] or states
@@ -171,7 +183,7 @@ def state_here(mesh: str = "") -> Path | None:
     if named:
         return Path(str(named))
     usual = Path.home() / ROOT / here / str(tree.get("name") or "")
-    return usual if here and tree.get("name") and (usual / JOURNAL).is_file() else None
+    return usual if here and tree.get("name") and is_state(usual) else None
 
 
 def _mesh_here() -> str:

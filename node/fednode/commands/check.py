@@ -28,8 +28,7 @@ from fednode.settings.peers import load_peers, which_am_i
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
-from fednode.storage.runs import RUNS
-from fednode.storage.store import Store
+from fednode.storage.store import RUNS, Store, is_state
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH, PEERS, settings_here
 from fednode.terminal.progress import Shown
@@ -151,7 +150,7 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     if given.peers is not None and (lost := _lost(plan)):
         yield Finding("fault", lost)
         return
-    running, ran = False, plan.state != Path() and (plan.state / "journal.db").exists()
+    running, ran = False, plan.state != Path() and is_state(plan.state)
     if given.live or (given.peers is not None and ran):
         running = yield from _of_running(plan, given, stranger)
     if given.peers is not None:
@@ -372,7 +371,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     """Check the state directory if it exists; create none."""
     from fednode.learn.private import read_account
 
-    if not (plan.state / "journal.db").exists():
+    if not is_state(plan.state):
         return
     try:
         store = Store(plan.state)

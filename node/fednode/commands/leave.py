@@ -160,7 +160,7 @@ async def _goodbye(make: Make, where: str, folder: Path | None) -> str:
 def _name_in(folder: Path) -> str:
     """Return the name of the node of a state directory."""
     from fednode.settings.read import read_yaml
-    from fednode.storage.runs import SETTINGS
+    from fednode.storage.store import SETTINGS
 
     kept = folder / SETTINGS
     return str(read_yaml(kept).tree.get("name", "")) if kept.exists() else folder.name

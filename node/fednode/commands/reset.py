@@ -18,18 +18,23 @@ from fednode.app.saved import find
 from fednode.errors import Declined, StateError
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
-from fednode.storage.runs import CLASSES, RUNS, SETTINGS
+from fednode.storage.store import (
+    CHECKPOINTS,
+    CLASSES,
+    HISTORY,
+    RUNS,
+    SETTINGS,
+    refuse_journal,
+)
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import require_person
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
 LEARNED: Final = (
-    *("tensors", RUNS, "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
+    *(CHECKPOINTS, RUNS, HISTORY, SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
     *(CONTROL, SENTENCES),
 )
-"""A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
-No node starts from it, and another reset ends the work."""
 KEPT: Final = (IDENTITY, ADMISSION, ACCOUNT)
 """Only --all deletes these."""
 WHOLE: Final = (*LEARNED, *KEPT)
@@ -41,7 +46,7 @@ WHOLE: Final = (*LEARNED, *KEPT)
 @click.option("--all", "whole", is_flag=True, help="Delete key and privacy account, too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(state: Path | None, whole: bool, yes: bool) -> None:
-    """Delete prompts, journal, log and settings from a state directory. Stop the node first.
+    """Delete prompts, history, log and settings from a state directory. Stop the node first.
 
     The next start begins at round 0. The node keeps its key, so its peers still know it, and the
     account of the privacy that it spent. With --all these are deleted: peers refuse a new key under
@@ -50,6 +55,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     folder = find(state)
     if not folder.is_dir():
         raise StateError(f"There is no state directory {folder}: give another with --state.")
+    refuse_journal(folder)
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
@@ -88,6 +94,8 @@ def delete(doomed: list[Path]) -> None:
     for path in doomed:
         try:
             if path.is_dir() and not path.is_symlink():
+                for file in sorted(path.glob("*.safetensors")):
+                    file.unlink()  # the newest checkpoint last: no node goes on from an older one
                 shutil.rmtree(path)
             else:
                 path.unlink()

@@ -11,7 +11,7 @@ from fednode.app.network import require_key
 from fednode.app.plan import NodePlan, make
 from fednode.errors import ConfigError
 from fednode.observe import logs
-from fednode.storage.recover import opened
+from fednode.storage.store import Store
 from fednode.terminal.paths import PATH, PEERS, settings_here
 
 
@@ -51,6 +51,6 @@ def begin(plan: NodePlan) -> None:
             f"There is no state directory {plan.state} yet: this node begins anew.", err=True
         )
     # Lock the directory first: loading the model takes seconds.
-    store = opened(plan.state)
+    store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)
     run(plan, store)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Final
 
 from fednode.errors import ConfigError, StateError
 from fednode.learn.settings import CacheSettings
-from fednode.storage.disk import alone, network_file_system
+from fednode.storage.disk import alone
 
 FILE: Final = "features.db"
 WAIT_S: Final = 30.0
@@ -31,6 +32,16 @@ SHARE_DROPPED: Final = 0.2
 """Share of the rows, least recently used first, that is dropped if the cache exceeds its size."""
 DAY_S: Final = 86_400
 MAPPED_BYTES: Final = 1 << 30
+MOUNTS: Final = Path("/proc/self/mountinfo")
+NETWORKED: Final = frozenset(
+    {
+        *("afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs"),
+        *("nfs4", "ocfs2", "orangefs", "panfs", "smb3", "smbfs", "wekafs"),
+        *("fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.glusterfs"),
+        *("fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+"""Types of file systems that several machines mount."""
 
 
 def default_folder() -> Path:
@@ -56,6 +67,25 @@ def check_cache(settings: CacheSettings) -> None:
             f"cache.folder is {folder}, on a network file system ({kind}), where SQLite's WAL does "
             "not work: choose a folder on a disk of this machine, or set cache.size_mb to 0."
         )
+
+
+def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
+    """Return the type of the network file system that a folder lies on; "" for a local disk.
+
+    mounts: the system's table of mounts (proc(5), mountinfo). "" on systems without such a table.
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    place, kind, longest = folder.resolve(), "", -1
+    for line in lines:
+        parts, _, source = line.partition(" - ")
+        escaped = parts.split(" ")[4]
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped))
+        if place.is_relative_to(point) and len(point.parts) >= longest:  # the last mount is on top
+            kind, longest = source.split(" ")[0], len(point.parts)
+    return kind if kind in NETWORKED else ""
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:

@@ -195,7 +195,7 @@ def said(settings: PrivacySettings, releases: Releases) -> str:
 def begin_account(folder: Path, has_rounds: bool) -> None:
     """Create the account of a new state directory.
 
-    has_rounds: the directory's journal has rounds. Raise StateError if it has rounds but no
+    has_rounds: the directory has adopted rounds. Raise StateError if it has rounds but no
     account.
     """
     path = folder / ACCOUNT

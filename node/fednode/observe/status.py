@@ -26,7 +26,7 @@ from fednode.observe.metrics import Reading
 from fednode.observe.present import merge_counts
 from fednode.observe.reply import About
 from fednode.observe.view import NodeView
-from fednode.storage.journal import RoundRow
+from fednode.storage.history import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 

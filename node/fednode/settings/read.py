@@ -90,7 +90,7 @@ class Settings:
     HTTPS_PROXY and NO_PROXY of the environment. off: none. Peers are never dialled through it."""
     relay: RelaySettings = field(default_factory=RelaySettings)
     state_dir: str | None = None
-    """Folder of the node's key, its adopted prompts and the journal of its rounds; one per node,
+    """Folder of the node's key, its adopted prompts and the history of its rounds; one per node,
     kept between restarts. null: ~/.local/state/fednode/MESH/NAME."""
     token: str | None = None
     """One-time token for the introducer of peers.yaml, if there is an introducer; set it by

@@ -1,1 +1,1 @@
-"""Files that a crash or a power loss must not harm: prompts, journal, keys, accounts."""
+"""Files that a crash or a power loss must not harm: checkpoints, history, keys, accounts."""

@@ -10,11 +10,9 @@ import contextlib
 import errno
 import fcntl
 import os
-import re
-import sqlite3
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -27,21 +25,10 @@ RETRY_S: Final = 0.01
 """Pause between two attempts at a lock that another process holds, for WAIT_S at most."""
 _PID_BYTES_MAX: Final = 20
 PROBE_BYTES: Final = 1 << 20
-MOUNTS: Final = Path("/proc/self/mountinfo")
-NETWORKED: Final = frozenset(
-    {
-        *("afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs"),
-        *("nfs4", "ocfs2", "orangefs", "panfs", "smb3", "smbfs", "wekafs"),
-        *("fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.glusterfs"),
-        *("fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
-    }
-)
-"""Types of file systems that several machines mount."""
 _FULL: Final = "the disk is full"
 _READ_ONLY: Final = "it is read-only"
 _DENIED: Final = "permission denied"
 _FAILED: Final = "the disk failed to read or write"
-DAMAGED: Final = "journal.db is damaged"
 _IN_THE_WAY: Final = "a file is where a folder is to be"
 _SYSTEM: Final = {
     errno.ENOSPC: _FULL,
@@ -54,14 +41,6 @@ _SYSTEM: Final = {
     errno.ENOTDIR: _IN_THE_WAY,
     errno.ELOOP: "it is a link, and fednode follows no link in a folder that it writes",
 }
-_SQLITE: Final = {
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_IOERR: _FAILED,
-    sqlite3.SQLITE_CANTOPEN: "journal.db cannot be opened",
-    sqlite3.SQLITE_CORRUPT: DAMAGED,
-    sqlite3.SQLITE_NOTADB: DAMAGED,
-}
 
 
 class Disk:
@@ -72,9 +51,20 @@ class Disk:
         for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
-    def create(self, path: Path) -> int:
-        """Open an empty file for writing, never the file behind a link; return its descriptor."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
+    def create(self, path: Path, kept: int = 0) -> int:
+        """Open a file for writing behind its first `kept` bytes, and drop the rest.
+
+        The file is made if there is none. The file behind a link is never opened. Return the
+        descriptor.
+        """
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+        try:
+            os.ftruncate(descriptor, kept)
+            os.lseek(descriptor, kept, os.SEEK_SET)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of the data; return the number of bytes written."""
@@ -92,12 +82,6 @@ class Disk:
         """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
-    def execute(
-        self, journal: sqlite3.Connection, statement: str, values: Sequence[object] = ()
-    ) -> None:
-        """Run one statement that changes the journal."""
-        journal.execute(statement, values)
-
     # Made of the above ----------------------------------------------------------------------------
 
     def replace(self, path: Path, data: bytes, suffix: str = ".new") -> None:
@@ -106,7 +90,13 @@ class Disk:
         suffix: of the file aside. A file aside that exists already keeps its mode.
         """
         aside = path.with_name(path.name + suffix)
-        descriptor = self.create(aside)
+        self.append(aside, 0, data)
+        self.rename(aside, path)
+        self.sync_path(path.parent)
+
+    def append(self, path: Path, kept: int, data: bytes) -> None:
+        """Write data behind the first `kept` bytes of a file, in place of the rest, and sync it."""
+        descriptor = self.create(path, kept)
         try:
             left = memoryview(data)
             while left:
@@ -114,8 +104,6 @@ class Disk:
             self.sync(descriptor)
         finally:
             os.close(descriptor)
-        self.rename(aside, path)
-        self.sync_path(path.parent)
 
     def sync_path(self, path: Path) -> None:
         """Make what is written in a file, or the names in a folder, durable."""
@@ -126,12 +114,9 @@ class Disk:
             os.close(descriptor)
 
 
-def because(fault: OSError | sqlite3.Error) -> str:
+def because(fault: OSError) -> str:
     """Return the reason of an error in words for people."""
-    if isinstance(fault, OSError):
-        return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
-    # An extended code keeps the primary one in its lowest byte.
-    return _SQLITE.get(getattr(fault, "sqlite_errorcode", 0) & 0xFF, str(fault))
+    return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
 
 
 def writing_fault(folder: Path, disk: Disk | None = None) -> str:
@@ -154,25 +139,6 @@ def writing_fault(folder: Path, disk: Disk | None = None) -> str:
             with contextlib.suppress(OSError):
                 disk.remove(file)
     return ""
-
-
-def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
-    """Return the type of the network file system that a folder lies on; "" for a local disk.
-
-    mounts: the system's table of mounts (proc(5), mountinfo). "" on systems without such a table.
-    """
-    try:
-        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    place, kind, longest = folder.resolve(), "", -1
-    for line in lines:
-        parts, _, source = line.partition(" - ")
-        escaped = parts.split(" ")[4]
-        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped))
-        if place.is_relative_to(point) and len(point.parts) >= longest:  # the last mount is on top
-            kind, longest = source.split(" ")[0], len(point.parts)
-    return kind if kind in NETWORKED else ""
 
 
 @contextlib.contextmanager

@@ -1,37 +1,40 @@
 """The state directory: what a node has adopted, safe under kill -9 and power loss.
 
-    lock                    held while a process uses the directory
-    identity/               the node's key; the revocations and successions that it took
-    journal.db              SQLite: a row for each adopted round
-    privacy.json            what was released, with the clip and noise of each release
-    tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
-    runs/1, runs/2, ...     runs before the present one (runs.py)
+    lock                              held while a process uses the directory
+    identity/                         the node's key; the revocations and successions that it took
+    checkpoints/NNNNNN.safetensors    the newest rounds (checkpoint.py)
+    history.jsonl                     the figures of all rounds (history.py)
+    privacy.json                      what was released, with the clip and noise of each release
+    runs/1, runs/2, ...               runs under other settings, each a state directory of its own
 
-The journal's row that names a tensor file is the commit point. A crash before it leaves the round
-before; a crash after it leaves the new round. A file that does not match its digest is reported and
-never used; the newest whole round is used instead. Only the owner can read the directory.
+A checkpoint is written aside, synced and renamed, and its folder is synced. The rename is the
+commit point. A checkpoint that is not as it was written is reported and never used; the one before
+is used instead. Only the owner can read the directory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import safetensors
-import safetensors.numpy
-
-from fednode.core.types import Snapshot, Tensors
+from fednode.core.types import Snapshot
 from fednode.errors import StateError
-from fednode.storage.disk import DAMAGED, FILE_MODE, Disk, because, lock
-from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow
-from fednode.storage.rows import body_of, joined, split
-from fednode.storage.runs import SUFFIX, keep
+from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
+from fednode.storage.disk import Disk, because, lock
+from fednode.storage.history import History, RoundRow
 
+CHECKPOINTS: Final = "checkpoints"
+HISTORY: Final = "history.jsonl"
+RUNS: Final = "runs"
+SETTINGS: Final = "settings.yaml"
+CLASSES: Final = "classes.txt"
+JOURNAL: Final = "journal.db"
+"""The SQLite journal of versions before checkpoints."""
+CHECKPOINTS_KEPT: Final = 3
 BACKBONE: Final = "backbone"
 """The key of the model's fingerprint, among the facts that a directory is tied to."""
 POLICY: Final = "policy.name"
@@ -58,31 +61,35 @@ class Store:
         self.warnings: list[str] = []
         self._disk = disk or Disk()
         self._guard = threading.Lock()
+        refuse_journal(folder)
         with self._explained("cannot be used"):
             self._disk.make_folder(folder)
-            self._disk.make_folder(folder / "tensors")
             self._lock = lock(folder)
         try:
             with self._explained("cannot be used"):
-                self._journal = self._open_journal()
+                self._disk.make_folder(folder / CHECKPOINTS)
+                newest, _ = _newest(folder)
+                self._facts = dict(newest.settings) if newest else {}
+                self._open_history(newest)
+                self._disk.sync_path(folder)
         except BaseException:
             os.close(self._lock)
             raise
-        with contextlib.suppress(sqlite3.Error, OSError):  # what is swept takes space, no more
-            self._sweep()
+        if self._history.torn:
+            text = f"the last line of {folder / HISTORY} is torn; the figures of its round are lost"
+            self.warnings.append(text)
+        self._sweep(max(_rounds(folder), default=-1))
 
     def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> str:
-        """Tie a new directory to a configuration; return how a later one differs, in words.
+        """Tie the rounds to come to a configuration; return how that of the last round differs.
 
-        "" if only free facts differ. Raise StateError if the directory is of another node or mesh.
+        "" if there is no round yet, or if only free facts differ. Raise StateError if the directory
+        is of another node or mesh.
 
         free: names of facts that may differ.
         """
-        with self._guard, self._explained("cannot be used"):
-            held = self._journal.settings()
-            if not held:
-                self._journal.set_settings(facts)
-        every = {*held, *facts}.difference(free) if held else set()
+        held = self._facts = self._facts or dict(facts)
+        every = {*held, *facts}.difference(free)
         differ = [key for key in sorted(every) if held.get(key) != facts.get(key)]
         for key in OWNERS:
             if key in differ:
@@ -99,13 +106,28 @@ class Store:
         )
 
     def begin_anew(self, facts: Mapping[str, str]) -> None:
-        """Keep the run so far in runs/N, and begin at round 0 under another configuration.
+        """Move the run so far to runs/N, and begin at round 0 under another configuration.
 
-        If that fails, the run stays, and the same call may be repeated.
+        The rename of the checkpoints' folder is the commit point. If a call fails, it may be
+        repeated.
         """
+        folder, disk = self.folder, self._disk
         with self._guard, self._explained("cannot begin its rounds anew"):
-            keep(self.folder, self._journal, self._disk)
-            self._journal.begin_anew(facts)
+            if _rounds(folder):
+                past = earlier_runs(folder)
+                run = folder / RUNS / str(int(past[-1].name) + 1 if past else 1)
+                disk.make_folder(run)
+                for name in (SETTINGS, CLASSES, HISTORY):
+                    if (folder / name).is_file():
+                        disk.replace(run / name, (folder / name).read_bytes())
+                disk.sync_path(folder / RUNS)
+                disk.sync_path(folder)
+                disk.rename(folder / CHECKPOINTS, run / CHECKPOINTS)
+                disk.sync_path(run)
+            disk.make_folder(folder / CHECKPOINTS)
+            disk.sync_path(folder)
+            self._facts = dict(facts)
+            self._open_history(None)
 
     def commit(self, snapshot: Snapshot, traffic: Mapping[str, int] | None = None) -> None:
         """Make a snapshot durable. traffic: the node's counters, for the history of rounds.
@@ -113,20 +135,19 @@ class Store:
         If a commit fails, the round before stays, and the same commit may be repeated.
         """
         policy = snapshot.policy
-        together = joined(snapshot)
-        body = body_of(snapshot)
         row = RoundRow(
             policy.round, dict(snapshot.metrics), dict(traffic or {}), policy.tensors.digest
         )
-        data = safetensors.numpy.save(dict(together.items()))
+        content = encode(Checkpoint(snapshot, self._facts))
         with self._guard, self._explained(f"cannot take round {policy.round}"):
             try:
-                self._disk.replace(self._path(together.digest), data)
-                self._journal.add(SnapshotRow(policy.round, together.digest, body), row)
+                size = self._history.write(row)
+                self._disk.replace(_path(self.folder, policy.round), content)
+                self._newest = policy.round
             finally:
-                # After an error this removes the file written aside; the disk may be full.
-                with contextlib.suppress(sqlite3.Error):
-                    self._sweep()
+                self._sweep(self._newest)  # after an error, this removes the new round
+            with contextlib.suppress(OSError):
+                self._history.adopt(policy.round, size)
 
     def latest(self) -> Snapshot | None:
         """Return the newest whole snapshot; None for a new directory.
@@ -134,73 +155,51 @@ class Store:
         Add a warning for each damaged newer snapshot; raise StateError if none is whole.
         """
         with self._guard, self._explained("cannot be used"):
-            snapshot, row, damaged = _newest(self._journal, self.folder)
-        if snapshot is None or row is None:
-            if damaged:
-                raise StateError(
-                    f"The state directory {self.folder} is damaged: {'; '.join(damaged)}. Restore "
-                    "it from a backup, or use another directory to begin at round 1."
-                )
+            newest, damaged = _newest(self.folder)
+        if newest is None:
             return None
-        self.warnings += [f"{text}; going on from round {row.round}" for text in damaged]
-        return snapshot
+        number = newest.snapshot.policy.round
+        self.warnings += [f"{text}; going on from round {number}" for text in damaged]
+        return newest.snapshot
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
         with self._guard, self._explained("cannot be read"):
-            return self._journal.history(since, limit)
+            return self._history.rows(since, limit)
 
     def close(self) -> None:
         """Release the directory. Idempotent."""
         with self._guard:
-            self._journal.close()
             if self._lock >= 0:
                 os.close(self._lock)
             self._lock = -1
 
-    def _open_journal(self) -> Journal:
-        path = self.folder / "journal.db"
-        if not path.exists() and any((self.folder / "tensors").glob(f"*{SUFFIX}")):
-            raise StateError(
-                f"The state directory {self.folder} holds tensors but no journal.db: restore that "
-                "file from a backup, or use another directory to begin at round 1."
-            )
-        # SQLite gives its other files the mode of this one.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
-        self._disk.sync_path(self.folder)
-        return Journal.open(path, self._disk)
+    def _open_history(self, newest: Checkpoint | None) -> None:
+        self._newest = newest.snapshot.policy.round if newest else -1
+        self._history = History(self.folder / HISTORY, self._disk, self._newest)
 
-    def _sweep(self) -> None:
-        """Remove tensor files that no snapshot names; a file that cannot be removed stays."""
-        wanted = {f"{digest}{SUFFIX}" for digest in self._journal.digests()}
-        folder = self.folder / "tensors"
-        for name in sorted(os.listdir(folder)):
-            if name.endswith((SUFFIX, f"{SUFFIX}.new")) and name not in wanted:
-                with contextlib.suppress(OSError):
-                    self._disk.remove(folder / name)
+    def _sweep(self, newest: int) -> None:
+        """Remove all checkpoints but the newest ones, as far as the disk allows it.
 
-    def _path(self, digest: str) -> Path:
-        return self.folder / "tensors" / f"{digest}{SUFFIX}"
+        newest: a round; those after it go as well.
+        """
+        numbers = _rounds(self.folder)
+        kept = [number for number in numbers if number <= newest][:CHECKPOINTS_KEPT]
+        doomed = [_path(self.folder, number) for number in numbers if number not in kept]
+        for path in (*doomed, *(self.folder / CHECKPOINTS).glob("*.new")):
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         """Turn an error of the disk into one sentence."""
         try:
             yield
-        except (OSError, sqlite3.Error) as fault:
+        except OSError as fault:
             raise StateError(
-                f"The state directory {self.folder} {what}: {because(fault)}. "
-                f"{_advice(fault, self.folder)}"
+                f"The state directory {self.folder} {what}: {because(fault)}. Make sure that there "
+                "is room and that this user may write there."
             ) from fault
-
-
-def _advice(fault: OSError | sqlite3.Error, folder: Path) -> str:
-    if because(fault) == DAMAGED:
-        return (
-            "Without it the rounds that are stored there cannot be found. The node's next start "
-            "goes on from the newest round that is whole."
-        )
-    return "Make sure that there is room and that this user may write there."
 
 
 def _shown(facts: Mapping[str, str], key: str) -> str:
@@ -208,110 +207,87 @@ def _shown(facts: Mapping[str, str], key: str) -> str:
     return value[:12] if len(value) == 64 else value  # a digest
 
 
-def require_model(folder: Path, was: str, now: str) -> None:
-    """Raise StateError if a directory was tuned with another model than the loaded model.
-
-    was, now: the fingerprints of both models; "" if a fingerprint is not known.
-    """
-    if was and now and was != now:
-        raise StateError(
-            f"The state directory {folder} was tuned with another model, or another "
-            f"version of it (fingerprint {was[:12]}), than this node has ({now[:12]}). Prompts "
-            "fit only the model that they were tuned with: give another directory with "
-            f"--state, or move {folder} away, and the node begins at round 1."
-        )
+# For other processes: these take no lock and write nothing ----------------------------------------
 
 
-def read_model(folder: Path) -> str:
-    """Return the fingerprint of the model that a directory was tuned with; "" if none is known.
-
-    It takes no lock and writes nothing. Raise StateError if the directory cannot be read.
-    """
-    with _looking(folder / "journal.db") as journal:
-        return journal.settings().get(BACKBONE, "")
+def is_state(folder: Path) -> bool:
+    """Tell whether a node ran in a directory."""
+    return (folder / CHECKPOINTS).is_dir() or (folder / JOURNAL).exists()
 
 
 def has_rounds(folder: Path) -> bool:
-    """Tell whether a directory has adopted a round after its beginning.
+    """Tell whether a directory has adopted a round after its beginning."""
+    return any(_rounds(folder))
 
-    It takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+
+def earlier_runs(folder: Path) -> list[Path]:
+    """Return the runs that a state directory keeps, oldest first."""
+    runs = [path.parent for path in (folder / RUNS).glob(f"*/{CHECKPOINTS}")]
+    return sorted((run for run in runs if run.name.isdecimal()), key=lambda run: int(run.name))
+
+
+def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
+    """Return the newest whole checkpoint of a directory that a running node may be using.
+
+    Also return a sentence on each newer checkpoint, which is damaged. Raise StateError if no
+    checkpoint is whole.
     """
-    path = folder / "journal.db"
-    if not path.is_file():
-        return False
-    with _looking(path) as journal:
-        return any(row.round > 0 for row in journal.snapshots())
-
-
-def newest(folder: Path) -> tuple[Snapshot, tuple[str, ...]]:
-    """Return the newest whole snapshot of a directory that a running node may be using.
-
-    Also return a sentence on each newer snapshot, which is damaged. It takes no lock and writes
-    nothing. Raise StateError if there is no whole snapshot.
-    """
-    path = folder / "journal.db"
-    if not path.is_file():
+    refuse_journal(folder)
+    if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
-    damaged: list[str] = []
-    # A running node may remove a file after its row was read and before the file is.
-    for _ in range(_READ_TRIES):
-        with _looking(path) as journal:
-            snapshot, row, damaged = _newest(journal, folder)
-        if snapshot is not None and row is not None:
-            return snapshot, tuple(f"{text}; round {row.round} is used." for text in damaged)
-    if damaged:
-        raise StateError(f"The state directory {folder} is damaged: {'; '.join(damaged)}.")
+    for _ in range(_READ_TRIES):  # a running node removes files that were listed
+        found, damaged = _newest(folder)
+        if found is not None:
+            number = found.snapshot.policy.round
+            return found, tuple(f"{text}; round {number} is used." for text in damaged)
     raise StateError(
         f"The node of the state directory {folder} has not adopted a round yet: let it finish one."
     )
 
 
 def read_snapshot(folder: Path) -> Snapshot:
-    """Return the snapshot that `newest` returns."""
-    return newest(folder)[0]
+    """Return the snapshot of the checkpoint that `newest` returns."""
+    return newest(folder)[0].snapshot
 
 
-@contextlib.contextmanager
-def _looking(path: Path) -> Iterator[Journal]:
-    """Open a journal that a running node may be using; raise StateError if it cannot be read."""
-    try:
-        with contextlib.closing(Journal.look(path)) as journal:
-            yield journal
-    except sqlite3.Error as fault:
-        advice = f" {_advice(fault, path.parent)}" if because(fault) == DAMAGED else ""
-        raise StateError(f"The journal {path} cannot be read: {because(fault)}.{advice}") from fault
+def _newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """Return the newest whole checkpoint, and sentences on damaged newer ones.
 
-
-def _newest(
-    journal: Journal, folder: Path
-) -> tuple[Snapshot | None, SnapshotRow | None, list[str]]:
-    """Return the newest whole snapshot with its row, and sentences on damaged newer snapshots."""
+    None if there is no checkpoint. Raise StateError if all of them are damaged.
+    """
     damaged: list[str] = []
-    for row in journal.snapshots()[:SNAPSHOTS_KEPT]:
-        path = folder / "tensors" / f"{row.digest}{SUFFIX}"
-        if not row.sound:
-            damaged.append(f"round {row.round} is damaged: its row in {folder / 'journal.db'}")
-            continue
-        tensors, fault = _read(path, row.digest)
-        if not fault:
-            return split(row, tensors), row, damaged
-        damaged.append(f"round {row.round} is damaged: {path} {fault}")
-    return None, None, damaged
+    for number in _rounds(folder):
+        path = _path(folder, number)
+        try:
+            return read(path), damaged
+        except Damaged as fault:
+            damaged.append(f"round {number} is damaged: {path} {fault}")
+        except FileNotFoundError:
+            pass
+    if damaged:
+        raise StateError(
+            f"The state directory {folder} is damaged: {'; '.join(damaged)}. Restore it from a "
+            "backup, or use another directory to begin at round 1."
+        )
+    return None, []
 
 
-def tensors_fault(folder: Path, digest: str) -> str:
-    """Return what is wrong with the tensor file of a snapshot; "" for nothing."""
-    return _read(folder / "tensors" / f"{digest}{SUFFIX}", digest)[1]
+def _rounds(folder: Path) -> list[int]:
+    """Return the rounds that have a file, newest first."""
+    files = (folder / CHECKPOINTS).glob("*.safetensors")
+    return sorted((int(path.stem) for path in files if path.stem.isdecimal()), reverse=True)
 
 
-def _read(path: Path, digest: str) -> tuple[Tensors, str]:
-    """Return the tensors in a file, and what is wrong with it ("" for nothing)."""
-    try:
-        tensors = Tensors(safetensors.numpy.load(path.read_bytes()))
-    except FileNotFoundError:
-        return Tensors(), "is missing"
-    except OSError as fault:
-        return Tensors(), f"cannot be read ({because(fault)})"
-    except Exception as fault:  # whatever a parser raises for foreign bytes
-        return Tensors(), f"is no safetensors file ({type(fault).__name__})"
-    return tensors, "" if tensors.digest == digest else "does not match its digest"
+def _path(folder: Path, number: int) -> Path:
+    return folder / CHECKPOINTS / f"{number:06d}.safetensors"
+
+
+def refuse_journal(folder: Path) -> None:
+    """Raise StateError if a version before checkpoints wrote a directory."""
+    if (folder / JOURNAL).exists():
+        raise StateError(
+            f"{folder} is a state directory of an earlier version of fednode (it holds {JOURNAL}), "
+            "which this version cannot read; nothing in it was changed. To begin at round 1, give "
+            "another directory with --state, or rename this one; to keep the node's key, copy its "
+            "folder identity into the new one."
+        )

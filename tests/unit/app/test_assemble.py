@@ -22,7 +22,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
-from fednode.storage.store import Store, newest
+from fednode.storage.store import Store, read_snapshot
 from tests.unit.app.founders import founded, identity_of
 from tests.unit.commands.run import PEERS
 
@@ -90,10 +90,11 @@ async def test_another_policy_begins_a_new_run_in_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """More rounds let the run go on."""
-    ended = list[int]()
+    ended, learned = list[int](), ClosedFormLearner("a").initial(7)
 
     async def ends(driver: Driver) -> None:
         ended.append(driver.view().round)
+        driver._store.commit(Snapshot(PolicyState(4, learned, learned), {}))
 
     monkeypatch.setattr(Driver, "run", ends)
     caplog.set_level(logging.WARNING)
@@ -104,17 +105,13 @@ async def test_another_policy_begins_a_new_run_in_the_same_directory(
         return plan
 
     plan = await start("policy.name=promptfl")
-    store = Store(plan.state)
-    learned = ClosedFormLearner("a").initial(7)
-    store.commit(Snapshot(PolicyState(4, learned, learned), {}))
-    store.close()
     await start("policy.name=promptfl", "rounds.max=70")
     assert not caplog.messages
     await start("policy.name=fedpgp")
     assert ended == [0, 4, 0]
     (said,) = caplog.messages
     assert said.startswith("the rounds begin anew, because policy.name was promptfl and is fedpgp")
-    assert newest(plan.state / "runs" / "1")[0].policy.round == 4
+    assert read_snapshot(plan.state / "runs" / "1").policy.round == 4
     assert "promptfl" in (plan.state / "runs" / "1" / "settings.yaml").read_text()
     assert "fedpgp" in (plan.state / "settings.yaml").read_text()
 

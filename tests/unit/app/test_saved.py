@@ -14,8 +14,7 @@ from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.output import PageSettings
 from fednode.settings.read import Settings
-from fednode.storage.runs import CLASSES, SETTINGS
-from fednode.storage.store import Store
+from fednode.storage.store import CLASSES, SETTINGS, Store
 from tests.unit.app.founders import MESH, founded, joined
 from tests.unit.commands.run import PEERS, Fednode
 
@@ -70,7 +69,7 @@ def test_the_only_state_directory_below_home_is_found(fednode: Fednode, tmp_path
     root = tmp_path / ".local/state/fednode/m"
     for name in ("a", "b"):
         (root / name).mkdir(parents=True)
-        (root / name / "journal.db").write_text("")
+        (root / name / "checkpoints").mkdir()
         if name == "a":
             assert find(None) == root / "a"
     with pytest.raises(StateError, match="2 nodes have run here: choose one"):
@@ -78,7 +77,7 @@ def test_the_only_state_directory_below_home_is_found(fednode: Fednode, tmp_path
     assert find(tmp_path) == tmp_path
     for name in "cdef":
         (root / name).mkdir()
-        (root / name / "journal.db").write_text("")
+        (root / name / "checkpoints").mkdir()
     with pytest.raises(StateError, match=r"6 nodes have run here.*/e and 1 more\)"):
         find(None)
 
@@ -92,7 +91,7 @@ def test_a_state_directory_is_found_by_the_name_of_its_node(
         find(Path("a"))
     for mesh in ("m", "n"):
         (root / mesh / "a").mkdir(parents=True)
-        (root / mesh / "a" / "journal.db").write_text("")
+        (root / mesh / "a" / "checkpoints").mkdir()
         if mesh == "m":
             assert find(Path("a")) == root / "m/a"
     with pytest.raises(StateError, match=r"2 nodes called a have run here: choose one with"):
@@ -117,7 +116,7 @@ def test_the_state_directory_that_node_yaml_names_is_the_one_that_all_commands_u
     root = tmp_path / ".local/state/fednode/clinic"
     for name in "ab":
         (root / name).mkdir(parents=True)
-        (root / name / "journal.db").touch()
+        (root / name / "checkpoints").mkdir()
     (tmp_path / "peers.yaml").write_text(PEERS)
     (tmp_path / "node.yaml").write_text("name: b\n")
     assert find(None) == root / "b"

@@ -19,6 +19,7 @@ import pytest
 from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
 from fednode.commands.check import check
+from fednode.core.types import EMPTY, PolicyState, Snapshot
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
@@ -152,7 +153,10 @@ def test_a_state_directory_of_other_settings_or_in_use(
     state = tmp_path / "state"
     plan = make(peers, None, "a", QUICK[1:], state)
     store = Store(state)
-    store.bind({"name": "a", **facts_of(plan, learner_of(plan.settings, "a"))})
+    learner = learner_of(plan.settings, "a")
+    store.bind({"name": "a", **facts_of(plan, learner)})
+    first = learner.initial(1)
+    store.commit(Snapshot(PolicyState(1, first, first), {}))
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
     assert fednode(*words) == 2
     assert "in use" in fednode.out
@@ -171,6 +175,7 @@ def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_p
     store = Store(state)
     facts = facts_of(plan, learner_of(plan.settings, "a"))
     store.bind({"name": "a", **facts, "backbone": "f" * 64, "schema": "another"})
+    store.commit(Snapshot(PolicyState(1, EMPTY, EMPTY), {}))
     store.close()
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
     assert fednode(*words) == 0

@@ -77,7 +77,7 @@ def test_a_node_that_runs_leaves_first_and_everything_of_it_goes(
     assert fednode("leave", "a", "--forget", "--yes") == 0
     assert [command for _, command in asked] == ["leave"]
     assert fednode.out.startswith("it said goodbye\n")
-    for name in ("identity", "admission", "journal.db", "privacy.json", "control.safetensors"):
+    for name in ("identity", "admission", "checkpoints", "privacy.json", "control.safetensors"):
         assert name in fednode.out
     assert not state.exists()
     assert mesh_key_file(MESH).exists(), "other nodes' leases hang on it"

@@ -116,7 +116,7 @@ def test_predict_takes_folders_and_paths_from_standard_input(
     assert fednode(*words, "-") == 0
     names = [Path(json.loads(line)["image"]).name for line in fednode.out.splitlines()]
     assert names == ["2.png", "0.png"]
-    assert "no image in what was given" in fednode.fault(*words, tuned / "state/tensors")
+    assert "no image in what was given" in fednode.fault(*words, tuned / "state/checkpoints")
 
 
 def test_the_window_travels_with_exported_prompts(

@@ -52,7 +52,7 @@ def test_the_key_and_the_privacy_account_stay(
     assert code == 0
     assert held(state) == {"identity", ACCOUNT, "notes.txt"}
     assert (state / "identity" / "node.key").read_text() == "key"
-    assert "tensors, journal.db" in out
+    assert "checkpoints, history.jsonl" in out
     assert f"Kept: identity, {ACCOUNT}; --all deletes these, too." in out
     assert "Left alone, because fednode did not write them: notes.txt." in out
     store = Store(state)  # a node starts from nothing
@@ -117,3 +117,26 @@ def test_the_account_is_the_one_of_the_learner() -> None:
 
 def test_its_name_leads_here() -> None:
     assert named("reset") is reset.reset
+
+
+def test_a_directory_of_an_older_version_is_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("journal.db", "settings.yaml"):
+        (tmp_path / name).write_text("x")
+    code, _, err = ended(capsys, "--state", tmp_path, "--yes")
+    assert (code, "of an earlier version of fednode (it holds journal.db)" in err) == (4, True)
+    assert held(tmp_path) == {"journal.db", "settings.yaml"}
+
+
+def test_a_reset_that_is_cut_short_leaves_no_older_round_as_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for number in (3, 1, 2):
+        (folder / f"{number:06d}.safetensors").touch()
+    gone = list[str]()
+    monkeypatch.setattr(Path, "unlink", lambda path: gone.append(path.name))
+    reset.delete([folder])
+    assert gone == [f"{number:06d}.safetensors" for number in (1, 2, 3)]

@@ -166,7 +166,7 @@ def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
         begin_account(tmp_path, has_rounds=True)
 
 
-def test_start_refuses_a_journal_of_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
+def test_start_refuses_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
     plan = planned(tmp_path, "privacy={clip: 0.5, noise: 0.1}")
     privacy_of(plan, LEARNER)
     (plan.state / ACCOUNT).unlink()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +28,7 @@ class FailingDisk(Disk):
         self._fail_at = fail_at
         self._way = way
         self._crashed = False
-        self._unsynced: set[Path] = set()
+        self._unsynced: dict[Path, int] = {}  # the size of what was synced before
         self._unnamed: list[tuple[Path, bytes | Path | None]] = []
 
     @property
@@ -42,10 +40,10 @@ class FailingDisk(Disk):
         self._enter("make_folder")
         super().make_folder(path)
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Path, kept: int = 0) -> int:
         self._enter("create")
-        self._unsynced.add(path)
-        return super().create(path)
+        self._unsynced[path] = kept
+        return super().create(path, kept)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         try:
@@ -59,7 +57,7 @@ class FailingDisk(Disk):
     def sync(self, descriptor: int) -> None:
         self._enter("sync")
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        self._unsynced.discard(path)
+        self._unsynced.pop(path, None)
         self._unnamed = [one for one in self._unnamed if one[0].parent != path]
         # The bookkeeping above stands for the sync itself, which would only cost time.
 
@@ -68,30 +66,20 @@ class FailingDisk(Disk):
         before = old if old.is_dir() else new.read_bytes() if new.exists() else None
         self._unnamed.append((new, before))
         if old in self._unsynced:
-            self._unsynced = {*self._unsynced - {old}, new}
+            self._unsynced[new] = self._unsynced.pop(old)
         super().rename(old, new)
 
     def remove(self, path: Path) -> None:
         self._enter("remove")
         super().remove(path)
 
-    def execute(
-        self, journal: sqlite3.Connection, statement: str, values: Sequence[object] = ()
-    ) -> None:
-        self._enter(statement.split()[0], sqlite=True)
-        super().execute(journal, statement, values)
-
-    def _enter(self, call: str, sqlite: bool = False) -> None:
+    def _enter(self, call: str) -> None:
         if self._crashed:
             raise Crash
         self.calls.append(call)
         if len(self.calls) - 1 != self._fail_at:
             return
         if self._way == "full":
-            if sqlite:
-                fault = sqlite3.OperationalError("database or disk is full")
-                fault.sqlite_errorcode = sqlite3.SQLITE_FULL
-                raise fault
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._crashed = True
         if self._way == "power cut":
@@ -99,9 +87,9 @@ class FailingDisk(Disk):
         raise Crash
 
     def _lose(self) -> None:
-        for path in self._unsynced:
+        for path, kept in self._unsynced.items():
             if path.exists():
-                os.truncate(path, path.stat().st_size // 2)
+                os.truncate(path, kept + (path.stat().st_size - kept) // 2)
         for path, before in reversed(self._unnamed):
             if isinstance(before, Path):
                 path.rename(before)

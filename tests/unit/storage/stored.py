@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -48,13 +47,9 @@ def filled(folder: Path, rounds: int, disk: Disk | None = None) -> Store:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted((folder / "tensors").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    return sorted((folder / "checkpoints").iterdir(), key=lambda path: path.stat().st_mtime_ns)
 
 
 def file_of(folder: Path, number: int) -> Path:
-    """Return the tensor file of a round."""
-    with sqlite3.connect(folder / "journal.db") as rows:
-        query = "select digest from snapshots where round = ?"
-        (digest,) = rows.execute(query, (number,)).fetchone()
-    rows.close()
-    return folder / "tensors" / f"{digest}.safetensors"
+    """Return the checkpoint of a round."""
+    return folder / "checkpoints" / f"{number:06d}.safetensors"
