@@ -86,7 +86,7 @@ _STORAGE: Final = {
     ),
     "checkpoint-kept": Mutant(
         "node/fednode/storage/store.py",
-        "self._sweep(self._newest)  # after an error, this removes the new round",
+        "self._sweep(self._history.newest)  # after an error, this removes the new round",
         "pass",
         (f"{_STORE}::test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works",),
     ),

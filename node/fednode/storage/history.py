@@ -6,6 +6,7 @@ newest checkpoint is of a round that was never adopted: the next row takes its p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -35,7 +36,7 @@ class History:
     """
 
     def __init__(self, path: Path, disk: Disk, newest: int) -> None:
-        self._path, self._disk, self._newest = path, disk, newest
+        self._path, self._disk, self.newest = path, disk, newest
         if not path.exists():
             os.close(disk.create(path))  # the store syncs the folder
         lines = path.read_bytes().splitlines(keepends=True)
@@ -52,7 +53,7 @@ class History:
 
     def write(self, row: RoundRow) -> int:
         """Write the row of a round; return the size of the file, for `adopt`."""
-        if row.round <= self._newest:  # the round was run again
+        if row.round <= self.newest:  # the round was run again
             before, _ = self._split(row.round)
             self._end = sum(map(len, before))
         line = json.dumps(row._asdict()).encode() + b"\n"
@@ -61,13 +62,12 @@ class History:
 
     def adopt(self, number: int, size: int) -> None:
         """Show the row that was written last; drop the older half of a file that is too large."""
-        self._newest, self._end = number, size
+        self.newest, self._end = number, size
         if size > BYTES_MAX:
             lines, _ = self._split(number + 1)
-            try:
+            with contextlib.suppress(OSError):  # a disk that has no room has room another time
                 self._disk.replace(self._path, b"".join(lines[len(lines) // 2 :]))
-            finally:
-                self._end = self._path.stat().st_size
+            self._end = self._path.stat().st_size
 
     def rows(self, since: int, limit: int) -> list[RoundRow]:
         """Return the rows of rounds from `since` on, oldest first; leave out damaged rows."""

@@ -70,7 +70,8 @@ class Store:
                 self._disk.make_folder(folder / CHECKPOINTS)
                 newest, _ = _newest(folder)
                 self._facts = dict(newest.settings) if newest else {}
-                self._open_history(newest)
+                number = newest.snapshot.policy.round if newest else -1
+                self._history = History(folder / HISTORY, self._disk, number)
                 self._disk.sync_path(folder)
         except BaseException:
             os.close(self._lock)
@@ -127,7 +128,7 @@ class Store:
             disk.make_folder(folder / CHECKPOINTS)
             disk.sync_path(folder)
             self._facts = dict(facts)
-            self._open_history(None)
+            self._history = History(folder / HISTORY, disk, -1)
 
     def commit(self, snapshot: Snapshot, traffic: Mapping[str, int] | None = None) -> None:
         """Make a snapshot durable. traffic: the node's counters, for the history of rounds.
@@ -143,11 +144,9 @@ class Store:
             try:
                 size = self._history.write(row)
                 self._disk.replace(_path(self.folder, policy.round), content)
-                self._newest = policy.round
-            finally:
-                self._sweep(self._newest)  # after an error, this removes the new round
-            with contextlib.suppress(OSError):
                 self._history.adopt(policy.round, size)
+            finally:
+                self._sweep(self._history.newest)  # after an error, this removes the new round
 
     def latest(self) -> Snapshot | None:
         """Return the newest whole snapshot; None for a new directory.
@@ -173,10 +172,6 @@ class Store:
             if self._lock >= 0:
                 os.close(self._lock)
             self._lock = -1
-
-    def _open_history(self, newest: Checkpoint | None) -> None:
-        self._newest = newest.snapshot.policy.round if newest else -1
-        self._history = History(self.folder / HISTORY, self._disk, self._newest)
 
     def _sweep(self, newest: int) -> None:
         """Remove all checkpoints but the newest ones, as far as the disk allows it.
