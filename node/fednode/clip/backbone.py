@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import open_clip
@@ -31,12 +32,14 @@ from fednode.clip.tokens import identity_of
 from fednode.clip.vision import VisionTower
 from fednode.errors import ModelError
 
+NVIDIA: Final = "/dev/nvidiactl"
 SIDES: Final = 8
 MARGIN: Final = 16
 """An image whose long side has more than SIDES times its short side and MARGIN pixels is cut to
 that before it is scaled; the filter that scales it reads fewer."""
 VECTORS: Final = 16
 """Context vectors that tuning.context_length: auto takes at most."""
+_KEPT: Final[dict[ModelSettings, Backbone]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,8 @@ class Backbone:
 
 def load(settings: ModelSettings) -> Backbone:
     """Return the frozen model of the settings; raise ModelError that says what to change."""
+    if settings in _KEPT:
+        return _KEPT[settings]
     if settings.name != MINI:
         return _wrapped(load_model(settings), settings)
     if settings.pretrained is not None:
@@ -119,6 +124,15 @@ def without_path(settings: ModelSettings) -> ModelSettings:
         return replace(settings, name=FOLDER, pretrained=None)
     tags = open_clip.list_pretrained_tags_by_model(settings.name)
     return settings if settings.pretrained in tags else replace(settings, pretrained=None)
+
+
+def keep(settings: ModelSettings) -> None:
+    """Load a model that later calls of load return, in this process and its forks.
+
+    Do nothing if the model may belong on a GPU, because a fork cannot use its parent's.
+    """
+    if settings.device == "cpu" or (settings.device == "auto" and not Path(NVIDIA).exists()):
+        _KEPT[settings] = load(settings)
 
 
 def untrained(settings: ModelSettings) -> Backbone:
