@@ -1,8 +1,8 @@
 """Say in a sentence why a class of another author is no method that fednode can run.
 
-`class_fault` reads the class: its name, settings and hooks. `hooks_fault` calls the hooks once, by
-value, as a node with one peer would. Both are asked before a node or an experiment starts, and
-`fednode.testing.MethodContract` asks them, too.
+`class_fault` reads the class: its name, settings and hooks. `module_fault` classifies two images
+with what the class tunes, and `hooks_fault` calls its hooks once, by value, as a node with one peer
+would. All are asked before a node or an experiment starts.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import dataclasses
 import inspect
 import random
 import re
-from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, Final
 
 from fednode.core.policy import NodeContext, PolicyKind
-from fednode.core.rounds.gossip import GossipMethod, InboxMessage
+from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, Described, Method, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
-from fednode.errors import ConfigError
-from fednode.learn.prompt_module import PromptModule
+from fednode.errors import ConfigError, FednodeError
+from fednode.learn.prompt_module import PromptModule, trial_fault
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
@@ -93,22 +92,33 @@ def _parameters(function: Any) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def require_hooks(kind: PolicyKind, config: Any, initial: Callable[[int], Any]) -> None:
+def require_hooks(kind: PolicyKind, config: Any, module: PromptModule) -> None:
     """Raise ConfigError if a class of another author has a hook that cannot work.
 
-    initial: returns the arrays that round 1 starts from, for a seed.
+    module: what the class's `prompts` made.
     """
     offered: Any = kind.method if isinstance(kind, MethodPolicy) else kind
     if str(getattr(offered, "__module__", OURS)).startswith(OURS):
         return
-    arrays = initial(1)
-    if not isinstance(arrays, Tensors):
-        said = type(arrays).__name__
-        fault = f"{_named(offered.prompts)}.initial returns {said}: return Tensors of numpy arrays."
-    else:
-        fault = hooks_fault(offered, config, arrays)
+    fault = module_fault(module, getattr(offered, "stages", (PROMPTS,))[0])
+    fault = fault or hooks_fault(offered, config, module.initial(1))
     if fault:
         raise ConfigError(f"policy {kind.name}: {fault}")
+
+
+def module_fault(module: PromptModule, stage: str = PROMPTS) -> str:
+    """Return what is wrong with a module's arrays, logits or losses; "" if nothing is."""
+    title = type(module).__name__
+    try:
+        arrays: Any = module.initial(1)
+        if not isinstance(arrays, Tensors):
+            said = type(arrays).__name__
+            return f"{title}.initial returns {said}: return Tensors of numpy arrays."
+        return trial_fault(module, arrays, stage)
+    except FednodeError:  # a sentence on the model or the settings
+        raise
+    except Exception as fault:  # of the author's code, which may raise anything
+        return f"{title} fails on two images: {_line(fault)}"
 
 
 def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:
@@ -130,8 +140,7 @@ def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:
             return calls.gossip(method, initial)
         return calls.rounds(method, initial)
     except Exception as fault:  # of the author's code, which may raise anything
-        said = " ".join(str(fault).split())
-        return f"{offered.__name__}.{calls.hook} fails: {type(fault).__name__}: {said}"
+        return f"{offered.__name__}.{calls.hook} fails: {_line(fault)}"
 
 
 class _Calls:
@@ -198,6 +207,10 @@ class _Calls:
                     f"{_shown(initial)}."
                 )
         return ""
+
+
+def _line(fault: Exception) -> str:
+    return " ".join(f"{type(fault).__name__}: {fault}".split())
 
 
 def _shown(tensors: Tensors) -> str:

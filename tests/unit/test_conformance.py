@@ -5,14 +5,17 @@ Method: classes of the guide's kind with one part changed; built-in methods pass
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.conformance import class_fault, hooks_fault, require_hooks
+from fednode.clip.backbone import Backbone
+from fednode.conformance import class_fault, hooks_fault, module_fault, require_hooks
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.errors import ConfigError
 from fednode.policy import (
@@ -26,9 +29,17 @@ from fednode.policy import (
     MethodState,
     Sent,
     Tensors,
+    TuningSettings,
 )
+from tests.unit.commands.run import Fednode
+from tests.unit.policies.tiny import frozen
 
 START = Tensors({"context": np.ones((4, 2))})
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
 
 
 class Good(Averaging):
@@ -125,17 +136,72 @@ def other(tensors: Tensors) -> Tensors:
          "Mine.mix returns a change to arrays context[1, 2]; the node's own are context[4, 2]."),
     ],
 )  # fmt: skip
-def test_a_hook_that_returns_something_else_has_a_sentence(offered: Any, said: str) -> None:
+def test_a_hook_that_returns_something_else_has_a_sentence(
+    model: Backbone, offered: Any, said: str
+) -> None:
     config = offered.config_type()
     assert hooks_fault(offered, config, START).startswith(said)
     kind = MethodPolicy(offered) if issubclass(offered, Method) else offered
     with pytest.raises(ConfigError, match=f"policy {offered.name}: Mine"):
-        require_hooks(kind, config, lambda seed: START)
+        require_hooks(kind, config, CoOp(model, TuningSettings(context_length=4)))
 
 
-def test_initial_arrays_of_another_type_have_a_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"policy good: CoOp\.initial returns dict"):
-        require_hooks(MethodPolicy(changed(Good)), AveragingConfig(), lambda seed: {})
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({}, ""),
+        ({"initial": lambda self, seed: {}}, "Mine.initial returns dict: return Tensors"),
+        ({"text_features": lambda self, params, classes: self.handwritten(classes)[:2]},
+         "Mine gives logits [2, 2] for 2 images and 3 classes, not [2, 3]."),
+        ({"loss": lambda self, batch, inputs: self.handwritten(inputs.classes).sum()},
+         "Mine gives a loss [] without a gradient; it must be one number"),
+        ({"loss": lambda self, batch, inputs: inputs.params["context"]}, "Mine gives a loss [3, "),
+        ({"loss": lambda self, batch, inputs: inputs.params["prompt"]},
+         "Mine fails on two images: KeyError: 'prompt'"),
+    ],
+)  # fmt: skip
+def test_what_is_tuned_is_tried_on_two_images(
+    model: Backbone, parts: dict[str, Any], said: str
+) -> None:
+    found = module_fault(changed(CoOp, **parts)(model, TuningSettings(context_length=3)))
+    assert found.startswith(said)
+    assert bool(found) == bool(said)
+
+
+@pytest.mark.parametrize("name", ["diprompt", "fedclip", "fedpgp", "fedtpg", "plan", "zerodfl"])
+def test_the_built_in_modules_pass(model: Backbone, name: str) -> None:
+    kind: Any = registry.policy(name)
+    known = inspect.signature(kind.config_type).parameters
+    config = kind.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
+    made = registry.prompt_module(name)(model, TuningSettings(context_length=3), config)
+    assert module_fault(made) == ""
+
+
+def wrong(stays: str) -> Any:
+    """Return an entry point of a class whose merge has other arguments, or other arrays."""
+    parts: dict[str, dict[str, Any]] = {
+        "arguments": {"merge": lambda self, given: given},
+        "arrays": {"merge": lambda self, now, given: replace(now.draft, shared=other(START))},
+    }
+    return SimpleNamespace(name="mine", load=lambda: changed(Good, name="mine", **parts[stays]))
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("arguments", "policy.name is 'mine': Mine.merge takes (self, given); fednode calls it"),
+        ("arrays", "policy mine: Mine.merge returns a state of arrays shared/context[1, 2]"),
+    ],
+)
+def test_check_says_it_in_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, part: str, said: str
+) -> None:
+    monkeypatch.setattr(registry, "_entries", lambda _: (wrong(part),))
+    fednode = Fednode(capsys)
+    code = fednode("check", "--set", "policy={name: mine}", "--set", "data.shots=1")
+    assert code != 0
+    assert said in fednode.out + fednode.err
+    assert "Traceback" not in fednode.out + fednode.err
 
 
 def test_hooks_that_work_pass() -> None:

@@ -357,5 +357,5 @@ def learner_of(
         told,
         settings.privacy.least_images,
     )
-    require_hooks(settings.policy.kind, settings.policy.config, learner.initial)
+    require_hooks(settings.policy.kind, settings.policy.config, learner.module)
     return learner

@@ -273,6 +273,11 @@ class TorchLearner:
             by_test[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
         return by_test
 
+    @property
+    def module(self) -> PromptModule:
+        """What is tuned."""
+        return self._module
+
     def with_module(self, module: PromptModule) -> TorchLearner:
         """Return a learner of the same images with another module, which shares the features."""
         return TorchLearner(self._backbone, module, self.data, self._settings, self._features)

@@ -108,7 +108,7 @@ def prepare(
     made = partial(registry.prompt_module(name), parts.frozen, config=config)
     own = _own_texts(experiment, method, scene, settings.tuning, made)
     module = made(settings.tuning)
-    require_hooks(kind, config, module.initial)
+    require_hooks(kind, config, module)
     scene, lying = _among_liars(scene, method, seed) if learns(method) else (scene, ())
     return Prepared(
         experiment=experiment,
