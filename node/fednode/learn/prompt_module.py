@@ -292,15 +292,8 @@ def trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
     params = to_params({**arrays, **module.private(1)}, module.clip.device)
     features = module.handwritten(classes)[:2]
     labels = torch.tensor([0, 2], device=features.device)
-    norms, places = torch.ones_like(features[:, 0]), (0, 1)
-    batch = Batch(
-        features=features,
-        norms=norms,
-        labels=labels,
-        index=torch.tensor(places),
-        numbers=(0, 2),
-        places=places,
-    )
+    norms = torch.ones_like(features[:, 0])
+    batch = Batch(features=features, norms=norms, labels=labels, numbers=(0, 2), places=(0, 1))
     with torch.no_grad():
         logits = module.classifier(params, classes)(batch)
     if tuple(logits.shape) != (2, 3):
