@@ -103,3 +103,21 @@ def test_a_full_disk_at_any_call_leaves_the_old_run_and_the_next_attempt_works(
         assert (again.latest(), again.bind(OTHER)) == (None, "")
         again.close()
         assert [read_snapshot(one) for one in earlier_runs(folder)] == [snapshot(2)]
+
+
+def test_a_run_that_was_moved_away_does_not_come_back_after_a_power_cut(tmp_path: Path) -> None:
+    made(tmp_path / "before").close()
+    whole = FailingDisk()
+    trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
+    trial.begin_anew(OTHER)
+    trial.close()
+    folder = shutil.copytree(tmp_path / "before", tmp_path / "cut")
+    store = Store(folder, FailingDisk(len(whole.calls), "power cut"))
+    store.begin_anew(OTHER)
+    with pytest.raises(Crash):
+        store.commit(snapshot(1))
+    store.close()
+    found = Store(folder)
+    assert (found.latest(), found.bind(OTHER)) == (None, "")
+    found.close()
+    assert [read_snapshot(one) for one in earlier_runs(folder)] == [snapshot(2)]
