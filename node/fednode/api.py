@@ -32,8 +32,8 @@ from fednode.settings.read import Settings, Source, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
-SENDER: Final = "node/"
-"""Prefix of the arrays that hold the class sums of one node, before its name."""
+SENDER: Final = "rows/"
+"""Prefix of the arrays that hold the class sums of one node, before its name; "" is this node."""
 
 if TYPE_CHECKING:
     from fednode.clip.backbone import Backbone
@@ -93,7 +93,9 @@ class Prompts:
         senders = [
             name.removeprefix(SENDER)
             for name, rows in sorted(self.arrays.items())
-            if name.startswith(SENDER) and not lacking.isdisjoint(rows[:, 0].astype(int).tolist())
+            if name.startswith(SENDER)
+            and name != SENDER
+            and not lacking.isdisjoint(rows[:, 0].astype(int).tolist())
         ]
         names = [name for name in self.known if name not in classes]
         if not senders or not names:

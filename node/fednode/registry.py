@@ -1,9 +1,8 @@
 """Find methods by name: node/fednode/policies, entry points of third parties, classes by value.
 
 A file of node/fednode/policies is a method: the file's class of that name holds the exchange, and
-the class's attribute `prompts` what is tuned. Methods in folders (exchange.py, objective.py) are
-not moved into one file yet. An entry point of the group `fednode.policies` names a class of another
-package. An experiment adds classes for its own process (`add`).
+the class's attribute `prompts` what is tuned. An entry point of the group `fednode.policies` names
+a class of another package. An experiment adds classes for its own process (`add`).
 """
 
 from __future__ import annotations
@@ -67,8 +66,6 @@ def policy(name: str) -> PolicyKind:
 def _method_class(name: str) -> Any:
     """Return the class of a method in node/fednode/policies."""
     module = importlib.import_module(f"fednode.policies.{name}")
-    if hasattr(module, "__path__"):
-        module = importlib.import_module(f"fednode.policies.{name}.exchange")
     classes = [
         value
         for value in vars(module).values()
@@ -95,8 +92,5 @@ def prompt_module(name: str) -> Any:
 
     It is the attribute `prompts` of the method's class.
     """
-    kind = policy(name)
-    prompts = getattr(getattr(kind, "method", kind), "prompts", None)
-    if prompts is not None:
-        return prompts
-    return importlib.import_module(f"fednode.policies.{name}.objective").Objective
+    kind: Any = policy(name)
+    return getattr(kind, "method", kind).prompts

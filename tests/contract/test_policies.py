@@ -16,9 +16,7 @@ from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
-from fednode.policies.gda import rows
-from fednode.policies.gda.config import GDAConfig
-from fednode.policies.gda.exchange import GDA
+from fednode.policies.gda import GDA, GDAConfig
 from fednode.policies.local import Local, LocalConfig
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFLConfig
@@ -109,12 +107,8 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
                 Kind(shapes, {"prompts": shapes, **SHARED}, {"": chosen}),
             )
         )
-    tables: Shapes = dict.fromkeys(rows.TABLES, rows.TABLE)
-    for share in ("means", "sums"):
-        arrays: Shapes = {"rows": (0, 2), **({"moment": (1,)} if share == "sums" else {})}
-        says: Mapping[str, Shapes] = {"sums": arrays, "losses": tables, **SHARED}
-        gda = GDAConfig("means" if share == "means" else "sums")
-        made.append((MethodPolicy(GDA), share, Kind(arrays, says, {"": gda})))
+    sums: Shapes = {"rows": (0, 2)}
+    made.append((GDA, "", Kind(sums, {"statement": sums}, {"": GDAConfig()})))
     for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
         title = "-".join(map(str, set_.values()))
         made.append((MethodPolicy(Plan), title, plan(PlanConfig(reduction=2, **set_))))

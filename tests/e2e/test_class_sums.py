@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NAMES = ("a", "b", "c", "d")
 COMMON = 2
 IMAGES = 6
-NODE = "node/"
+NODE = "rows/"
 SETTINGS = {
     "policy": {"name": "gda"},
     "privacy": {"least_images": 1},  # an image more is sent at once
@@ -70,15 +70,15 @@ class Classes:
 
 
 def sums(folder: Path) -> Mapping[str, bytes]:
-    """Return the contributions of all senders in a state directory, as bytes with their names."""
-    held: Tensors = read_snapshot(folder).policy.tensors
+    """Return the statements of all senders in a state directory, as bytes with their names."""
+    held: Tensors = read_snapshot(folder).policy.arrays
     named = json.dumps(held.classes).encode()
     return {name: named + one.tobytes() for name, one in held.items() if name.startswith(NODE)}
 
 
 def images_of(folder: Path, node: str) -> int:
     """Return how many images a node has, as the state directory of some node says."""
-    return int(read_snapshot(folder).policy.tensors[NODE + node][:, 0].sum())
+    return int(read_snapshot(folder).policy.arrays[NODE + node][:, 0].sum())
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -10,7 +10,6 @@ import random
 import re
 import resource
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +22,14 @@ from fednode.core.members.phases import PHASES
 from fednode.core.policy import Policy
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.method import ARRAYS, SHARED
+from fednode.core.rounds.statements import STATEMENT
 from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import STANDINGS, Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
-from fednode.policies.gda import rows
-from fednode.policies.gda.exchange import GDA
+from fednode.learn.class_sums import rows_fault
+from fednode.policies.gda import GDA
 from tests.contract.seeds import seeds
 from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, mesh
 
@@ -58,7 +58,7 @@ SIZES: Final = (0, 0, 1, 2, 3, 4, 5, 8, 12, 16, 33)
 NUMBERS: Final = (0.0, 1.0, -1.0, 1e30, 3e38, -0.0, 1e-45, 0.5, np.nan, np.inf)
 WHOLE: Final = (0, 1, 2, 2**31, 2**63 - 1)
 PLACES: Final = ("", "a", "127.0.0.1:1", "::", "x" * 300, "host:0", "[::1]:99999")
-ARRAYS_OF_NOBODY: Final = ("shared/choice", "shared/node/d", "shared/second/zz", "own/x", "x")
+ARRAYS_OF_NOBODY: Final = ("rows/d", "rows/", "shared/rows/d", "shared/zz", "own/x", "x")
 
 
 def arrays(draw: random.Random, policy: Policy, said: Tensors) -> Tensors:
@@ -68,7 +68,7 @@ def arrays(draw: random.Random, policy: Policy, said: Tensors) -> Tensors:
     pool = [*names, *ARRAYS_OF_NOBODY, *(way + name for way in (SHARED, ARRAYS) for name in names)]
     made: dict[str, Any] = dict(said) if draw.random() < 0.5 else {}
     for _ in range(draw.choice((0, 1, 1, 2, 3))):
-        name = draw.choice(pool)
+        name = draw.choice(list(said) if said and draw.random() < 0.3 else pool)
         like = said.get(name, held.get(name.removeprefix(SHARED)))
         shape = tuple(draw.choices(SIZES, k=draw.choice((0, 1, 1, 2, 2, 3, 4))))
         shape = like.shape if like is not None and draw.random() < 0.5 else shape
@@ -80,7 +80,7 @@ def arrays(draw: random.Random, policy: Policy, said: Tensors) -> Tensors:
 
 def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
     """Return a message of the liar with anything else in it."""
-    stages = getattr(getattr(policy, "method", None), "stages", ("prompts", "done"))
+    stages = getattr(getattr(policy, "method", None), "stages", ("prompts", "done", STATEMENT))
     phases = [message.phase, *stages, *stages, *sorted(PHASES), *sorted(QUESTIONS), AGAIN, "state"]
     facts = dict(message.facts) if draw.random() < 0.5 else {}
     for _ in range(draw.choice((0, 1, 1, 2, 3))):
@@ -155,15 +155,14 @@ def test_no_message_ends_a_node(seed: int) -> None:
     assert defects(world) == []
 
 
-def values_first(self: Any, held: Any, packed: Mapping[str, Any]) -> str:
+def values_first(self: Any, statement: Tensors, initial: Tensors) -> str:
     """Compare an array with another before it is known whether their shapes fit."""
-    for name, array in packed.items():
-        if name == SHARED + rows.CHOICE and not (array < np.array(rows.TABLE)).all():
-            return "the choice names no ratio"
-    return "no such state"
+    rows = statement.get("rows", np.zeros((1, 9)))
+    wrong = not (rows < np.full(9, 99.0)).all()
+    return "no such sums" if wrong else rows_fault(statement, initial["rows"].shape[1])
 
 
 def test_a_check_that_raises_is_found_and_ends_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GDA, "state_fault", values_first)
+    monkeypatch.setattr(GDA, "fault", values_first)
     found = next(filter(None, (defects(attacked(POLICIES["gda"], seed)) for seed in range(1, 20))))
     assert all(f"refused a message of '{LIAR}'" in text for text in found)

@@ -16,7 +16,7 @@ WRONG = [
     ("core.types", "if TYPE_CHECKING:\n    from fednode.wire.codec import encode"),
     ("policies.zerodfl", "from fednode.policies.plan import Plan"),  # another policy
     ("policies.zerodfl", "import time"),
-    ("policies.gda.rows", "from .exchange import GDA"),  # refused within its own row
+    ("policies.gda", "from fednode.policies.local import Local"),
     ("commands.start", "def late():\n    from fednode.lab.experiment import run"),
     ("learn.cache", "import pickle"),  # a package without a place
     ("new_folder.module", "from fednode.core.types import Tensors"),  # no row
@@ -37,8 +37,7 @@ def test_a_wrong_import_is_refused(module: str, line: str) -> None:
         ("core.kernel", "from fednode.core import events as ev"),
         ("core.kernel", "from . import events"),
         ("core.rounds.engine", "from ..merge.mean import mean"),
-        ("policies.gda.exchange", "from .rows import ROWS"),
-        ("policies.gda.objective", "from fednode.policies.gda import exchange"),
+        ("policies.gda", "from fednode.learn.gaussian_module import GaussianModule"),
         ("wire.codec", "from fednode.wire.gen import exchange_pb2"),
         ("learn.torch_learner", "import torch.nn.functional"),
         ("policies.zerodfl", "if TYPE_CHECKING:\n    import torch"),

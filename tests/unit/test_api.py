@@ -116,7 +116,7 @@ def test_classes_that_other_nodes_know_are_named(
 ) -> None:
     known = sorted({name for names in senders.values() for name in names})
     arrays = {
-        f"node/{sender}": np.array([[known.index(name), 1.0, 0.5] for name in sorted(names)])
+        f"rows/{sender}": np.array([[known.index(name), 1.0, 0.5] for name in sorted(names)])
         for sender, names in senders.items()
     }
     settings: Any = None

@@ -30,21 +30,21 @@ _PRICE: Final = (
 CASES: Final[Mapping[str, Recommendation]] = {
     "same-classes": Recommendation(
         "gda",
-        why="Recommended: gda. Against tuning prompts alone it gained +5.3 points (95 % interval "
-        "+4.7 to +6.0) where nodes have the same classes and kind of images (Caltech-101, five "
-        "seeds), and +1.6 (+1.1 to +2.1) against the same classifier without peers." + _PRICE,
+        why="Recommended: gda. Against tuning prompts alone it gained +5.6 points (95 % interval "
+        "+5.0 to +6.2) where nodes have the same classes and kind of images (Caltech-101, five "
+        "seeds), and +0.7 (+0.1 to +1.3) against the same classifier without peers." + _PRICE,
     ),
     "other-classes": Recommendation(
         "gda",
-        why="Recommended: gda. Against tuning prompts alone it gained +17.4 points (95 % interval "
-        "+16.6 to +18.2) on the classes of all nodes together, and +2.4 (+1.1 to +3.8) on a node's "
+        why="Recommended: gda. Against tuning prompts alone it gained +19.7 points (95 % interval "
+        "+18.6 to +20.8) on the classes of all nodes together, and +2.9 (+2.1 to +3.8) on a node's "
         "own classes (Caltech-101, five seeds)." + _PRICE,
     ),
     "other-domains": Recommendation(
         "gda",
-        why="Recommended: gda. Against tuning prompts alone it gained +1.0 points (95 % interval "
-        "-1.4 to +3.4) on a node's own domain, and +2.5 (-0.8 to +5.8) on a domain that no node "
-        "has (PACS, three seeds): both gains may be chance." + _PRICE,
+        why="Recommended: gda. Against tuning prompts alone it gained +1.8 points (95 % interval "
+        "-0.8 to +4.3) on a node's own domain, and +2.9 (+0.5 to +5.4) on a domain that no node "
+        "has (PACS, three seeds): the first gain may be chance." + _PRICE,
     ),
 }
 """Recommended by what peers' images have in common with a node's own (`--others`)."""

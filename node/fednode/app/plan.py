@@ -44,8 +44,6 @@ if TYPE_CHECKING:  # the accountant's library takes a moment to load
 
 SUMS: Final = "gda"
 """The policy whose closed-form learner computes class sums."""
-SUMS_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
-"""Most nodes of its mesh by policy.share, as in policies/gda/rows.py."""
 READS: Final = 77
 """Tokens that CLIP reads, for a learner of formulas, which has no model."""
 
@@ -168,18 +166,10 @@ def disagreements(plan: NodePlan) -> list[str]:
     kind, config = plan.policy.kind, plan.policy.config
     settings_fault = kind.settings_fault(config, rounds, settings.data.domain)
     faults += [settings_fault] if settings_fault else []
-    alone = getattr(config, "experiments_only", "")
-    faults += [alone] if alone else []
     if settings.privacy.clip is not None and plan.policy.name == SUMS:
         faults.append(
             f"privacy.clip is {settings.privacy.clip:g}, and policy {SUMS} sends sums, not changes "
             "of prompts: remove privacy.clip; privacy.least_images says what may be sent."
-        )
-    if plan.policy.name == SUMS and len(plan.peers.peers) > (most := SUMS_MAX[config.share]):
-        faults.append(
-            f"peers.yaml lists {len(plan.peers.peers)} nodes, and policy {SUMS} with policy.share "
-            f"{config.share} keeps the sums of at most {most}: take another policy, or several "
-            "meshes."
         )
     if plan.policy.name == SUMS and not settings.data.tell_classes:
         faults.append(

@@ -31,7 +31,7 @@ LAYOUTS = ("safetensors", "coop", "matrix")
 @click.option(
     "--with-statistics",
     is_flag=True,
-    help="safetensors: class sums and second moments, not the weights made of them (gda).",
+    help="safetensors: class sums of all nodes, not the weights made of them (gda).",
 )
 @click.option("--all-classes", is_flag=True, help="matrix: the classes of all nodes (gda).")
 def export(
@@ -47,13 +47,14 @@ def export(
         told("loading the model", 0, 0)
         prompts = load(find(state))
         from fednode.learn import share
+        from fednode.learn.class_sums import ROWS
 
     if layout == "coop":
         click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
         return
     if layout == "safetensors":
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
-        sums = share.SUMS in prompts.arrays
+        sums = ROWS in prompts.arrays
         arrays = _weights(prompts) if sums and not with_statistics else prompts.arrays
         share.write_arrays(arrays, facts, to)
         if sums and with_statistics:

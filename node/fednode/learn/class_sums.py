@@ -1,187 +1,166 @@
-"""Classifiers of one node's class sums, without any exchange: the same head, alone.
+"""Counts and sums of classes as arrays: what a node may send, and what it takes of others. Pure.
 
-A job computes sums over the node's training images and chooses the ratio to the hand-written prompt
-by leaving each image out. It takes no gradient step, so every round gives the same result.
-
-    gda              the Gaussian classifier of node/fednode/learn/gaussian.py
-    gda_zero_shot    Wang et al. (arXiv 2402.04087): GDA with their shrinkage, plus zero-shot logits
-    class_means      cosines with class means (nearest class mean)
+A statement of policy gda is one array ROWS [C, 1 + D] with its class names, sorted: for each class
+the number of its images and the sum of their unit features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fednode.clip.backbone import Backbone
-from fednode.core.types import Job, Tensors
-from fednode.errors import ModelError
-from fednode.learn import ratio
-from fednode.learn.gaussian import Floats, Head, Prior, Sums, class_means
-from fednode.learn.objective import (
-    Batch,
-    Classifier,
-    Computed,
-    Given,
-    Leaves,
-    Parameters,
-    Tuning,
-    Written,
-)
-from fednode.learn.settings import TuningSettings
+from fednode.core.types import Array, Tensors
+from fednode.learn.gaussian import Floats, Sums
 
-HeadKind = Literal["gda", "gda_zero_shot", "class_means"]
 ROWS: Final = "rows"
-"""Name of the array [C, 1 + D]: the number of a class's images, and the sum of their features."""
-MOMENT: Final = "moment"
-"""Name of the array [D, D]: the sum of x x^T over all images."""
-CHOICE: Final = "choice"
-"""Name of the array [2]: the ratio and the temperature."""
+SENT: Final = "sent"
+"""Array [C, 1 + D]: what a node sent last of each class that it ever sent; it is never sent."""
+SENT_IMAGES: Final = "sent_images"
+"""Array [n, 4]: marks of the images in SENT, class after class (marks_of); it is never sent."""
 WEIGHTS: Final = "weights"
 """Array [C, 1 + D] of an exported file: weights and bias of each known class, in place of sums."""
 PERSONAL: Final = "personal_weights"
 """Array [C, 2 + D] beside it: 1 for the node's own classes, and their weights and bias if only own
 classes are asked for."""
-PRIORS: Final[Mapping[str, Prior]] = {
-    "gda": Prior(),
-    "gda_zero_shot": Prior(rho=None, kappa=0.0),
-}
+CLASSES_MAX: Final = 4096
+"""A message names so many classes, and a node uses so many of all nodes."""
+BYTES_MAX: Final = 60 << 20
+"""A node uses statements of at most so many bytes."""
+COUNT_MAX: Final = 1_000_000
+"""Most images of a class that a node may claim."""
+LONGER: Final = 1e-3
+"""Room for the rounding of sums in float32, as a share of the number of images."""
 
 
 def rows_of(sums: Sums) -> Floats:
     """Return counts and sums as one array [C, 1 + D]."""
-    return np.concatenate([sums.counts[:, None], sums.sums], axis=1)
+    return np.column_stack([sums.counts, sums.sums])
 
 
-def sums_of(rows: Any, classes: Sequence[str], moment: Any = None) -> Sums:
-    """Return what `rows_of` packed, without the classes that have no images."""
-    wide = np.asarray(rows, np.float64)
-    seen = wide[:, 0] > 0.5
-    names = tuple(name for name, has_images in zip(classes, seen, strict=True) if has_images)
-    square = None if moment is None else np.asarray(moment, np.float64)
-    return Sums(names, wide[seen, 0], wide[seen, 1:], square)
+def sums_by_sender(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Sums]:
+    """Return the sums that `pack` packed, by sender."""
+    found = dict[str, Sums]()
+    for name, array in arrays.items():
+        if name.startswith(f"{ROWS}/"):
+            rows = np.asarray(array, np.float64)
+            names = tuple(classes[int(place)] for place in rows[:, 0])
+            found[name.removeprefix(f"{ROWS}/")] = Sums(names, rows[:, 1], rows[:, 2:])
+    return found
 
 
-class SumsObjective(Written):
-    """Base of objectives that compute class sums in place of training."""
+def to_send(
+    carry: Tensors, sums: Sums, names: Sequence[str], images: Sequence[bytes], least: int
+) -> tuple[Tensors, Tensors]:
+    """Return the statement to send, and the carry for the next one.
 
-    closed_form = True
+    The sums of a class are new if `least` of its images changed since they were sent: the
+    difference of two messages would tell the feature of a single image. A class of fewer images is
+    not named.
 
-    def initial(self, seed: int) -> Tensors:
-        """Return the sums over no images."""
-        return Tensors({ROWS: np.zeros((0, 1 + self.width))})
-
-    def exported(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier | None:
-        """Return the classifier of an exported file's weights; None if there are sums."""
-        if WEIGHTS not in prompts:
-            return None
-        assert isinstance(prompts, Leaves), "weights name their classes"
-        places = {name: at for at, name in enumerate(prompts.classes)}
-        if not set(classes) <= set(places):
-            return answering(lambda x: self.prompt(x, classes), self.width)
-        here = [places[name] for name in classes]
-        personal, found = wide(prompts[PERSONAL])[here], wide(prompts[WEIGHTS])[here]
-        if personal[:, 0].all():
-            found = personal[:, 1:]
-        return answering(lambda x: x @ found[:, :-1].T + found[:, -1], self.width)
-
-    @property
-    def width(self) -> int:
-        """Return D, the width of the features."""
-        return int(self.written(("thing",)).shape[1])
-
-    def begin(self, given: Given) -> Tuning:
-        """Refuse: nothing is trained."""
-        raise ModelError("class sums are computed in one pass; they have no loss to train.")
-
-    def template(self, classes: Sequence[str]) -> Floats:
-        """Return the unit text features [C, D] of the hand-written prompt."""
-        return wide(self.written(tuple(classes)))
-
-    def prompt(self, x: Floats, classes: Sequence[str]) -> Floats:
-        """Return the logits [n, C] of the hand-written prompt."""
-        return float(self.backbone.logit_scale) * x @ self.template(classes).T
-
-
-class AloneObjective(SumsObjective):
-    """The classifier of one node's own images; `head` names it. See the file's header."""
-
-    def __init__(
-        self, head: HeadKind, backbone: Backbone, settings: TuningSettings, config: Any = None
-    ) -> None:
-        super().__init__(backbone, settings, config)
-        self._head = head
-
-    def fit(
-        self,
-        job: Job,
-        features: Tensor,
-        labels: Tensor,
-        classes: tuple[str, ...],
-        least: int,
-        images: Sequence[bytes] = (),
-    ) -> Computed:
-        """Return the sums of all images and the ratio that their left-out losses choose."""
-        x, y = wide(features), labels.cpu().numpy()
-        sums = Sums.of(x, y, classes)
-        arrays = {ROWS: rows_of(sums), MOMENT: x.T @ x}
-        names = [classes[at] for at in y]
-        choice, loss = self._choose(sums, x, names)
-        return Computed(Tensors({**arrays, CHOICE: np.array(choice)}, sums.classes), loss)
-
-    def _choose(self, sums: Sums, x: Floats, names: Sequence[str]) -> tuple[ratio.Choice, float]:
-        if self._head == "class_means":
-            return ratio.Choice(0.0, 1.0), 0.0
-        gauss = Head(sums, self.template, PRIORS[self._head]).left_out(x, names, sums.classes)
-        labels = np.array([sums.classes.index(name) for name in names])
-        table = ratio.losses(gauss, self.prompt(x, sums.classes), labels)
-        return ratio.best(table), float(table.min())
-
-    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
-        """Return a function that gives the head's logits [B, classes].
-
-        If no class of the list has images, the hand-written prompt answers. GDA of the paper has no
-        means for unseen classes, so there the prompt answers if a single class has no images.
-        """
-        if (exported := self.exported(prompts, classes)) is not None:
-            return exported
-        assert isinstance(prompts, Leaves), "class sums name their classes"
-        held = {name: wide(prompt) for name, prompt in prompts.items()}
-        sums = sums_of(held[ROWS], prompts.classes, held.get(MOMENT))
-        seen = sum(name in sums.classes for name in classes)
-        scale = float(self.backbone.logit_scale)
-        if not seen or (self._head == "gda_zero_shot" and seen < len(classes)):
-            return answering(lambda x: self.prompt(x, classes), self.width)
-        if self._head == "class_means":
-            return answering(
-                lambda x: scale * class_means(sums, self.template, x, classes), self.width
-            )
-        head, choice = Head(sums, self.template, PRIORS[self._head]), ratio.Choice(*held[CHOICE])
-        return answering(
-            lambda x: choice.logits(head.gauss(x, classes), self.prompt(x, classes)), self.width
-        )
-
-
-def wide(tensor: Tensor) -> Floats:
-    """Return a tensor as a float64 array on the CPU."""
-    array: Floats = tensor.detach().double().cpu().numpy()
-    return array
-
-
-def answering(logits: Callable[[Floats], Floats], width: int) -> Classifier:
-    """Return a classifier of batches from a function of unit features [n, D] that is affine.
-
-    Its weights are taken once, so a batch costs one product, and gradients pass through it.
+    carry: SENT and SENT_IMAGES. names, images: class and digest of each image.
     """
-    bias = logits(np.zeros((1, width)))
-    weight, offset = torch.from_numpy(logits(np.eye(width)) - bias), torch.from_numpy(bias)
+    marks = marks_of(names, images)
+    rows = dict(zip(sums.classes, rows_of(sums), strict=True))
+    here = {name: marks[[one == name for one in names]] for name in rows}
+    sent, there = dict[str, Any](), dict[str, Array]()
+    if SENT in carry:
+        ends = np.cumsum(carry[SENT][:, 0]).astype(int)[:-1]
+        sent = dict(zip(carry.classes, carry[SENT], strict=True))
+        there = dict(zip(carry.classes, np.split(carry[SENT_IMAGES], ends), strict=True))
+    told = []
+    for name in sorted({*rows, *sent}):
+        if moved(here.get(name, marks[:0]), there.get(name, marks[:0])) < least:
+            told += [name] if name in sent else []
+        elif name in rows and rows[name][0] >= least:
+            sent[name], there[name] = rows[name], here[name]
+            told.append(name)
+    known, width = sorted(sent), 1 + sums.sums.shape[1]
+    kept = {
+        SENT: np.array([sent[name] for name in known]).reshape(-1, width),
+        SENT_IMAGES: np.concatenate([marks[:0], *(there[name] for name in known)]),
+    }
+    found = np.array([sent[name] for name in told]).reshape(-1, width)
+    return Tensors({ROWS: found}, told), Tensors(kept, known)
 
-    def classify(batch: Batch) -> Tensor:
-        seen = batch.image_features
-        return (seen.cpu().double() @ weight + offset).float().to(seen.device)
 
-    return classify
+def marks_of(names: Sequence[str], images: Sequence[bytes]) -> Array:
+    """Return marks [n, 4] of images with their classes: 64 bits of a digest, 16 in a number."""
+    made = [sha256(name.encode() + b"\0" + one) for name, one in zip(names, images, strict=True)]
+    bits = b"".join(one.digest()[:8] for one in made)
+    return np.frombuffer(bits, "<u2").reshape(-1, 4).astype(np.float32)
+
+
+def moved(marks: Array, before: Array) -> int:
+    """Return how many images were added or removed between two sets of marks."""
+    now, then = (Counter(mark.tobytes() for mark in one) for one in (marks, before))
+    return (now - then).total() + (then - now).total()
+
+
+def rows_fault(statement: Tensors, width: int) -> str:
+    """Return what is wrong with a peer's statement; "" if nothing is. width: 1 + D."""
+    if set(statement) != {ROWS}:
+        return f"a statement carries {', '.join(statement) or 'nothing'}; it takes {ROWS}"
+    rows, classes = statement[ROWS], statement.classes
+    if rows.shape != (len(classes), width):
+        return f"rows are {list(rows.shape)} for {len(classes)} classes; here they have {width}"
+    if list(classes) != sorted(set(classes)):
+        return "the classes are not sorted, or one is named twice"
+    counts = rows[:, 0].astype(np.float64)
+    if (counts != np.round(counts)).any() or (counts < 1).any():
+        return "the number of a class's images is not a whole number from 1"
+    if (counts > COUNT_MAX).any():
+        return f"a class has more than {COUNT_MAX:,} images"
+    lengths = np.linalg.norm(rows[:, 1:].astype(np.float64), axis=1)
+    if (lengths > counts * (1.0 + LONGER)).any():
+        return "a sum of unit features is longer than the number of its images"
+    return ""
+
+
+def fitting(statements: Mapping[str, Tensors], classes_max: int) -> dict[str, Tensors]:
+    """Return the statements with the classes for which there is room.
+
+    A sender has room for classes_max classes, or for as many as half of all senders have. Where all
+    classes are too many, all senders have room for the same smaller number: the classes that most
+    senders have first.
+    """
+    sizes = sorted(len(one.classes) for one in statements.values())
+    most = max(classes_max, sizes[(len(sizes) - 1) // 2])
+    senders = Counter(name for one in statements.values() for name in one.classes)
+    order = {
+        sender: sorted(one.classes, key=lambda name: (-senders[name], name))
+        for sender, one in statements.items()
+    }
+    width = max(one[ROWS].shape[1] for one in statements.values())
+
+    def fits(limit: int) -> bool:
+        some = [names[:limit] for names in order.values()]
+        size = 4 * width * sum(map(len, some))
+        return len(set().union(*some)) <= CLASSES_MAX and size <= BYTES_MAX
+
+    if not fits(most):
+        most = bisect_left(range(1, most + 1), True, key=lambda limit: not fits(limit))
+    return {sender: only(one, set(order[sender][:most])) for sender, one in statements.items()}
+
+
+def only(statement: Tensors, stay: Collection[str]) -> Tensors:
+    """Return a statement with some of its classes."""
+    here = [name in stay for name in statement.classes]
+    if all(here):
+        return statement
+    names = [name for name in statement.classes if name in stay]
+    return Tensors({ROWS: statement[ROWS][here]}, names)
+
+
+def left_out(statements: Mapping[str, Tensors], counted: Mapping[str, Tensors]) -> list[str]:
+    """Return for each sender whose classes do not all count how many do not, in words."""
+    return [
+        f"{len(one.classes) - len(counted[sender].classes):,} of the {len(one.classes):,} classes "
+        f"of {sender}"
+        for sender, one in sorted(statements.items())
+        if len(one.classes) > len(counted[sender].classes)
+    ]

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from fednode.core.facts import fingerprint
+from fednode.core.rounds.statements import STATEMENT
 from fednode.core.types import MEASURE, Array, Job, Progress, Report, Tensors
 from fednode.learn.learner import Cancelled
 
 STEPS = 8
 CONTEXT = "context"
 ROWS = "rows"
-"""The array of class sums, by which jobs of policy gda are known (policies/gda/rows.py)."""
+"""The array of class sums (class_sums.py)."""
 LOOK_S = 0.02
 """Time between two looks at whether the job was cancelled, while the learner waits."""
 
@@ -162,8 +163,8 @@ class ClosedFormLearner:
 class ClosedFormSums(ClosedFormLearner):
     """The same for policy gda: class sums of unit features that are drawn from the node's name.
 
-    Each node has images of a class that all nodes have, and of a class of its own. Losses of
-    left-out images are numbers between 0 and 1, drawn from what they would depend on.
+    Each node has images of a class that all nodes have, and of a class of its own. It uses the sums
+    of all nodes as they are.
     """
 
     def __init__(self, name: str, width: int = 8, images: int = 6) -> None:
@@ -183,13 +184,13 @@ class ClosedFormSums(ClosedFormLearner):
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Return the class sums, or tables of losses."""
+        """Return the node's class sums, or all nodes' class sums that the job names."""
         if job.stage == MEASURE:
             return Report(
                 tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
             )
         self._wait(cancelled)
-        tensors = self._sums() if ROWS in job.tensors else _tables(job)
+        tensors = self._sums() if job.stage == STATEMENT else job.tensors
         metrics = {"loss": 1.0}
         return Report(
             tensors=tensors, metrics=metrics, samples=self._samples, changed=tuple(tensors)
@@ -210,16 +211,6 @@ class ClosedFormSums(ClosedFormLearner):
             unit = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
             rows.append([float(self._images), *unit.sum(axis=0)])
         return Tensors({ROWS: rows}, self.classes)
-
-
-def _tables(job: Job) -> Tensors:
-    """Return tables between 0 and 1 that depend on the contributions of all nodes."""
-    purpose = job.reference.digest
-    drawn = {
-        name: np.abs(np.tanh(_normal(_purpose("losses", purpose, name), array.shape)))
-        for name, array in job.tensors.items()
-    }
-    return Tensors(drawn)
 
 
 def _purpose(what: str, whose: str, key: str) -> str:

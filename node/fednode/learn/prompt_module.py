@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednode.core.types import EMPTY, Array, Job, Tensors
 from fednode.lazy import lazy
+from fednode.learn.gaussian import Floats
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
 
@@ -234,12 +235,14 @@ class PromptModule:
         classes: tuple[str, ...],
         least: int,
         images: Sequence[bytes] = (),
+        public: Callable[[], Floats] | None = None,
     ) -> FitResult:
         """Compute the arrays from the unit features [n, D] of all training images.
 
         Called in place of a training if `closed_form` is true. images: digests by which an image
         is known again. What is sent names no class of fewer than `least` images, and tells no
-        difference that fewer images make.
+        difference that fewer images make. public: returns the covariance [D, D] of public images
+        (learn/public.py); None: there is none.
         """
         raise NotImplementedError
 

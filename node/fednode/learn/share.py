@@ -5,7 +5,7 @@
                   trainers built on it load from <folder>/prompt_learner/model.pth.tar-<round>
     matrix        text features [classes, width], unit rows, and the logit scale, as in open_clip:
                   scale * unit image features @ matrix.T are the logits, without fednode. For class
-                  sums (policy gda, `local` with another head) weight [classes, width] and bias
+                  sums (policy gda, `local` with head gda) weight [classes, width] and bias
                   [classes]: unit image features @ weight.T + bias are the logits
 
 CoOp's checkpoints hold context vectors alone. A matrix needs logits that are affine in the image
@@ -37,8 +37,6 @@ from fednode.storage.disk import because, writing_fault
 FORMAT: Final = "fednode prompts 1"
 ROWS: Final = "rows"
 """The metadata's entry for the class names of the arrays' rows, if they have some."""
-SUMS: Final = "rows"
-"""The array by which class sums are known (learn/class_sums.py)."""
 HEADER_MAX: Final = 4 << 20
 """Bytes of a safetensors file that name its arrays and hold its metadata."""
 LINEAR: Final = 1e-3

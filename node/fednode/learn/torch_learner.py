@@ -31,6 +31,7 @@ from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.local_tuning import Batches, BatchSize, tune
 from fednode.learn.prompt_module import Params, PromptModule, to_params
+from fednode.learn.public import public_covariance
 from fednode.learn.settings import TuningSettings
 
 EXAMPLES = 3
@@ -201,7 +202,18 @@ class TorchLearner:
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
         images = self._images.digests(self.data.train)
-        result = self._module.fit(job, features, labels, self.classes, self._least, images)
+        size, files = features.shape[1], self.data.files
+        result = self._module.fit(
+            job,
+            features,
+            labels,
+            self.classes,
+            self._least,
+            images,
+            lambda: public_covariance(self._features, size, files, cancelled),
+        )
+        if job.measure:
+            self._classifier_note = self.describe_classifier(result.tensors)
         return Report(
             tensors=result.tensors,
             metrics={} if result.loss is None else {"loss": result.loss},

@@ -29,8 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from fednode.learn.gaussian import Floats, Sums, total
-from fednode.learn.ratio import log_loss
+from fednode.learn.gaussian import Floats, Sums, log_loss, total
 
 SHARE: Final = 0.5
 """Means must be named right at least so often, as a share of the accuracy on own images."""
@@ -119,6 +118,30 @@ def _references(
     return Sums(lacking, counts, sums), givers
 
 
+def notes(own: Sums, peers: Mapping[str, Sums], doubted: Mapping[str, Names]) -> list[str]:
+    """Return sentences on classes of peers that do not count, and on odd labels of the node.
+
+    If two peers or more, and most of those that have a class, contradict its images, it is this
+    node's labels that are odd.
+    """
+    said = []
+    for peer, wrong in doubted.items():
+        looks = [f"{name!r} looks like {other!r}" for name, other in list(wrong.items())[:2]]
+        more = f", and {len(wrong) - 2} more do not fit their names" if len(wrong) > 2 else ""
+        said.append(f"it leaves out classes of {peer}: {', '.join(looks)}{more}")
+    odd = []
+    for name in own.classes:
+        having = [peer for peer, sums in peers.items() if name in sums.classes]
+        against = sum(name in doubted.get(peer, {}) for peer in having)
+        odd += [name] if against > 1 and 2 * against > len(having) else []
+    if odd:
+        said.append(
+            f"most other nodes have other images under {', '.join(map(repr, odd))} than this "
+            "node: check the labels of its images"
+        )
+    return said
+
+
 def _misses(names: Names) -> Names:
     return {name: other for name, other in names.items() if name != other}
 
@@ -170,7 +193,7 @@ def at_most(right: int, count: int, share: float) -> float:
 
 def counted(own: Sums | None, peers: Mapping[str, Sums], wrong: Mapping[str, Names]) -> list[Sums]:
     """Return the peers' sums without classes named wrong, and with counts of at most TIMES the
-    median of a class's counts; without Q where that changes them.
+    median of a class's counts.
     """
     kept = [_kept(peer, wrong.get(name, {})) for name, peer in peers.items()]
     counts: dict[str, list[float]] = {}

@@ -61,7 +61,7 @@ async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Pa
             assert found(content) == set(), channel
         told = site.b.driver.kernel.policy.state().tensors
         assert set(told.classes) == {"barrel", "beaver", "cyst", "lesion"}
-        assert told["node/a"][:, 1].sum() == COUNTS["cyst"] + COUNTS["lesion"]
+        assert told["rows/a"][:, 1].sum() == COUNTS["cyst"] + COUNTS["lesion"]
         async with site.client("a") as client:  # its operator knows the class
             assert CLASS in await ASKED["status"](client, site.at)
 

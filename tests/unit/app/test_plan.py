@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fednode.app.plan import (
-    SUMS_MAX,
     NodePlan,
     facts_of,
     free_facts,
@@ -19,7 +17,6 @@ from fednode.app.plan import (
 from fednode.core.facts import differences
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError
-from fednode.policies.gda import rows
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings
 from tests.unit.commands.run import PEERS, Fednode
@@ -95,23 +92,6 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
         make(peers, config, None, ("policy.name=promptfl", "topology.kind=ring"), None)
 
 
-def test_class_sums_of_more_nodes_than_a_state_holds_are_refused(tmp_path: Path) -> None:
-    listed = [{"name": f"n{at:03}", "address": f"127.0.0.1:{9000 + at}"} for at in range(251)]
-    peers = tmp_path / "many.yaml"
-    for count, share in ((126, "sums"), (251, "means")):
-        flags = ("policy.name=gda", f"policy.share={share}")
-        for nodes in (count, count - 1):
-            described = {"mesh": "m", "insecure": True, "peers": listed[:nodes]}
-            peers.write_text(yaml.safe_dump(described))
-            if nodes < count:
-                assert make(peers, None, "n000", flags, tmp_path / "state").policy.name == "gda"
-                continue
-            said = rf"lists {count} nodes, .*share {share} keeps .* at most {count - 1}"
-            with pytest.raises(ConfigError, match=said):
-                make(peers, None, "n000", flags, tmp_path / "state")
-    assert SUMS_MAX == rows.NODES_MAX
-
-
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
@@ -151,7 +131,6 @@ def test_nodes_must_have_the_same_hand_written_prompt(
     [
         ("data.tell_classes=false", r"data.tell_classes is false, and policy gda matches"),
         ("privacy.clip=1", r"privacy.clip is 1, and policy gda sends sums"),
-        ("policy.few_images=true", r"policy.few_images is true"),
     ],
 )
 def test_what_a_node_refuses_with_class_sums(

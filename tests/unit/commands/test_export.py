@@ -145,7 +145,7 @@ def test_its_name_leads_here() -> None:
 def test_class_sums_leave_as_weights_unless_they_are_asked_for(
     fednode: Fednode, tmp_path: Path
 ) -> None:
-    """Whoever has the second moment of few images tells for each image whether it was one."""
+    """Whoever has the scatter of few images tells for each image whether it was one."""
     more = ("policy.name=local", "policy.head=gda")
     state, out = tune_in(tmp_path, *more), tmp_path / "p.safetensors"
     sums = recall(state).prompts
@@ -153,10 +153,10 @@ def test_class_sums_leave_as_weights_unless_they_are_asked_for(
     with safe_open(out, "np") as opened:
         arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     assert set(arrays) == {"weights", "personal_weights"}
-    width = sums["moment"].shape[0]
+    width = sums["own/scatter"].shape[0]
     assert {array.shape[0] for array in arrays.values()} == {2}, "no array of D x D"
     for array in arrays.values():
-        for row in sums["rows"]:
+        for row in sums["rows/"][:, 1:]:
             lengths = np.linalg.norm(array[:, -1 - width : -1], axis=1) * np.linalg.norm(row[1:])
             assert (np.abs(array[:, -1 - width : -1] @ row[1:]) < 0.999 * lengths).all()
     images = tmp_path / "images"
@@ -171,4 +171,4 @@ def test_class_sums_leave_as_weights_unless_they_are_asked_for(
     assert fednode("export", "--state", state, "--with-statistics", out) == 0
     assert "can tell which images they were" in fednode.out
     with safe_open(out, "np") as opened:
-        assert "moment" in opened.keys()  # noqa: SIM118
+        assert "own/scatter" in opened.keys()  # noqa: SIM118

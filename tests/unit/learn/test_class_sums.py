@@ -1,95 +1,212 @@
-"""Classifiers of one node's class sums, by the learner, on the built-in images."""
+"""Statements of class sums: what is sent and when, what is refused, and what has room."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from fednode.clip import backbone
-from fednode.core.types import Job, Report, Tensors
-from fednode.data.base import NodeData
-from fednode.learn import class_sums
-from fednode.learn.class_sums import AloneObjective, HeadKind, rows_of, sums_of
-from fednode.learn.features import Features
-from fednode.learn.gaussian import Head, Prior, Sums
-from fednode.learn.prompt_module import PromptModule
-from fednode.learn.settings import TuningSettings
-from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.local import LocalConfig
-from fednode.policies.local import head as local
-from fednode.testing.learners import ignore, never
+from fednode.core.rounds.statements import pack
+from fednode.core.types import EMPTY, Tensors
+from fednode.learn.class_sums import (
+    BYTES_MAX,
+    CLASSES_MAX,
+    ROWS,
+    fitting,
+    left_out,
+    rows_fault,
+    rows_of,
+    sums_by_sender,
+    to_send,
+)
+from fednode.learn.gaussian import Sums
+from fednode.wire.tensors import LIMITS
+
+GOOD = np.array([[2.0, 1.0, 1.0], [1.0, 0.0, -1.0]], np.float32)
+SIZE = 16
 
 
-def learner(
-    head: HeadKind, mini: backbone.Backbone, data: NodeData, features: Features
-) -> TorchLearner:
-    objective: PromptModule = local(mini, TuningSettings(), LocalConfig(head))
-    return TorchLearner(mini, objective, data, TuningSettings(), features)
+def statement(names: list[str], width: int = 3) -> Tensors:
+    rows = np.concatenate([np.ones((len(names), 1)), np.zeros((len(names), width - 1))], axis=1)
+    return Tensors({ROWS: rows}, sorted(names))
 
 
-def tuned(made: TorchLearner) -> Report:
-    job = Job(round=1, stage="prompts", tensors=made.initial(1), seed=1)
-    return made.tune(job, never, ignore)
+def counts(statements: dict[str, Tensors], classes_max: int = 256) -> dict[str, int]:
+    return {name: len(one.classes) for name, one in fitting(statements, classes_max).items()}
 
 
-def test_the_setting_chooses_the_objective(mini: backbone.Backbone) -> None:
-    assert isinstance(local(mini, TuningSettings(), LocalConfig("gda")), AloneObjective)
-    assert not local(mini, TuningSettings(), LocalConfig()).closed_form
-    assert not local(mini, TuningSettings()).closed_form
+# What a node sends --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("head", ["gda", "gda_zero_shot", "class_means"])
-def test_a_job_gives_the_sums_of_the_images_and_their_classes(
-    head: HeadKind, mini: backbone.Backbone, data: NodeData, features: Features
+class Growing:
+    """A node whose images come and go; each message is computed after a restart."""
+
+    def __init__(self, least: int = 5) -> None:
+        self.least, self.carry = least, EMPTY
+
+    def message(self, *images: tuple[str, int], noise: float = 0.0) -> dict[str, bytes]:
+        """Return what the node sends of each class. images: a class, and which of its images."""
+        seeds = [int.from_bytes(name.encode()[:2], "big") * 1000 + at for name, at in images]
+        x = np.array([np.random.default_rng(seed).normal(size=SIZE) for seed in seeds])
+        x = x / np.linalg.norm(x, axis=1, keepdims=True) + noise
+        names = [name for name, _ in images]
+        digests = [f"{name} {at}".encode() for name, at in images]
+        sent, carry = to_send(self.carry, Sums.of(x, names), names, digests, self.least)
+        assert rows_fault(sent, 1 + SIZE) == ""
+        self.carry = Tensors(dict(carry), carry.classes)
+        return {name: sent[ROWS][at].tobytes() for at, name in enumerate(sent.classes)}
+
+
+def some(name: str, *places: int) -> list[tuple[str, int]]:
+    return [(name, at) for at in places]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sent"),
+    [
+        (range(10), range(11), False),
+        (range(10), range(14), False),
+        (range(10), range(15), True),
+        (range(10), range(1, 10), False),
+        (range(10), range(4, 10), False),
+        (range(10), range(5, 10), True),
+        (range(10), range(2, 12), False),
+        (range(10), range(3, 12), True),
+        (range(5), range(4), False),
+        (range(1000), range(1001), False),
+    ],
+)
+def test_a_class_is_sent_again_once_so_many_images_changed(
+    before: range, after: range, sent: bool
 ) -> None:
-    made = learner(head, mini, data, features)
-    found = tuned(made)
-    assert found.tensors.classes == data.train.classes == made.classes
-    x = features.of([image.path for image in data.train.images], never).features.numpy()
-    y = np.array([image.label for image in data.train.images])
-    rows = found.tensors["rows"]
-    for at in range(len(data.train.classes)):
-        assert rows[at, 0] == (y == at).sum()
-        assert np.allclose(rows[at, 1:], x[y == at].sum(axis=0), atol=1e-5)
-    assert np.allclose(found.tensors["moment"], x.T @ x, atol=1e-4)
-    assert tuned(made).tensors == found.tensors
-    assert found.metrics["own"] >= made.evaluate(Tensors(), never)["own"]
-    # Other classes have no images: the hand-written prompt answers.
-    assert found.metrics["new"] == made.evaluate(Tensors(), never)["new"]
+    """The difference of two messages would tell the feature of the images that changed."""
+    node, other = Growing(), some("bee", *range(6))
+    first = node.message(*some("ant", *before), *other)
+    second = node.message(*some("ant", *after), *other, noise=1e-6)
+    assert second["bee"] == first["bee"], "another rounding of features is no change"
+    assert (second["ant"] != first["ant"]) == sent
+    if not sent:  # changes add up, over any number of messages
+        for more in range(100, 105):
+            last = node.message(*some("ant", *after, *range(100, more + 1)), *other)
+        assert last["ant"] != first["ant"]
 
 
-def test_logits_are_those_of_the_head_and_of_the_prompt_at_the_chosen_ratio(
-    mini: backbone.Backbone, data: NodeData, features: Features
+def test_a_class_of_just_enough_images_is_sent_and_one_of_fewer_is_not() -> None:
+    found = Growing().message(*some("ant", *range(5)), *some("bee", *range(4)))
+    assert set(found) == {"ant"}
+
+
+def test_a_class_that_comes_back_tells_no_single_image() -> None:
+    node, other = Growing(), some("bee", *range(6))
+    first = node.message(*some("ant", *range(10)), *other)
+    assert "ant" not in node.message(*some("ant", *range(4)), *other)
+    assert "ant" not in node.message(*other)
+    assert node.message(*some("ant", *range(9)), *other) == first
+    assert node.message(*some("ant", *range(15)), *other)["ant"] != first["ant"]
+
+
+# What a node takes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "words"),
+    [
+        (GOOD, ("a", "b"), ""),
+        (np.zeros((0, 3)), (), ""),
+        (GOOD, ("a",), "rows are"),
+        (GOOD[:, :2], ("a", "b"), "rows are"),
+        (GOOD[0], ("a", "b"), "rows are"),
+        (GOOD, ("b", "a"), "not sorted"),
+        (GOOD, ("a", "a"), "named twice"),
+        (GOOD * [[0.5], [1.0]], ("a", "b"), ""),
+        (np.add(GOOD, np.array([[0.5, 0, 0], [0, 0, 0]])), ("a", "b"), "not a whole number from 1"),
+        (GOOD * [[0, 1, 1], [1, 1, 1]], ("a", "b"), "not a whole number from 1"),
+        (GOOD * [[-1, 1, 1], [1, 1, 1]], ("a", "b"), "not a whole number from 1"),
+        (GOOD * [[1e6, 1, 1], [1, 1, 1]], ("a", "b"), "more than 1,000,000 images"),
+        (GOOD * [[1, 2, 2], [1, 1, 1]], ("a", "b"), "longer than the number of its images"),
+    ],
+)
+def test_sums_that_no_images_give_are_refused(
+    rows: np.ndarray, classes: tuple[str, ...], words: str
 ) -> None:
-    made = learner("gda", mini, data, features)
-    found = tuned(made).tensors
-    objective = AloneObjective("gda", mini, TuningSettings())
-    x = features.of([image.path for image in data.train.images], never).features.double().numpy()
-    y = np.array([image.label for image in data.train.images])
-    classes = data.train.classes
-    head = Head(Sums.of(x, y, classes), objective.template)
-    ratio, heat = found["choice"]
-    expected = (head.gauss(x, classes) + ratio * objective.prompt(x, classes)) / heat
-    assert np.abs(np.exp(_log(expected))[range(len(y)), y] - _chances(made, found, data)).max() < (
-        1e-4
-    )
+    found = rows_fault(Tensors({ROWS: rows}, classes), 3)
+    assert (words in found) if words else not found
 
 
-def _log(logits: np.ndarray) -> np.ndarray:
-    peak = logits - logits.max(axis=1, keepdims=True)
-    return np.asarray(peak - np.log(np.exp(peak).sum(axis=1, keepdims=True)))
+def test_other_arrays_are_refused() -> None:
+    assert "carries nothing; it takes rows" in rows_fault(EMPTY, 3)
+    assert "carries moment, rows" in rows_fault(Tensors({ROWS: GOOD, "moment": [1.0]}), 3)
 
 
-def _chances(made: TorchLearner, prompts: Tensors, data: NodeData) -> np.ndarray:
-    logits, labels = made._logits(data.train, prompts, lambda: False)
-    return logits.softmax(dim=1)[range(len(labels)), labels].numpy()
+def test_sums_come_back_by_sender() -> None:
+    first = Sums.of(np.random.default_rng(1).normal(size=(4, 3)), ["a", "c", "c", "a"])
+    second = Sums.of(np.random.default_rng(2).normal(size=(2, 3)), ["b", "c"])
+    held = {
+        name: Tensors({ROWS: rows_of(one)}, one.classes)
+        for name, one in {"x": first, "": second}.items()
+    }
+    found = sums_by_sender(pack(held), pack(held).classes)
+    assert list(found) == ["", "x"]
+    assert found["x"].classes == ("a", "c")
+    assert np.allclose(found["x"].sums, first.sums)
+    assert found[""].counts.tolist() == [1, 1]
 
 
-def test_rows_are_packed_and_read_back() -> None:
-    draw = np.random.default_rng(1)
-    made = Sums.of(draw.normal(size=(4, 3)), [0, 2, 2, 0], ["a", "b", "c"])
-    found = sums_of(rows_of(made), made.classes, made.moment)
-    assert found.classes == ("a", "c")
-    assert np.array_equal(found.sums, made.sums)
-    assert sums_of(np.zeros((2, 4)), ("a", "b")).classes == ()
-    assert class_sums.PRIORS["gda_zero_shot"] == Prior(rho=None, kappa=0.0)
+# What has room ------------------------------------------------------------------------------------
+
+HONEST = {
+    f"h{at:02}": statement([f"class {5 * at + more}" for more in range(5)]) for at in range(30)
+}
+
+
+@pytest.mark.parametrize("tag", ["!", "~"])
+@pytest.mark.parametrize("liars", [1, 2, 3])
+def test_a_member_of_4096_classes_takes_no_other_member_s_room(liars: int, tag: str) -> None:
+    lies = {
+        f"a{at}": statement([f"{tag}{at} {one:04}" for one in range(4096)]) for at in range(liars)
+    }
+    held = {**lies, **HONEST}
+    found = fitting(held, 256)
+    assert {name: len(found[name].classes) for name in HONEST} == dict.fromkeys(HONEST, 5)
+    assert {name: len(found[name].classes) for name in lies} == dict.fromkeys(lies, 256)
+    assert dict(reversed(fitting(dict(reversed(held.items())), 256).items())) == found
+    assert left_out(held, found) == [f"3,840 of the 4,096 classes of {name}" for name in lies]
+    assert left_out(HONEST, fitting(HONEST, 256)) == []
+
+
+def test_members_of_many_classes_have_room_where_half_of_them_have_many() -> None:
+    given = {
+        name: statement([f"c{one:04}" for one in range(count)])
+        for name, count in {"a": 1000, "b": 900, "c": 3}.items()
+    }
+    assert counts(given) == {"a": 900, "b": 900, "c": 3}
+    del given["a"]
+    assert counts(given) == {"b": 256, "c": 3}, "the median of two is the lower"
+    assert counts(given, 2) == {"b": 3, "c": 3}
+
+
+def test_classes_that_are_too_many_in_all_leave_each_member_an_equal_share() -> None:
+    given = {
+        f"n{at}": statement(["~ all have it", *(f"{at} {one:03}" for one in range(250))])
+        for at in range(20)
+    }
+    found = fitting(given, 256)
+    assert {len(one.classes) for one in found.values()} == {205}, "4,096 in all, one in common"
+    assert all("~ all have it" in one.classes for one in found.values())
+
+
+def test_fifty_sites_of_fifty_classes_all_count() -> None:
+    given = {
+        f"n{at}": statement([f"{at} {one}" for one in range(50)], width=513) for at in range(50)
+    }
+    assert fitting(given, 256) == given
+
+
+def test_statements_of_too_many_bytes_leave_each_member_an_equal_share() -> None:
+    given = {
+        f"n{at}": statement([f"c{one:04}" for one in range(2000)], width=257) for at in range(40)
+    }
+    found = fitting(given, CLASSES_MAX)
+    assert len({len(one.classes) for one in found.values()}) == 1
+    size = sum(one.nbytes for one in found.values())
+    assert BYTES_MAX - 40 * 4 * 257 < size <= BYTES_MAX
+    assert LIMITS.classes == CLASSES_MAX

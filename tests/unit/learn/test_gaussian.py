@@ -1,31 +1,39 @@
-"""The Gaussian classifier against independent computations: all images at one place, and refits."""
+"""The Gaussian classifier against brute force in float64: formulas from images, and refits."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 import numpy as np
 import pytest
 
 from fednode.learn.gaussian import (
+    FOLDS,
+    SURELY,
     Floats,
     Head,
-    Prior,
     Scatter,
     Sums,
     between,
-    class_means,
-    near,
+    folds_of,
+    least_loss,
+    log_loss,
+    surely,
     total,
+    within,
+    worth,
 )
 
 SIZE = 12
 NAMES = ("ant", "bee", "cow", "dog", "emu")
+PUBLIC = np.diag(np.linspace(0.5, 2.0, SIZE)) + 0.1
 
 
 def texts(classes: Sequence[str]) -> Floats:
     drawn = [np.random.default_rng([9, *name.encode()]).normal(size=SIZE) for name in classes]
-    return np.array([one / np.linalg.norm(one) for one in drawn])
+    return np.array([one / np.linalg.norm(one) for one in drawn]).reshape(-1, SIZE)
 
 
 def node(seed: int, counts: dict[str, int]) -> tuple[Floats, list[str]]:
@@ -38,183 +46,156 @@ def node(seed: int, counts: dict[str, int]) -> tuple[Floats, list[str]]:
     return np.array(x), names
 
 
-def sums(x: Floats, names: list[str]) -> Sums:
-    classes = ["zebra", *reversed(NAMES)]  # in any order, and one without images
-    return Sums.of(x, [classes.index(name) for name in names], classes)
-
-
 MESH = [
     node(1, {"ant": 5, "bee": 4, "cow": 1}),
     node(2, {"bee": 3, "ant": 1}),
     node(3, {"dog": 6, "cow": 4}),
 ]
+ASKED, _ = node(7, dict.fromkeys(NAMES, 3))
 
 
-def textbook(x: Floats, names: list[str], asked: Floats, rho: float, kappa: float) -> Floats:
+def textbook(x: Floats, names: list[str], asked: Floats) -> Floats:
     """Return g of known classes by the formulas alone, from the images themselves."""
     known, y = sorted(set(names)), np.array(names)
     means = np.array([x[y == name].mean(axis=0) for name in known])
-    off = np.concatenate([x[y == name] - x[y == name].mean(axis=0) for name in known])
-    scatter, free = off.T @ off, len(x) - len(known)
-    tau = np.trace(scatter) / (free * SIZE)
-    precision = np.linalg.inv((scatter + rho * tau * np.eye(SIZE)) / (free + rho))
+    scatter, free = np.zeros((SIZE, SIZE)), len(x) - len(known)
+    for one, name in zip(x, names, strict=True):
+        off = one - means[known.index(name)]
+        scatter += np.outer(off, off)
+    spread = np.trace(scatter) / free
+    public = PUBLIC * spread / np.trace(PUBLIC)
+    sphere = np.eye(SIZE) * spread / SIZE
+    precision = np.linalg.inv((scatter + 100 * public + 100 * sphere) / (free + 200))
     text = texts(known) - texts(known).mean(axis=0)
     line = ((means - means.mean(axis=0)) * text).sum() / (text**2).sum()
-    prior = means.mean(axis=0) + line * text
     found = []
-    for name, expected in zip(known, prior, strict=True):
+    for name, expected in zip(known, means.mean(axis=0) + line * text, strict=True):
         count = (y == name).sum()
-        mu = (x[y == name].sum(axis=0) + kappa * expected) / (count + kappa)
+        mu = (x[y == name].sum(axis=0) + expected) / (count + 1)
         found.append(asked @ precision @ mu - 0.5 * mu @ precision @ mu)
     return np.array(found).T
 
 
-def test_sums_of_nodes_give_the_classifier_of_one_owner_of_all_images() -> None:
-    x = np.concatenate([one for one, _ in MESH])
-    names = [name for _, some in MESH for name in some]
-    head = Head(total([sums(*one) for one in MESH]), texts)
-    assert head.sums.classes == ("ant", "bee", "cow", "dog")
-    asked, _ = node(7, dict.fromkeys(NAMES, 3))
-    found = head.gauss(asked, head.sums.classes)
-    assert np.abs(found - textbook(x, names, asked, 100.0, 1.0)).max() < 1e-10
-    again = Head(sums(x, names), texts).gauss(asked, head.sums.classes)
-    assert np.abs(found - again).max() < 1e-10
+def test_one_node_s_classifier_is_that_of_the_formulas() -> None:
+    for x, names in MESH:
+        head = Head(Sums.of(x, names), texts, within(x, names), PUBLIC)
+        known = head.sums.classes
+        assert known == tuple(sorted(set(names)))
+        assert np.abs(head.gauss(ASKED, known) - textbook(x, names, ASKED)).max() < 1e-10
 
 
-def test_a_class_without_images_lies_where_its_text_says() -> None:
-    head = Head(total([sums(*one) for one in MESH]), texts)
-    known = head.sums.classes
-    text, means = texts(known) - texts(known).mean(axis=0), head.sums.means
-    centred = means - means.mean(axis=0)
-    slope = (text * centred).sum() / (text**2).sum()
-    # Ridge regression in the primal form, of which the file has the kernel form.
-    strength = (text**2).sum() / len(known)
-    ridge = np.linalg.solve(
-        text.T @ text + strength * np.eye(SIZE), text.T @ (centred - slope * text)
-    )
-    here = texts(["emu"]) - texts(known).mean(axis=0)
-    expected = means.mean(axis=0) + here * slope + here @ ridge
-    assert np.allclose(head.centres(["emu"]), expected, atol=1e-12)
+@pytest.mark.parametrize("mine", range(3))
+def test_a_mesh_s_classifier_is_one_owner_s_if_others_images_were_their_class_s_mean(
+    mine: int,
+) -> None:
+    """All that another node tells is its classes' means, so its images count as copies of them."""
+    parts = [Sums.of(*one) for one in MESH]
+    head = Head(total(parts), texts, between(within(*MESH[mine]), parts), PUBLIC)
+    x, names = list[Floats](), list[str]()
+    for at, (own, theirs) in enumerate(MESH):
+        means = dict(zip(parts[at].classes, parts[at].means, strict=True))
+        x += list(own) if at == mine else [means[name] for name in theirs]
+        names += theirs
+    free = between(within(*MESH[mine]), parts).free
+    scale = (free + 200) / (len(x) - len(set(names)) + 200)  # copies are no degrees of freedom
+    spread = np.trace(between(within(*MESH[mine]), parts).inside) / free
+    inside = within(np.array(x), names).inside
+    inside = inside + spread * (100 * PUBLIC / np.trace(PUBLIC) + 100 * np.eye(SIZE) / SIZE)
+    precision = scale * np.linalg.inv(inside / (len(x) - len(set(names)) + 200))
+    centres = Head(Sums.of(np.array(x), names), texts, within(*MESH[0]), PUBLIC).centres(NAMES)
+    expected = ASKED @ precision @ centres.T - 0.5 * ((centres @ precision) * centres).sum(axis=1)
+    assert np.abs(head.gauss(ASKED, NAMES) - expected).max() < 1e-10
 
 
-@pytest.mark.parametrize("prior", [Prior(), Prior(rho=None, kappa=0.5, lam=2.0), Prior(rho=3.0)])
-def test_left_out_images_are_judged_as_by_a_classifier_that_never_had_them(prior: Prior) -> None:
-    parts = [sums(*one) for one in MESH]
-    whole = total(parts)
-    for at, (x, names) in enumerate(MESH):
-        found = Head(whole, texts, prior).left_out(x, names, whole.classes)
-        for image, name in enumerate(names):
-            rest = np.delete(x, image, axis=0), [*names[:image], *names[image + 1 :]]
-            others = [sums(*rest) if one == at else parts[one] for one in range(len(parts))]
-            refit = Head(total(others), texts, prior).gauss(x[image : image + 1], whole.classes)
-            assert np.abs(found[image] - refit[0]).max() < 1e-6, name
-
-
-def test_left_out_is_exact_for_means_that_come_without_second_moments() -> None:
-    parts = [sums(*one) for one in MESH]
-    x, names = MESH[0]
-    whole = total(parts)
-
-    def scatter(own: Sums, others: list[Sums]) -> Scatter:
-        return between(own.scatter, [own, *others])
-
-    head = Head(whole, texts, scatter=scatter(parts[0], parts[1:]))
-    near_own = head.left_out(x, names, parts[0].classes, parts[0], 2.5)
-    plain = head.left_out(x, names, whole.classes)
-    for image in range(len(names)):
-        rest = sums(np.delete(x, image, axis=0), [*names[:image], *names[image + 1 :]])
-        left = Head(
-            total([rest, *parts[1:]]), texts, scatter=scatter(rest, parts[1:])
-        )  # fmt: skip
-        one = x[image : image + 1]
-        assert np.abs(plain[image] - left.gauss(one, whole.classes)[0]).max() < 1e-6
-        drawn = left.gauss(one, parts[0].classes, rest, 2.5)[0]
-        assert np.abs(near_own[image] - drawn).max() < 1e-6
-
-
-def test_the_scatter_without_moments_adds_what_lies_between_nodes() -> None:
-    parts = [sums(*one) for one in MESH]
-    found, free = between(parts[0].scatter, parts)
-    known = total(parts)
-    expected, count = parts[0].scatter
+def test_the_scatter_of_means_adds_what_lies_between_nodes() -> None:
+    parts, own = [Sums.of(*one) for one in MESH], within(*MESH[0])
+    found, free = between(own, parts)
+    known, expected = total(parts), own.inside.copy()
     for one in parts:
         for at, name in enumerate(one.classes):
             off = one.means[at] - known.means[known.classes.index(name)]
-            expected = expected + one.counts[at] * np.outer(off, off)
+            expected += one.counts[at] * np.outer(off, off)
     assert np.allclose(found, expected, atol=1e-12)
-    assert free == count + (3 + 2 + 2) - 4
+    assert own.free == 10 - 3
+    assert free == own.free + (3 + 2 + 2) - 4
 
 
-def test_the_published_shrinkage_is_the_published_classifier_up_to_a_factor() -> None:
-    """Wang et al., arXiv 2402.04087: D ((N - 1) S + tr(S) I)^-1 with S the covariance."""
-    x, names = MESH[0]
-    known, y = sorted(set(names)), np.array(names)
-    means = np.array([x[y == name].mean(axis=0) for name in known])
-    off = np.concatenate([x[y == name] - x[y == name].mean(axis=0) for name in known])
-    cov = off.T @ off / (len(x) - 1)
-    precision = SIZE * np.linalg.pinv((len(x) - 1) * cov + np.trace(cov) * np.eye(SIZE))
-    asked, _ = node(7, dict.fromkeys(NAMES, 3))
-    theirs = asked @ precision @ means.T - 0.5 * ((means @ precision) * means).sum(axis=1)
-    ours = Head(sums(x, names), texts, Prior(rho=None, kappa=0.0)).gauss(asked, known)
-    ratio = ours / theirs
-    assert np.allclose(ratio, ratio[0, 0], rtol=1e-9)
-    assert ratio[0, 0] > 0
+def test_a_class_without_images_lies_on_the_line_of_texts() -> None:
+    parts = [Sums.of(*one) for one in MESH]
+    head = Head(total(parts), texts, between(within(*MESH[0]), parts), PUBLIC)
+    known = head.sums.classes
+    text, means = texts(known) - texts(known).mean(axis=0), head.sums.means
+    slope = (text * (means - means.mean(axis=0))).sum() / (text**2).sum()
+    here = texts(["emu"]) - texts(known).mean(axis=0)
+    assert np.allclose(head.centres(["emu"]), means.mean(axis=0) + slope * here, atol=1e-12)
 
 
-def test_class_means_are_the_nearest_means() -> None:
-    x, names = MESH[0]
-    asked, _ = node(7, dict.fromkeys(NAMES, 3))
-    found = class_means(sums(x, names), texts, asked, ["emu", "ant", "bee"])
-    y = np.array(names)
-    means = np.array([x[y == name].mean(axis=0) for name in ("ant", "bee")])
-    places = np.concatenate(
-        [texts(["emu"]), means / np.linalg.norm(means, axis=1, keepdims=True)]
-    )  # fmt: skip
-    apart = np.linalg.norm(asked[:, None] - places[None], axis=2)
-    assert (found.argmax(axis=1) == apart.argmin(axis=1)).all()
-
-
-def test_own_means_count_their_images_and_the_mesh_the_weight() -> None:
-    parts = [sums(*one) for one in MESH]
-    head = Head(total(parts), texts)
+def test_own_means_count_their_images_and_the_mesh_s_the_weight() -> None:
+    parts = [Sums.of(*one) for one in MESH]
+    head = Head(total(parts), texts, between(within(*MESH[1]), parts), PUBLIC)
     centres = head.centres(NAMES)
-    counts, own = parts[1].at(NAMES)
-    found = near(centres, counts, own, 2.0)
-    assert np.allclose(found[0], (own[0] + 2.0 * centres[0]) / 3.0)
-    assert np.array_equal(found[2:], centres[2:])
+    counts, sums = parts[1].at(NAMES)
+    centres[:2] = (sums[:2] + 2.0 * centres[:2]) / (counts[:2] + 2.0)[:, None]
+    expected = ASKED @ head.precision @ centres.T
+    expected -= 0.5 * ((centres @ head.precision) * centres).sum(axis=1)
+    assert np.allclose(head.gauss(ASKED, NAMES, parts[1], 2.0), expected, atol=1e-10)
+    assert np.array_equal(head.gauss(ASKED, NAMES, parts[1], 0.0), head.gauss(ASKED, NAMES))
 
 
 def test_the_worth_of_the_mesh_is_that_of_its_images_or_falls_where_they_are_of_another_kind() -> (
     None
 ):
     x, names = node(1, {"ant": 40, "bee": 40})
-    mine, more = node(2, {"ant": 10, "bee": 10}), node(3, {"dog": 5})
-    like = [sums(*mine), sums(x, names)]
-    assert Head(total(like), texts).worth(like[0]) > 15.0
+    mine, spread = Sums.of(*node(2, {"ant": 10, "bee": 10})), within(x, names).spread
+    assert worth(mine, Sums.of(x, names), spread) > 15.0
     moved = x + 0.8 * texts(["other"])
-    unlike = [sums(*mine), sums(moved / np.linalg.norm(moved, axis=1, keepdims=True), names)]
-    assert Head(total(unlike), texts).worth(unlike[0]) < 2.0
-    apart = [sums(*mine), sums(*more)]
-    assert Head(total(apart), texts).worth(apart[0]) == 0.0
+    unlike = Sums.of(moved / np.linalg.norm(moved, axis=1, keepdims=True), names)
+    assert worth(mine, unlike, spread) < 2.0
+    assert worth(mine, Sums.of(*node(3, {"dog": 5})), spread) == 0.0
 
 
-def test_without_undoes_total() -> None:
-    parts = [sums(*one) for one in MESH]
-    left = total(parts).without(parts[0])
-    rest = total(parts[1:])
-    assert left.classes == rest.classes
-    assert np.allclose(left.sums, rest.sums)
-    assert np.array_equal(left.counts, rest.counts)
-    assert left.moment is not None
-    assert rest.moment is not None
-    assert np.allclose(left.moment, rest.moment)
-
-
-@pytest.mark.parametrize("prior", [Prior(), Prior(rho=None, kappa=0.0)])
-def test_one_image_a_class_and_no_image_at_all_give_finite_answers(prior: Prior) -> None:
+def test_one_image_a_class_and_no_image_at_all_give_finite_answers() -> None:
     x, names = node(1, {"ant": 1, "bee": 1})
-    head = Head(sums(x, names), texts, prior)
+    head = Head(Sums.of(x, names), texts, within(x, names), PUBLIC)
     assert np.isfinite(head.gauss(x, NAMES)).all()
-    assert np.isfinite(head.left_out(x, names, ("ant", "bee"))).all()
-    empty = Sums((), np.zeros(0), np.zeros((0, SIZE)), np.zeros((SIZE, SIZE)))
-    assert (Head(empty, texts, prior).gauss(texts(NAMES), NAMES).argmax(axis=1) == range(5)).all()
+    assert head.spread == pytest.approx(np.trace(PUBLIC))
+    nothing = np.zeros((0, SIZE))
+    empty = Head(Sums.of(nothing, []), texts, within(nothing, []), PUBLIC)
+    assert (empty.gauss(texts(NAMES), NAMES).argmax(axis=1) == range(5)).all()
+
+
+def test_copies_of_one_image_spread_as_public_images_do() -> None:
+    x = np.repeat(texts(["ant", "bee"]), 3, axis=0)
+    names = ["ant"] * 3 + ["bee"] * 3
+    assert within(x, names).spread == 0.0
+    assert Head(Sums.of(x, names), texts, within(x, names), PUBLIC).spread > 1.0
+    assert Scatter(np.eye(2), 0.5).spread == 0.0
+
+
+def test_each_fold_leaves_out_about_as_many_images_of_each_class() -> None:
+    names = ["ant"] * 25 + ["bee"] * 3 + ["cow"]
+    folds = folds_of(names)
+    assert len(folds) == FOLDS
+    assert (np.sum(folds, axis=0) == 1).all()
+    for fold in folds:
+        left = Counter(name for name, out in zip(names, fold, strict=True) if out)
+        assert 2 <= left["ant"] <= 3
+        assert left["bee"] <= 1
+    assert len(folds_of(["ant", "bee"])) == 2
+
+
+def test_surely_better_takes_the_standard_error_of_a_sample() -> None:
+    worse = [0.5, 1.0, 4.0]
+    expected = fmean(worse) - SURELY * stdev(worse) / len(worse) ** 0.5
+    assert surely(np.array(worse)) == pytest.approx(expected)
+    assert surely(np.array([5.0])) < 0
+
+
+def test_logits_of_another_scale_have_the_same_least_loss() -> None:
+    draw = np.random.default_rng(1)
+    labels = draw.integers(0, 3, 40)
+    logits = 3 * np.eye(3)[labels] + draw.normal(size=(40, 3))
+    assert np.allclose(least_loss(logits, labels), least_loss(logits * 2.0, labels), atol=0.02)
+    assert log_loss(logits * 2.0, labels).mean() < 0.7 * log_loss(logits, labels).mean()
+    by_hand = -np.log(np.exp(logits[0, labels[0]]) / np.exp(logits[0]).sum())
+    assert log_loss(logits[:1], labels[:1])[0] == pytest.approx(by_hand)

@@ -60,7 +60,6 @@ CASES: dict[str, dict[str, Any]] = {
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
     "plan": {"aggregator_dtype": "float16"},
     "gda": {},
-    "gda sums": {"share": "sums", "few_images": True},
 }
 
 

@@ -15,8 +15,7 @@ from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
-from fednode.policies.gda.config import GDAConfig
-from fednode.policies.gda.exchange import GDA
+from fednode.policies.gda import GDA, GDAConfig
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFLConfig
 from tests.unit.policies.methods import PROMPTFL
@@ -72,7 +71,7 @@ KINDS = {
     "feddpt-some": feddpt(participants=1),
     "plan": plan(),
     "plan-some": plan(participants=2),
-    "gda": Kind(MethodPolicy(GDA), GDAConfig(), {}, sums=True),
+    "gda": Kind(GDA, GDAConfig(), {}, sums=True),
     "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
 }
 
@@ -117,11 +116,17 @@ def run(world: World) -> World:
 
 
 def digests(world: World) -> dict[str, str]:
-    """Return what each node holds, by its whole shared state."""
-    return {
-        name: host.durable.policy.tensors.digest
+    """Return what each node holds of all: its shared state, or the statements of all nodes."""
+    held = {
+        name: (host.durable.policy, host.kernel)
         for name, host in world.hosts.items()
         if host.durable is not None
+    }
+    return {
+        name: (
+            state.tensors if kernel is None or kernel.policy.shared_state else state.arrays
+        ).digest
+        for name, (state, kernel) in held.items()
     }
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fednode import registry
-from fednode.learn.class_sums import AloneObjective
 from fednode.learn.coop import CoOp
 from fednode.learn.settings import TuningSettings
-from fednode.policies.local import LocalConfig
+from fednode.policies.local import LocalConfig, OwnGaussian
 from fednode.policies.local import head as Objective
 
 
@@ -16,5 +15,4 @@ def test_the_setting_chooses_what_a_node_classifies_with(model: Any) -> None:
     assert registry.prompt_module("local") is Objective
     for config in (None, LocalConfig(), LocalConfig("prompt")):
         assert type(Objective(model, TuningSettings(), config)) is CoOp
-    for head in ("gda", "gda_zero_shot", "class_means"):
-        assert type(Objective(model, TuningSettings(), LocalConfig(head))) is AloneObjective
+    assert type(Objective(model, TuningSettings(), LocalConfig("gda"))) is OwnGaussian

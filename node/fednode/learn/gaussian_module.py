@@ -1,0 +1,294 @@
+"""The classifier of policy gda, and of `local` with `head: gda`: what a node sends and makes of it.
+
+    counts    a peer's count of a class weighs at most ten times the median of the class's counts;
+              classes whose means do not fit their names are left out (trust.py)
+    mesh      g of gaussian.py, from the counted sums of all nodes
+    personal  g, with each mean drawn to the node's own as far as the mesh's is worth (`worth`)
+    alone     g from the node's own images, if they surely fit it better than `personal`
+
+    logits = (g + ratio z) / temperature          z: the logits of the hand-written prompt
+
+`predict: personal` answers for lists of the node's own classes with `personal` (or `alone`), other
+lists with `mesh`. If only some classes of a list have images anywhere, the ratio is at least
+MIXED_RATIO; if none has, the hand-written prompt answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
+
+import numpy as np
+
+from fednode.core.rounds.statements import STATEMENT, pack, unpack
+from fednode.core.settings import STRICT, bounded
+from fednode.core.types import Job, Tensors
+from fednode.lazy import lazy
+from fednode.learn import class_sums, gaussian, trust
+from fednode.learn.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of, sums_by_sender
+from fednode.learn.gaussian import Floats, Head, Scatter, Sums, total, within
+from fednode.learn.prompt_module import Batch, Classifier, FitResult, Params, PromptModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = lazy("torch")
+
+OWN: Final = ""
+"""The sender of the node's own sums, in what it uses: of all its classes, and never sent."""
+SCATTER, PUBLIC, JUDGED = "own/scatter", "own/public", "own/judged"
+"""Arrays of what a node uses. [D, D]: W of its own images; the public covariance. [2]: accuracy of
+`alone` on its own images, each left out; by how much `alone` is surely better, in nats. Each of
+both is judged at the temperature that fits it best, because their densities differ in scale."""
+MIXED_RATIO: Final = 15.0
+"""Least ratio for a list of classes of which only some have images. With a smaller one, images of
+the others are drawn to the classes that have images (docs/results.md)."""
+SAID: Final[Mapping[str, str]] = {
+    "own": "this node classifies by the class means of its own images, because no other node has "
+    "its classes",
+    "alone": "this node classifies by the class means of its own images alone, because those of "
+    "the mesh do not fit its images",
+    "personal": "this node classifies by the class means of its own images, mixed with those of "
+    "the mesh",
+    "global": "this node classifies by the class means of the mesh",
+    "mixed": "this node classifies by the class means of the mesh, and by the hand-written prompt "
+    "where no node has images of a class",
+    "prompt": "this node classifies by the hand-written prompt, because no node has images of "
+    "these classes",
+}
+"""Which classifier answers, in words."""
+WEIGHED: Final = (
+    "the weights in this file classify; for a class that it does not name the hand-written prompt "
+    "answers"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianSettings:
+    """Which classifier answers, and how its parts are weighed."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    predict: Literal["personal", "global"] = "personal"
+    """Classifier of a node. personal: for its own classes, the node's means drawn to the mesh's,
+    and the node alone where its images say so; for other classes, the mesh's. global: always the
+    mesh's, which fits images of a kind that the node does not have."""
+    ratio: float = 0.3
+    """Weight of the hand-written prompt's logits beside the Gaussian log densities."""
+    temperature: float = 16.0
+    """What the sum of both is divided by: higher, and predictions are less sure."""
+
+    def __post_init__(self) -> None:
+        bounded("policy.ratio", self.ratio, 0)
+        bounded("policy.temperature", self.temperature, 0.1)
+
+
+class GaussianModule(PromptModule):
+    """What a node sends, and the classifier that it makes; see the file's header."""
+
+    config: GaussianSettings
+    closed_form = True
+    sends_sums = True
+
+    def initial(self, seed: int) -> Tensors:
+        """Return the sums over no images."""
+        return Tensors({ROWS: np.zeros((0, 1 + self.width))})
+
+    @property
+    def width(self) -> int:
+        """D, the width of the features."""
+        return int(self.handwritten(("thing",)).shape[1])
+
+    def template(self, classes: Sequence[str]) -> Floats:
+        """Return the unit text features [C, D] of the hand-written prompt."""
+        return wide(self.handwritten(tuple(classes)))
+
+    def prompt(self, x: Floats, classes: Sequence[str]) -> Floats:
+        """Return the logits [n, C] of the hand-written prompt."""
+        return float(self.clip.logit_scale) * x @ self.template(classes).T
+
+    def fit(
+        self,
+        job: Job,
+        features: Tensor,
+        labels: Tensor,
+        classes: tuple[str, ...],
+        least: int,
+        images: Sequence[bytes] = (),
+        public: Callable[[], Floats] | None = None,
+    ) -> FitResult:
+        """Return the node's statement, or what it uses: its own sums with all statements."""
+        x, names = wide(features), [classes[at] for at in labels.tolist()]
+        if job.stage == STATEMENT:
+            digests = images or [one.tobytes() for one in x]
+            told, carry = class_sums.to_send(
+                job.carry, Sums.of(x, names), names, digests, max(least, 1)
+            )
+            return FitResult(told, None, carry)
+        size = x.shape[1]
+        covariance = public() if public else np.eye(size) / size
+        node = Node(self, Sums.of(x, names), within(x, names), covariance)
+        rows = {name: one for name, one in job.tensors.items() if name.startswith(f"{ROWS}/")}
+        peers = sums_by_sender(rows, job.tensors.classes)
+        peers.pop(OWN, None)
+        judged, loss = self._judge(node, x, names, peers)
+        own = Tensors({ROWS: rows_of(node.own)}, node.own.classes)
+        used = pack({**unpack(Tensors(rows, job.tensors.classes)), OWN: own})
+        private = {SCATTER: node.scatter.inside, PUBLIC: covariance, JUDGED: np.array(judged)}
+        arrays = {ROWS: np.zeros((0, 1 + size)), **used, **private}
+        return FitResult(Tensors(arrays, used.classes), loss, job.carry)
+
+    def _judge(
+        self, node: Node, x: Floats, names: Sequence[str], told: Mapping[str, Sums]
+    ) -> tuple[tuple[float, float], float]:
+        """Return JUDGED, and the mean loss of the node's own images, each left out."""
+        classes, every = node.own.classes, np.array(names, object)
+        labels = np.array([classes.index(name) for name in names])
+
+        def left_out(peers: Sequence[Sums]) -> Floats:
+            logits = np.empty((len(x), len(classes)))
+            for fold in gaussian.folds_of(names):
+                rest, here = x[~fold], every[~fold].tolist()
+                less = Node(self, Sums.of(rest, here), within(rest, here), node.public, peers)
+                logits[fold] = less.logits(x[fold], classes, drawn=True)
+            return logits
+
+        lonely = left_out(())
+        accuracy = float((lonely.argmax(axis=1) == labels).mean())
+        counted = trust.counted(node.own, told, node.doubted(told, accuracy))
+        together = left_out(counted) if counted else lonely
+        worse = gaussian.surely(
+            gaussian.least_loss(together, labels) - gaussian.least_loss(lonely, labels)
+        )
+        best = lonely if worse > 0 else together
+        return (accuracy, worse), float(gaussian.log_loss(best, labels).mean())
+
+    def classifier(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> Classifier:
+        """Return a function that gives the logits [B, classes] of the classifier that answers.
+
+        The logits are affine in the features, so a batch costs one product.
+        """
+        assert isinstance(params, Params), "class sums name their classes"
+        if WEIGHTS in params:
+            logits = self._exported(params, classes)
+        else:
+            logits = Mesh(self, params).logits(classes)
+        bias = logits(np.zeros((1, self.width)))
+        weight, offset = torch.from_numpy(logits(np.eye(self.width)) - bias), torch.from_numpy(bias)
+
+        def classify(batch: Batch) -> Tensor:
+            seen = batch.image_features
+            return (seen.cpu().double() @ weight + offset).float().to(seen.device)
+
+        return classify
+
+    def _exported(self, params: Params, classes: tuple[str, ...]) -> Callable[[Floats], Floats]:
+        """Return the classifier of an exported file's weights."""
+        places = {name: at for at, name in enumerate(params.classes)}
+        if not set(classes) <= set(places):
+            return lambda x: self.prompt(x, classes)
+        here = [places[name] for name in classes]
+        personal, found = wide(params[PERSONAL])[here], wide(params[WEIGHTS])[here]
+        if personal[:, 0].all():
+            found = personal[:, 1:]
+        return lambda x: x @ found[:, :-1].T + found[:, -1]
+
+    def describe_classifier(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> str:
+        """Return a sentence on which classifier answers for these classes, and whose sums count."""
+        assert isinstance(params, Params), "class sums name their classes"
+        return WEIGHED if WEIGHTS in params else Mesh(self, params).describe(classes)
+
+
+class Node:
+    """The classifier of a node's own images and of what counts of its peers' sums."""
+
+    def __init__(
+        self,
+        module: GaussianModule,
+        own: Sums,
+        scatter: Scatter,
+        public: Floats,
+        peers: Sequence[Sums] = (),
+    ) -> None:
+        """Fit the classifier. own, scatter: of the node's images. public: S of gaussian.py."""
+        self.own, self.scatter, self.public, self._module = own, scatter, public, module
+        parts = [own, *peers]
+        self.head = Head(total(parts), module.template, gaussian.between(scatter, parts), public)
+        spread = scatter.spread or self.head.spread
+        self._worth = gaussian.worth(own, total(peers), spread) if peers else 0.0
+
+    def logits(
+        self, x: Floats, classes: Sequence[str], *, drawn: bool, ratio: float = 0.0
+    ) -> Floats:
+        """Return logits [n, C]. drawn: means are drawn to the node's own. ratio: at least."""
+        config = self._module.config
+        gauss = self.head.gauss(x, classes, self.own if drawn else None, self._worth)
+        written = max(config.ratio, ratio) * self._module.prompt(x, classes)
+        return np.asarray((gauss + written) / config.temperature)
+
+    def doubted(self, told: Mapping[str, Sums], accuracy: float) -> dict[str, trust.Names]:
+        """Return the classes of each peer whose means do not fit their names."""
+        module, config = self._module, self._module.config
+
+        def fit(sums: Sums) -> Callable[[Floats], Floats]:
+            head = Head(sums, module.template, self.scatter, self.public)
+            names = sums.classes
+            return lambda x: (
+                (head.gauss(x, names) + config.ratio * module.prompt(x, names)) / config.temperature
+            )
+
+        return trust.misnamed(self.own, told, fit, module.prompt, accuracy)
+
+
+class Mesh:
+    """All that a node uses, and the classifier that answers.
+
+    doubted: for each peer some of whose classes do not fit their names, these classes, and the
+    classes that they look like. They do not count here.
+    """
+
+    def __init__(self, module: GaussianModule, params: Params) -> None:
+        arrays = {name: wide(one) for name, one in params.items()}
+        self._module, self._told = module, sums_by_sender(arrays, params.classes)
+        self.own = self._told.pop(OWN, None)
+        self.doubted: dict[str, trust.Names] = {}
+        if self.own is None:
+            return
+        free = float(self.own.counts.sum()) - len(self.own.classes)
+        given = self.own, Scatter(arrays[SCATTER], free), arrays[PUBLIC]
+        accuracy, self.worse = arrays[JUDGED]
+        self.lonely = Node(module, *given)
+        self.doubted = self.lonely.doubted(self._told, accuracy)
+        self.peers = trust.counted(self.own, self._told, self.doubted)
+        self.node = Node(module, *given, self.peers) if self.peers else self.lonely
+
+    def which(self, classes: Sequence[str]) -> str:
+        """Return the classifier that answers for a list of class names, a key of SAID."""
+        if self.own is None:
+            return "prompt"
+        asked, known = set(classes), set(self.node.head.sums.classes)
+        if self._module.config.predict == "personal" and asked <= set(self.own.classes):
+            return "own" if not self.peers else "alone" if self.worse > 0 else "personal"
+        return "global" if asked <= known else "mixed" if asked & known else "prompt"
+
+    def logits(self, classes: Sequence[str]) -> Callable[[Floats], Floats]:
+        """Return the function from unit features [n, D] to logits [n, C]."""
+        which = self.which(classes)
+        if which == "prompt":
+            return lambda x: self._module.prompt(x, classes)
+        node = self.lonely if which == "alone" else self.node
+        ratio = MIXED_RATIO if which == "mixed" else 0.0
+        return lambda x: node.logits(x, classes, drawn=which == "personal", ratio=ratio)
+
+    def describe(self, classes: Sequence[str]) -> str:
+        """Return which classifier answers, and which classes of peers do not count, in words."""
+        notes = trust.notes(self.own, self._told, self.doubted) if self.own else []
+        return "; ".join([SAID[self.which(classes)], *notes])
+
+
+def wide(tensor: Tensor) -> Floats:
+    """Return a tensor as a float64 array on the CPU."""
+    array: Floats = tensor.detach().double().cpu().numpy()
+    return array

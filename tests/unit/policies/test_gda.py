@@ -1,0 +1,353 @@
+"""Policy gda with a small model: statements, the classifiers that are made of them, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fednode.clip.backbone import Backbone
+from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
+from fednode.core.types import EMPTY, Job, Tensors
+from fednode.data.base import DataSettings, NodeData, PartitionSettings
+from fednode.data.load import load
+from fednode.learn.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
+from fednode.learn.features import Features
+from fednode.learn.gaussian import Floats, Sums, log_loss, within
+from fednode.learn.gaussian_module import (
+    JUDGED,
+    MIXED_RATIO,
+    PUBLIC,
+    SCATTER,
+    WEIGHED,
+    GaussianModule,
+    Mesh,
+    Node,
+)
+from fednode.learn.prompt_module import Batch, to_params
+from fednode.learn.settings import TuningSettings
+from fednode.learn.share import affine, as_texts
+from fednode.learn.torch_learner import TorchLearner
+from fednode.policies.gda import GDAConfig
+from fednode.policies.local import LocalConfig
+from fednode.policies.local import head as local
+from fednode.testing.learners import ignore, never
+
+CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
+SIZE = 16
+
+
+def public() -> Floats:
+    return np.diag(np.linspace(0.5, 1.5, SIZE)) / 40
+
+
+def module(model: Backbone, **set_: Any) -> GaussianModule:
+    return GaussianModule(model, TuningSettings(), GDAConfig(**set_))
+
+
+def statement(sums: Sums) -> Tensors:
+    return Tensors({ROWS: rows_of(sums)}, sums.classes)
+
+
+def drawn(seed: int, counts: Mapping[str, int], noise: float = 0.4) -> Any:
+    """Return unit features of a node's images, one direction for each class, and their classes."""
+    draw, names = (
+        np.random.default_rng(seed),
+        [c for c, count in counts.items() for _ in range(count)],
+    )
+    x = np.eye(SIZE)[[CLASSES.index(name) for name in names]]
+    x = x + noise * draw.normal(size=x.shape) / 2
+    return x / np.linalg.norm(x, axis=1, keepdims=True), names
+
+
+def combined(made: GaussianModule, images: Any, peers: Mapping[str, Any]) -> Tensors:
+    """Return what a node with images uses after the statements of peers with images."""
+    x, names = images
+    classes = tuple(sorted(set(names)))
+    labels = torch.tensor([classes.index(name) for name in names])
+    told = pack({name: statement(Sums.of(*theirs)) for name, theirs in peers.items()})
+    tensors = Tensors({**made.initial(1), **told}, told.classes)
+    job = Job(round=1, stage=COMBINE, tensors=tensors, seed=1)
+    return made.fit(job, torch.from_numpy(x), labels, classes, 1, (), public).tensors
+
+
+def mesh(made: GaussianModule, used: Tensors) -> Mesh:
+    return Mesh(made, to_params(used, "cpu"))
+
+
+def changed(used: Tensors, name: str, array: Any) -> Tensors:
+    return Tensors({**used, name: np.asarray(array)}, used.classes)
+
+
+EQUAL = dict.fromkeys(CLASSES, 6)
+OWN, PEERS = drawn(1, EQUAL), {"b": drawn(2, EQUAL), "c": drawn(3, EQUAL)}
+ASKED, ASKED_NAMES = drawn(9, dict.fromkeys(CLASSES, 20))
+
+
+# A job --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeData:
+    how = PartitionSettings("dirichlet", 0, 2, 100.0)
+    return load(DataSettings(classes=CLASSES, shots=6, partition=how))
+
+
+def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
+    model: Backbone, data: NodeData
+) -> None:
+    features, made = Features(model), module(model)
+    counts = np.bincount([one.label for one in data.train.images], minlength=4)
+    least = int(np.sort(counts)[1])
+    learner = TorchLearner(model, made, data, TuningSettings(), features, least_images=least)
+    job = Job(round=1, stage=STATEMENT, tensors=learner.initial(1), seed=1, measure=False)
+    report = learner.tune(job, never, ignore)
+    enough = [at for at in range(4) if counts[at] >= least]
+    assert report.tensors.classes == tuple(CLASSES[at] for at in enough)
+    assert report.tensors[ROWS][:, 0].tolist() == counts[enough].tolist()
+    x = features.of([one.path for one in data.train.images], never).features.numpy()
+    y = np.array([one.label for one in data.train.images])
+    assert np.allclose(report.tensors[ROWS][0, 1:], x[y == enough[0]].sum(axis=0), atol=1e-5)
+    assert report.samples == counts[enough].sum()
+    assert learner.told == (report.tensors.classes, counts[enough].sum())
+    again = learner.tune(
+        Job(round=2, stage=STATEMENT, tensors=EMPTY, seed=1, carry=report.carry), never, ignore
+    )
+    assert again.tensors == report.tensors
+
+
+def test_what_a_node_uses_has_all_its_own_classes_and_never_leaves_it(model: Backbone) -> None:
+    used = combined(module(model), OWN, PEERS)
+    assert sorted(used) == [
+        JUDGED, PUBLIC, SCATTER, ROWS, f"{ROWS}/", f"{ROWS}/b", f"{ROWS}/c"
+    ]  # fmt: skip
+    assert used[f"{ROWS}/"][:, 1].tolist() == [6, 6, 6, 6]
+    assert np.allclose(used[SCATTER], within(*OWN).inside, atol=1e-6)
+    accuracy, worse = used[JUDGED]
+    assert 0.5 < accuracy <= 1.0
+    assert worse <= 0
+
+
+def test_a_learner_measures_what_it_combined_and_says_which_classifier_answers(
+    model: Backbone, data: NodeData
+) -> None:
+    made = module(model)
+    learner = TorchLearner(model, made, data, TuningSettings(), Features(model))
+    job = Job(round=1, stage=COMBINE, tensors=learner.initial(1), seed=1)
+    report = learner.tune(job, never, ignore)
+    assert report.metrics["own"] == learner.evaluate(report.tensors, never)["own"]
+    assert set(report.metrics) >= {"loss", "own"}
+    assert any(note.startswith("this node classifies by") for note in learner.notes)
+    assert report.tensors[PUBLIC].trace() > 0
+
+
+# The classifiers ----------------------------------------------------------------------------------
+
+
+def test_the_personal_classifier_is_the_node_s_with_its_peers(model: Backbone) -> None:
+    made = module(model)
+    used = mesh(made, combined(made, OWN, PEERS))
+    peers = [Sums.of(*theirs) for theirs in PEERS.values()]
+    node = Node(made, Sums.of(*OWN), within(*OWN), public(), peers)
+    gauss = node.head.gauss(ASKED, CLASSES, node.own, node._worth)
+    expected = (gauss + 0.3 * made.prompt(ASKED, CLASSES)) / 16.0
+    assert used.which(CLASSES) == "personal"
+    assert node._worth > 1
+    assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
+
+
+def test_ratio_and_temperature_are_settings(model: Backbone) -> None:
+    used = combined(module(model), OWN, PEERS)
+    plain = mesh(module(model, ratio=0.0), used).logits(CLASSES)(ASKED)
+    cooler = mesh(module(model, ratio=0.0, temperature=4.0), used).logits(CLASSES)(ASKED)
+    assert np.allclose(cooler, 4.0 * plain)
+    more = mesh(module(model, ratio=2.0), used).logits(CLASSES)(ASKED)
+    assert np.allclose(more - plain, 2.0 * module(model).prompt(ASKED, CLASSES) / 16.0)
+
+
+def test_peers_raise_the_accuracy_of_a_node_with_few_images(model: Backbone) -> None:
+    few = drawn(5, dict.fromkeys(CLASSES, 2), noise=0.9)
+    peers = {
+        name: drawn(seed, dict.fromkeys(CLASSES, 30), 0.9) for name, seed in (("b", 6), ("c", 7))
+    }
+    asked, names = drawn(8, dict.fromkeys(CLASSES, 100), 0.9)
+    labels = np.array([CLASSES.index(name) for name in names])
+
+    def accuracy(others: Mapping[str, Any]) -> float:
+        made = module(model, ratio=0.0)
+        logits = mesh(made, combined(made, few, others)).logits(CLASSES)(asked)
+        return float((logits.argmax(axis=1) == labels).mean())
+
+    assert accuracy(peers) > accuracy({}) + 0.02
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("noise", [0.05, 0.3, 0.6])
+def test_no_honest_node_is_better_off_alone(model: Backbone, seed: int, noise: float) -> None:
+    """Images that are far apart fit any classifier, and at a low temperature without any loss."""
+    counts = dict.fromkeys(CLASSES, 4)
+    peers = {name: drawn(10 * seed + at, counts, noise) for at, name in enumerate("bcd", 1)}
+    made = module(model)
+    assert mesh(made, combined(made, drawn(10 * seed, counts, noise), peers)).worse <= 0
+
+
+def test_a_node_whose_peers_do_not_fit_its_images_is_better_off_alone(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers claim that all classes look alike, each with as many images as count."""
+    monkeypatch.setattr("fednode.learn.trust.misnamed", lambda *_: {})  # nobody is doubted
+    made, own = module(model), drawn(1, dict.fromkeys(CLASSES, 20), 0.9)
+    x = np.repeat(np.eye(SIZE)[:1], 800, axis=0)
+    x[::2] = np.eye(SIZE)[1]
+    lie = x, [name for name in CLASSES for _ in range(200)]
+    used = mesh(made, combined(made, own, {"b": lie, "c": lie}))
+    assert used.worse > 0
+    assert used.which(CLASSES) == "alone"
+    lonely = Node(made, Sums.of(*own), within(*own), public())
+    expected = lonely.logits(ASKED, CLASSES, drawn=True)
+    assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
+    assert used.describe(CLASSES).startswith(
+        "this node classifies by the class means of its own images alone, because those of the mesh"
+    )
+
+
+def test_the_head_alone_is_better_calibrated_than_a_guess(model: Backbone) -> None:
+    """At the temperature that fits separable training images best, wrong names are sure ones."""
+    made = module(model)
+    labels = np.array([CLASSES.index(name) for name in ASKED_NAMES])
+    for noise in (0.05, 0.4):
+        used = mesh(made, combined(made, drawn(1, EQUAL, noise), {}))
+        assert used.which(CLASSES) == "own"
+        assert log_loss(used.logits(CLASSES)(ASKED), labels).mean() < np.log(4)
+
+
+def test_local_with_this_head_is_this_policy_without_peers(model: Backbone) -> None:
+    alone = local(model, TuningSettings(), LocalConfig("gda"))
+    assert isinstance(alone, GaussianModule)
+    assert not alone.sends_sums
+    used = combined(alone, OWN, {})
+    assert used == combined(module(model), OWN, {})
+    labels = torch.tensor([CLASSES.index(name) for name in OWN[1]])
+    job = Job(round=2, stage="prompts", tensors=used, seed=1)
+    again = alone.fit(job, torch.from_numpy(OWN[0]), labels, CLASSES, 1, (), public)
+    assert again.tensors == used, "its next round begins from what it uses"
+
+
+def test_predict_global_and_other_classes_take_the_mesh_s_means(model: Backbone) -> None:
+    made, shared = module(model), module(model, predict="global")
+    used = combined(made, drawn(1, {"accordion": 6, "barrel": 6}), PEERS)
+    two = CLASSES[:2]
+    assert mesh(made, used).which(two) == "personal"
+    assert mesh(shared, used).which(two) == mesh(made, used).which(CLASSES) == "global"
+    node = mesh(made, used).node
+    expected = (node.head.gauss(ASKED, CLASSES) + 0.3 * made.prompt(ASKED, CLASSES)) / 16.0
+    assert np.allclose(mesh(made, used).logits(CLASSES)(ASKED), expected)
+
+
+def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(model: Backbone) -> None:
+    made = module(model)
+    used, joint = mesh(made, combined(made, OWN, PEERS)), (*CLASSES, "camel")
+    assert used.which(joint) == "mixed"
+    gauss = used.node.head.gauss(ASKED, joint)
+    expected = (gauss + MIXED_RATIO * made.prompt(ASKED, joint)) / 16.0
+    assert np.allclose(used.logits(joint)(ASKED), expected)
+
+
+def test_classes_that_no_node_has_get_the_hand_written_prompt(model: Backbone) -> None:
+    made = module(model)
+    for used in (combined(made, OWN, PEERS), made.initial(1)):
+        found = mesh(made, used)
+        assert found.which(("camel", "lemon")) == "prompt"
+        logits = found.logits(("camel", "lemon"))(ASKED)
+        assert np.array_equal(logits, made.prompt(ASKED, ("camel", "lemon")))
+        assert "no node has images of these classes" in found.describe(("camel", "lemon"))
+    assert mesh(made, made.initial(1)).which(CLASSES) == "prompt"
+
+
+@pytest.mark.parametrize("asked", [CLASSES, (*CLASSES, "camel"), ("camel", "lemon")])
+def test_one_product_gives_the_same_logits_as_the_node(
+    model: Backbone, asked: tuple[str, ...]
+) -> None:
+    made = module(model)
+    used = combined(made, OWN, PEERS)
+    weights, bias = affine(model, TuningSettings(), GaussianModule, GDAConfig(), used, asked)
+    expected = mesh(made, used).logits(asked)(ASKED)
+    x = torch.from_numpy(ASKED).float()
+    found = made.classifier(to_params(used, "cpu"), asked)(Batch(features=x))
+    assert np.allclose(found.numpy(), expected, atol=1e-4)
+    assert np.allclose(ASKED @ weights.T + bias, expected, atol=1e-4)
+    assert (as_texts(weights, bias) is None) == bool(set(asked) & set(CLASSES))
+
+
+def test_exported_weights_classify_as_they_were_made(model: Backbone) -> None:
+    made = module(model)
+    weights = np.arange(4.0 * (SIZE + 1)).reshape(4, -1) / 50
+    own = np.zeros((4, SIZE + 2))
+    own[:2] = np.column_stack([np.ones(2), -weights[:2]])
+    file = to_params(Tensors({WEIGHTS: weights, PERSONAL: own}, CLASSES), "cpu")
+    batch = Batch(features=torch.from_numpy(ASKED).float())
+
+    def logits(*classes: str) -> Floats:
+        return np.asarray(made.classifier(file, classes)(batch).double().numpy())
+
+    every = ASKED @ weights[:, :-1].T + weights[:, -1]
+    assert np.allclose(logits(*CLASSES), every, atol=1e-4)
+    assert np.allclose(logits(*CLASSES[:2]), -every[:, :2], atol=1e-4)
+    assert np.allclose(logits("camel"), made.prompt(ASKED, ["camel"]), atol=1e-4)
+    assert made.describe_classifier(file, CLASSES) == WEIGHED
+
+
+# Peers that lie -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("order", "peers", "said"),
+    [
+        ((0, 1, 2, 3), "b", ""),
+        ((1, 2, 3, 0), "b", "leaves out classes of b: 'accordion' looks like 'barrel', 'barrel' "),
+        ((1, 2, 3, 0), "b", "looks like 'beaver', and 2 more do not fit their names"),
+        ((1, 0, 2, 3), "b", "classes of b: 'accordion' looks like 'barrel', 'barrel' looks like"),
+        ((1, 0, 2, 3), "bc", "most other nodes have other images under 'accordion', 'barrel' than"),
+    ],
+)
+def test_classes_of_peers_with_wrong_names_do_not_count(
+    model: Backbone, order: tuple[int, ...], peers: str, said: str
+) -> None:
+    """One peer swapped its labels, or this node did: then most peers contradict it."""
+    made, turned = module(model), [CLASSES[order[CLASSES.index(name)]] for name in OWN[1]]
+    back = [CLASSES[order.index(CLASSES.index(name))] for name in turned]
+    assert back == OWN[1]
+    used = combined(made, drawn(1, EQUAL, 0.05), {
+        name: (drawn(2, EQUAL, 0.05)[0], [CLASSES[order.index(CLASSES.index(c))] for c in OWN[1]])
+        for name in peers
+    })  # fmt: skip
+    found = mesh(made, changed(used, JUDGED, [1.0, -1.0]))
+    wrong = {name for at, name in enumerate(CLASSES) if order[at] != at}
+    assert {name: set(one) for name, one in found.doubted.items()} == (
+        dict.fromkeys(peers, wrong) if wrong else {}
+    )
+    assert all(set(one.classes) == set(CLASSES) - wrong for one in found.peers)
+    note = found.describe(CLASSES)
+    assert said in note
+    assert ("check the labels" in note) == (len(peers) > 1)
+
+
+def test_a_million_claimed_images_weigh_as_ten_times_the_median(model: Backbone) -> None:
+    made, own = module(model), Sums.of(*OWN)
+    used = combined(made, OWN, {"b": OWN})
+    many = np.column_stack([np.arange(4), rows_of(own) * 1e5])
+    found = mesh(made, changed(used, f"{ROWS}/b", many))
+    assert [one.counts.tolist() for one in found.peers] == [(10 * own.counts).tolist()]
+
+
+def test_settings_of_no_sense_are_refused_in_a_sentence() -> None:
+    for set_, words in (
+        ({"classes_max": 0}, "policy.classes_max is 0; it must be from 1 to 4096"),
+        ({"ratio": -1.0}, "policy.ratio is -1; it must be at least 0"),
+        ({"temperature": 0.0}, "policy.temperature is 0; it must be at least 0.1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            GDAConfig(**set_)
