@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -155,17 +156,18 @@ class Features:
         """Return values from memory, from disk or computed; keep new ones while there is room."""
         keys = [(array.name, _file(path)) for path in paths]
         missing = sorted({file for name, file in keys if (name, file) not in self._memory})
-        # Nodes that start together begin at different places and find each other's results.
-        begin = os.getpid() * 7919 % len(missing) if missing else 0
-        missing = [*missing[begin:], *missing[:begin]]
+        parts = [missing[at : at + BATCH] for at in range(0, len(missing), BATCH)]
+        # Nodes that start together take different parts and find each other's results.
+        random.Random(os.getpid()).shuffle(parts)
         fresh: dict[tuple[str, File], Tensor] = {}
         told = self.told if array is self._features and missing else silent
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-            for at in range(0, len(missing), BATCH):
+            done = len(keys) - len(missing)
+            for part in parts:
                 if cancelled():
                     raise Cancelled
-                told(WORK, len(keys) - len(missing) + at, len(keys))
-                part = missing[at : at + BATCH]
+                told(WORK, done, len(keys))
+                done += len(part)
                 for file, value in zip(part, self._values(array, part, pool), strict=True):
                     fresh[array.name, file] = value
                     if array is self._features or self._filled + value.nbytes <= self._limit:
