@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fednode.app import assemble
+from fednode.app import plan as plans
 from fednode.app.assemble import context_of, learning_of
 from fednode.app.network import join
 from fednode.app.plan import NodePlan, learner_of, make, privacy_of
@@ -47,15 +48,19 @@ async def test_a_start_parses_the_policys_settings_once(
         check(config)
         parsed.append(config)
 
-    def learner(*parts: object) -> ClosedFormLearner:
+    class Quick(ClosedFormLearner):
+        module = None
+
+    def learner(*parts: object) -> Quick:
         given.extend(parts)
-        return ClosedFormLearner("a", rows=4)
+        return Quick("a", rows=4)
 
     async def ends(driver: Driver) -> None:
         given.append(driver)
 
     monkeypatch.setattr(ZeroDFLConfig, "__post_init__", parses)
     monkeypatch.setattr(build, "build", learner)  # loading images and a model takes seconds
+    monkeypatch.setattr(plans, "require_hooks", lambda *parts: given.extend(parts))
     monkeypatch.setattr(Driver, "run", ends)
     flags = ("policy.recipients=2", f"cache.folder={tmp_path / 'cache'}")
     plan = quiet_plan(tmp_path, *flags)

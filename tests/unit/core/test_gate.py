@@ -11,6 +11,7 @@ import pytest
 from fednode import registry
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.types import EMPTY, PolicyState, Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
@@ -91,14 +92,14 @@ def test_repeated_and_outdated_messages_are_named_as_such(gate: Gate) -> None:
     assert gate.check(message(sender="c", round=1), policy) == TAKEN
 
 
-class Repeats(ZeroDFL):
-    """A policy whose rows may be sent again in the same round."""
+class Repeats(Gossip):
+    """Rounds whose rows may be sent again in the same round."""
 
     repeatable = frozenset({"prompts"})
 
 
 def test_messages_of_repeatable_phases_may_be_repeated(gate: Gate) -> None:
-    policy = Repeats.start(ZeroDFLConfig(), context(), PROMPTS)
+    policy = Repeats(ZeroDFL(ZeroDFLConfig(), context()), PolicyState(0, PROMPTS, EMPTY))
     for _ in range(3):
         assert gate.check(message(), policy) == TAKEN
 
