@@ -25,7 +25,7 @@ from fednode.learn.build import predictor
 from fednode.learn.features import BATCH, Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
-from fednode.learn.objective import Constant
+from fednode.learn.prompt_module import PerImageArray
 from fednode.learn.settings import TuningSettings
 from fednode.learn.share import affine
 from fednode.learn.torch_learner import TorchLearner
@@ -45,8 +45,8 @@ def model(request: pytest.FixtureRequest) -> Backbone:
     return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
-def patches(model: Backbone) -> Constant:
-    return Constant("patches", model.vision.patches_shape, model.vision.patches)
+def patches(model: Backbone) -> PerImageArray:
+    return PerImageArray("patches", model.vision.patches_shape, model.vision.patches)
 
 
 def of(one: Features, model: Backbone, files: list[Path]) -> Tensor:
@@ -94,7 +94,7 @@ def test_names_and_features_do_not_meet_in_the_cache(
 ) -> None:
     one = made(model, tmp_path)
     features, plain = one.of(files, never).features, of(one, model, files)
-    other = Constant("ones", (2,), lambda images: torch.ones(len(images), 2))
+    other = PerImageArray("ones", (2,), lambda images: torch.ones(len(images), 2))
     assert torch.equal(one.constants(files, other, never), torch.ones(5, 2))
     again = made(model, tmp_path)
     assert torch.equal(of(again, model, files), plain)
