@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fednode.core.rounds.statements import BYTES_MAX, unpack
 from fednode.core.types import Array, Tensors
 from fednode.learn.gaussian import Floats, Sums
 
@@ -29,8 +30,6 @@ PERSONAL: Final = "personal_weights"
 classes are asked for."""
 CLASSES_MAX: Final = 4096
 """A message names so many classes, and a node uses so many of all nodes."""
-BYTES_MAX: Final = 60 << 20
-"""A node uses statements of at most so many bytes."""
 COUNT_MAX: Final = 1_000_000
 """Most images of a class that a node may claim."""
 LONGER: Final = 1e-3
@@ -42,15 +41,21 @@ def rows_of(sums: Sums) -> Floats:
     return np.column_stack([sums.counts, sums.sums])
 
 
+def sums_of(statement: Tensors) -> Sums:
+    """Return the counts and sums of a statement."""
+    rows = statement[ROWS].astype(np.float64)
+    return Sums(statement.classes, rows[:, 0], rows[:, 1:])
+
+
+def statements_in(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Tensors]:
+    """Return the statements among arrays, which `pack` packed, by sender."""
+    rows = {name: array for name, array in arrays.items() if name.startswith(f"{ROWS}/")}
+    return unpack(Tensors(rows, classes))
+
+
 def sums_by_sender(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Sums]:
-    """Return the sums that `pack` packed, by sender."""
-    found = dict[str, Sums]()
-    for name, array in arrays.items():
-        if name.startswith(f"{ROWS}/"):
-            rows = np.asarray(array, np.float64)
-            names = tuple(classes[int(place)] for place in rows[:, 0])
-            found[name.removeprefix(f"{ROWS}/")] = Sums(names, rows[:, 1], rows[:, 2:])
-    return found
+    """Return the counts and sums of the statements among arrays, by sender."""
+    return {sender: sums_of(one) for sender, one in statements_in(arrays, classes).items()}
 
 
 def to_send(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 import numpy as np
 
-from fednode.core.rounds.statements import STATEMENT, pack, unpack
+from fednode.core.rounds.statements import STATEMENT, pack
 from fednode.core.settings import STRICT, bounded
 from fednode.core.types import Job, Tensors
 from fednode.lazy import lazy
@@ -130,12 +130,12 @@ class GaussianModule(PromptModule):
         size = x.shape[1]
         covariance = public() if public else np.eye(size) / size
         node = Node(self, Sums.of(x, names), within(x, names), covariance)
-        rows = {name: one for name, one in job.tensors.items() if name.startswith(f"{ROWS}/")}
-        peers = sums_by_sender(rows, job.tensors.classes)
-        peers.pop(OWN, None)
+        held = class_sums.statements_in(job.tensors, job.tensors.classes)
+        held.pop(OWN, None)
+        peers = {sender: class_sums.sums_of(one) for sender, one in held.items()}
         judged, loss = self._judge(node, x, names, peers)
         own = Tensors({ROWS: rows_of(node.own)}, node.own.classes)
-        used = pack({**unpack(Tensors(rows, job.tensors.classes)), OWN: own})
+        used = pack({**held, OWN: own})
         private = {SCATTER: node.scatter.inside, PUBLIC: covariance, JUDGED: np.array(judged)}
         arrays = {ROWS: np.zeros((0, 1 + size)), **used, **private}
         return FitResult(Tensors(arrays, used.classes), loss, job.carry)
@@ -230,16 +230,12 @@ class Node:
 
     def doubted(self, told: Mapping[str, Sums], accuracy: float) -> dict[str, trust.Names]:
         """Return the classes of each peer whose means do not fit their names."""
-        module, config = self._module, self._module.config
 
         def fit(sums: Sums) -> Callable[[Floats], Floats]:
-            head = Head(sums, module.template, self.scatter, self.public)
-            names = sums.classes
-            return lambda x: (
-                (head.gauss(x, names) + config.ratio * module.prompt(x, names)) / config.temperature
-            )
+            other = Node(self._module, sums, self.scatter, self.public)
+            return lambda x: other.logits(x, sums.classes, drawn=False)
 
-        return trust.misnamed(self.own, told, fit, module.prompt, accuracy)
+        return trust.misnamed(self.own, told, fit, self._module.prompt, accuracy)
 
 
 class Mesh:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fednode.core.rounds.statements import pack
+from fednode.core.rounds.statements import BYTES_MAX, pack
 from fednode.core.types import EMPTY, Tensors
 from fednode.learn.class_sums import (
-    BYTES_MAX,
     CLASSES_MAX,
     ROWS,
     fitting,

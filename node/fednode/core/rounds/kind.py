@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from fednode.core.policy import NodeContext
 from fednode.core.rounds import draw
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.method import Method
+from fednode.core.rounds.method import Method, sync_fault
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, Json, PolicyState, Tensors
 
@@ -50,10 +50,8 @@ class MethodPolicy:
 
     def settings_fault(self, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Return why settings do not fit together; "" if they do."""
-        if rounds.mode not in (None, "sync"):
-            only = f"policy {self.name} works with sync alone"
-            return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
-        return self.method.settings_fault(config, rounds, domain)
+        fault = sync_fault(self.name, rounds)
+        return fault or self.method.settings_fault(config, rounds, domain)
 
     def paper_bytes(
         self, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int

@@ -95,6 +95,14 @@ class Sent:
     draft: MethodState
 
 
+def sync_fault(name: str, rounds: RoundSettings) -> str:
+    """Return why a policy that works with sync alone refuses rounds.mode; "" if it does not."""
+    if rounds.mode in (None, "sync"):
+        return ""
+    only = f"policy {name} works with sync alone"
+    return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
+
+
 class Described(ABC):
     """What the registry reads of every method.
 
@@ -102,7 +110,7 @@ class Described(ABC):
         name: as in policy.name
         config_type: the class of the section `policy` of node.yaml, without the name
         prompts: the PromptModule that is tuned (learn/prompt_module.py), or a function that builds
-            it; None: the method's package has it elsewhere
+            it; None: a base class, which no registry offers
         tuning: the method's own defaults of the section `tuning`, from its paper or code
         rounds: the method's own defaults of the section `rounds`
         state_bytes: of the largest state, if it grows with the members

@@ -23,7 +23,7 @@ import numpy as np
 
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext, Policy
-from fednode.core.rounds.method import Described
+from fednode.core.rounds.method import Described, sync_fault
 from fednode.core.rounds.progress import Adopting, Exchanging, Idle, Training
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import (
@@ -80,10 +80,7 @@ class StatementMethod(Described):
     @classmethod
     def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Return why settings do not fit together; "" if they do."""
-        if rounds.mode in (None, "sync"):
-            return ""
-        only = f"policy {cls.name} works with sync alone"
-        return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
+        return sync_fault(cls.name, rounds)
 
     @classmethod
     def start(cls, config: Any, context: NodeContext, initial: Tensors) -> StatementRounds:
