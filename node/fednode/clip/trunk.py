@@ -149,9 +149,15 @@ def use_workers(count: int) -> None:
 @cache
 def _workers(count: int) -> ThreadPoolExecutor:
     """Return the threads that compute chunks, each with a single thread of torch."""
-    pool = ThreadPoolExecutor(count, "trunk", initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(count, "trunk", initializer=_use_one_thread)
     # set_num_threads applies to the calling thread, and to threads that begin later.
     before, all_begun = torch.get_num_threads(), threading.Barrier(count)
     list(pool.map(lambda _: all_begun.wait(), range(count)))
     torch.set_num_threads(before)
     return pool
+
+
+def _use_one_thread() -> None:
+    """Let torch compute in this thread alone what this thread asks for."""
+    torch.get_num_threads()  # a thread takes the number of all threads when torch first needs it
+    torch.set_num_threads(1)

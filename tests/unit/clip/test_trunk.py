@@ -116,6 +116,17 @@ def test_an_image_s_tokens_hang_on_neither_company_nor_threads() -> None:
     assert len(one(pixels[:0])) == 0
 
 
+def test_each_worker_computes_with_one_thread() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        found = trunk._workers.__wrapped__(3).map(lambda _: torch.get_num_threads(), range(9))
+        assert set(found) == {1}
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_torch_keeps_its_threads() -> None:
     before = torch.get_num_threads()
     trunk.use_workers(3)
