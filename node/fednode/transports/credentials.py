@@ -1,0 +1,62 @@
+"""gRPC's credentials from a node's own certificate and its roster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from fednode.identity.certificates import Credential
+from fednode.identity.roster import Guest, Member, Roster
+
+Own = Callable[[], Credential]
+"""Returns what this node shows; another object once it was renewed."""
+
+
+def server_credentials(own: Own, roster: Roster) -> Any:
+    """Return credentials that demand a certificate, and follow renewals and invitations.
+
+    gRPC asks at each handshake. It builds new contexts for each answer, so it is told nothing as
+    long as nothing changed.
+    """
+
+    def read() -> tuple[Credential, int]:
+        return own(), roster.version
+
+    def made() -> Any:
+        shown = own()
+        pair = (shown.key, shown.chain)
+        return grpc.ssl_server_certificate_configuration([pair], roster.anchors)
+
+    current = read()
+
+    def fetch() -> Any:
+        nonlocal current
+        now = read()
+        if now == current:
+            return None
+        current = now
+        return made()
+
+    return grpc.dynamic_ssl_server_credentials(made(), fetch, require_client_authentication=True)
+
+
+def channel_credentials(own: Own, roster: Roster) -> Any:
+    """Return credentials of a channel that shows this node's certificate, and trusts the mesh."""
+    shown = own()
+    return grpc.ssl_channel_credentials(roster.root, shown.key, shown.chain)
+
+
+def chain_of(context: Any) -> bytes:
+    """Return the certificates that a caller has shown, its own first, in PEM.
+
+    At a server, gRPC's chain lacks the caller's own certificate: it begins with the sponsor's.
+    """
+    shown = context.auth_context()
+    return b"".join(shown.get("x509_pem_cert", ())) + b"".join(shown.get("x509_pem_cert_chain", ()))
+
+
+def caller_of(context: Any, roster: Roster) -> Member | Guest | None:
+    """Return who calls."""
+    return roster.identify(chain_of(context))

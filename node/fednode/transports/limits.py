@@ -1,0 +1,199 @@
+"""Limits on the calls of each key, checked before a byte of a call's message is asked for.
+
+gRPC reads the whole request of a unary call before it calls the handler. Here every handler takes
+its request as a stream, so a caller that may not call, or calls too often, is refused first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from fednode.defects import reported
+from fednode.identity.roster import Guest, Member, Roster
+from fednode.transports.connection_limiter import ConnectionLimiter
+from fednode.transports.credentials import chain_of
+
+CALLS_PER_KEY: Final = 32
+STREAMS_PER_KEY: Final = 8
+"""Streams of answers at a time, which are counted apart from the other calls."""
+REQUEST_MAX_S: Final = 30.0
+"""How long the request of a unary call may take to arrive."""
+STREAM_MAX_S: Final = 3600.0
+"""A stream of answers ends after this time, without an error; its reader asks again."""
+ENROLMENT: Final = "/fednode.v1.Enrolment/"
+"""The service that guests may call, and no other."""
+REVOCATION: Final = "fednode-revocation-bin"
+"""Trailing metadata of a refused call: the proof that the caller's key was revoked."""
+FAILED: Final = "a defect of fednode ended this call; the log of the node that answers says where"
+LOG: Final = logging.getLogger("fednode")
+
+Opened = Callable[[bytes], Any] | None
+"""Reads a request from its bytes; None leaves them as they are."""
+
+
+class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Limit the calls of each caller, over all services together."""
+
+    def __init__(self, roster: Roster | None, endless: frozenset[str] = frozenset()) -> None:
+        """Set up. roster: None without keys. endless: methods whose streams carry others' calls."""
+        self._roster, self._endless = roster, endless
+        self.connections: ConnectionLimiter | None = None
+        """Is told of calls and messages, if connections come in through it."""
+        self._held: Counter[tuple[str, bool]] = Counter()
+        self._reported = set[type[Exception]]()
+        self._limited: dict[str, Any] = {}  # the handlers, by the method's name
+        self._unknown = grpc.stream_unary_rpc_method_handler(
+            self._answer(_unimplemented, "", None, False)
+        )
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """Return the handler of a call, with the limits applied."""
+        method = details.method
+        if method not in self._limited:
+            handler = await continuation(details)
+            if handler is None:
+                return self._unknown
+            self._limited[method] = self._limit(handler, method)
+        return self._limited[method]
+
+    def _limit(self, handler: Any, method: str) -> Any:
+        one = not handler.request_streaming
+        kind = f"{'unary' if one else 'stream'}_"
+        kind += "stream" if handler.response_streaming else "unary"
+        wrap, make = (
+            (self._flow, grpc.stream_stream_rpc_method_handler)
+            if handler.response_streaming
+            else (self._answer, grpc.stream_unary_rpc_method_handler)
+        )
+        wrapped = wrap(getattr(handler, kind), method, handler.request_deserializer, one)
+        return make(wrapped, None, handler.response_serializer)
+
+    def _answer(
+        self, handle: Callable[..., Awaitable[Any]], method: str, opened: Opened, one: bool
+    ) -> Any:
+        async def answer(requests: Any, context: Any) -> Any:
+            async with self._place(context, method, streams=False):
+                return await handle(await self._asked(requests, context, opened, one), context)
+
+        return answer
+
+    def _flow(self, handle: Callable[..., Any], method: str, opened: Opened, one: bool) -> Any:
+        """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
+        seconds = None if method in self._endless else STREAM_MAX_S
+
+        async def replies(requests: Any, context: Any) -> AsyncIterator[Any]:
+            async with self._place(context, method, streams=seconds is not None), _until(seconds):
+                asked = await self._asked(requests, context, opened, one)
+                async with contextlib.aclosing(handle(asked, context)) as answers:
+                    async for answer in answers:
+                        yield answer
+
+        async def write(requests: Any, context: Any) -> None:
+            async with self._place(context, method, streams=seconds is not None), _until(seconds):
+                await handle(await self._asked(requests, context, opened, one), context)
+
+        return replies if inspect.isasyncgenfunction(handle) else write
+
+    async def _asked(self, requests: Any, context: Any, opened: Opened, one: bool) -> Any:
+        """Return the one request of a call, or its stream of requests."""
+        found = self._requests(requests, context, opened)
+        if not one:
+            return found
+        try:
+            async with asyncio.timeout(REQUEST_MAX_S), contextlib.aclosing(found):
+                async for request in found:
+                    return request
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the request came too slowly")
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a request")
+
+    async def _requests(
+        self, requests: Any, context: Any, opened: Opened
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the requests of a call, and say which bytes they explain."""
+        limiter, peer = self.connections, context.peer()
+        with limiter.reading(peer) if limiter is not None else contextlib.nullcontext():
+            async for data in requests:
+                if limiter is not None:
+                    limiter.explains(peer, len(data))
+                try:
+                    request = data if opened is None else opened(data)
+                except Exception:  # protobuf's errors have no common ancestor
+                    text = "the request cannot be read"
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+                yield request
+
+    @contextlib.asynccontextmanager
+    async def _place(self, context: Any, method: str, streams: bool) -> AsyncIterator[None]:
+        """Hold a place for a call; end the call if its caller may not call now."""
+        caller = await self._admit(context, method)
+        key = (caller, streams)
+        most = STREAMS_PER_KEY if streams else CALLS_PER_KEY
+        if caller and method not in self._endless and self._held[key] >= most:
+            what = "streams" if streams else "calls"
+            text = f"this key holds {most} {what} already; end one of them first"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._held[key] += 1
+        try:
+            yield
+        except grpc.aio.BaseError:  # the handler ended the call
+            raise
+        except Exception as fault:
+            await self._fail(fault, context)
+        finally:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+
+    async def _admit(self, context: Any, method: str) -> str:
+        """Return the id behind a call; end the call if it is no member's, or one too many."""
+        if self._roster is None:
+            return ""
+        chain = chain_of(context)
+        caller = self._roster.identify(chain)
+        if caller is None:
+            proof = self._roster.proof(chain)
+            why = "this key was revoked" if proof else "this certificate has ended"
+            more = ((REVOCATION, proof),) if proof else ()
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why, trailing_metadata=more)
+        assert isinstance(caller, Member | Guest)
+        if isinstance(caller, Guest) and not method.startswith(ENROLMENT):
+            text = f"{caller.name} is invited, and no member yet"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        limiter = self.connections
+        if limiter is not None and not limiter.calls(context.peer(), caller.id):
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this key is turned away")
+        return caller.id
+
+    async def _fail(self, fault: Exception, context: Any) -> None:
+        """End a call that met a defect; the caller learns no details."""
+        if type(fault) not in self._reported:  # a file for each kind, not for each call
+            self._reported.add(type(fault))
+            LOG.error("A call ended by %s", reported(fault))
+        await context.abort(grpc.StatusCode.INTERNAL, FAILED)
+
+
+async def _unimplemented(_: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this node has no such method")
+
+
+@contextlib.asynccontextmanager
+async def _until(seconds: float | None) -> AsyncIterator[None]:
+    """End the block after some seconds, without an error."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise

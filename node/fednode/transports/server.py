@@ -1,0 +1,168 @@
+"""A node's gRPC server: its options, its listeners, its services."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+
+from fednode.errors import AddressError
+from fednode.identity.roster import Roster
+from fednode.transports.address import Endpoint
+from fednode.transports.connection_limiter import ConnectionLimiter
+from fednode.transports.credentials import Own, server_credentials
+from fednode.transports.framing import PIECE_BYTES
+from fednode.transports.limits import Limits
+
+Register = Callable[[Any], None]
+"""Adds a servicer to a grpc.aio server, such as a generated add_..._to_server function."""
+Options = tuple[tuple[str, int], ...]
+
+CALLS_MAX: Final = 256
+"""Calls at a time of all callers without keys, who cannot be told apart."""
+CLOSE_GRACE_S: Final = 0.5
+KEEPALIVE_S: Final = 20
+"""Seconds between two pings of each end of a connection."""
+# The protobuf field around the bytes of a Frame.
+AROUND_BYTES: Final = 16
+KEEPALIVE: Final[Options] = (
+    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
+    # A connection that is lost on a busy machine costs a handshake, and makes it busier.
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+OPTIONS: Final[Options] = (
+    *KEEPALIVE,
+    # Off: otherwise two daemons could share a port, and each would get half of the messages.
+    ("grpc.so_reuseport", 0),
+    # A caller that has not completed its handshake by then is cut off (gRPC's default: 120 s).
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    # Calls at a time of one connection; a caller that knows the limit waits, others are reset.
+    ("grpc.max_concurrent_streams", 64),
+    # Header fields of one call: those above the soft limit are refused by chance, above the other
+    # always. fednode's own have some hundred bytes, a revocation's proof a kilobyte.
+    ("grpc.max_metadata_size", 8 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
+    # The table of header fields that later calls name by one byte: with gRPC's default of 4,096
+    # bytes, 8 kB stand for 24 MB.
+    ("grpc.http2.hpack_table_size.decoder", 512),
+    # Early pings close no connection. gRPC 1.85 adds an error for each ping that comes after the
+    # last strike, and copies all of them each time: a flood that is struck costs more than one that
+    # is answered.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    # Connections of all callers, with those in their handshake.
+    ("grpc.max_allowed_incoming_connections", 512),
+    # Calls taken from one read of a connection before others have their turn.
+    ("grpc.http2.max_requests_per_read", 16),
+    # Each stream that the caller resets is answered by a ping, whose answer gRPC waits for.
+    ("grpc.http2.ping_on_rst_stream_percent", 100),
+)
+
+
+class Server:
+    """The server of one node. With keys, connections come in through a ConnectionLimiter."""
+
+    def __init__(
+        self, own: Own | None, roster: Roster | None, limits: Limits, scale: float = 1.0
+    ) -> None:
+        """Set up. own, roster: what it shows and whom it believes; None without keys."""
+        self._own, self._roster, self._limits, self._scale = own, roster, limits, scale
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._server: Any = None
+        self.connections: ConnectionLimiter | None = None
+
+    async def start(
+        self,
+        endpoint: Endpoint,
+        services: Sequence[Register],
+        inside: str = "",
+        message_bytes: int = PIECE_BYTES + AROUND_BYTES,
+    ) -> Endpoint:
+        """Serve at an address (port 0: any free port); return it.
+
+        inside: path of a further socket, for relayed calls. message_bytes: the most bytes of one
+        message. Raise AddressError if the address is taken.
+        """
+        if not endpoint.relayed:
+            check_free(endpoint)
+        keyless = self._own is None
+        server = grpc.aio.server(
+            options=(*OPTIONS, ("grpc.max_receive_message_length", message_bytes)),
+            interceptors=[self._limits],
+            maximum_concurrent_rpcs=CALLS_MAX if keyless else None,
+        )
+        for register in services:
+            register(server)
+        try:
+            if keyless:
+                address = str(Endpoint(endpoint.numeric, endpoint.port))
+                endpoint = endpoint.at(server.add_insecure_port(address))
+                await server.start()
+            else:
+                endpoint = await self._listen(server, endpoint, inside, message_bytes)
+        except (RuntimeError, OSError) as fault:
+            raise in_use(endpoint) from fault
+        self._server = server
+        return endpoint
+
+    async def _listen(
+        self, server: Any, endpoint: Endpoint, inside: str, message_bytes: int
+    ) -> Endpoint:
+        """Open gRPC's own socket with TLS, and accept connections for it."""
+        assert self._own is not None
+        assert self._roster is not None
+        self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
+        limiter = ConnectionLimiter(Path(self._folder.name), message_bytes, self._scale)
+        credentials = server_credentials(self._own, self._roster)
+        server.add_secure_port(f"unix:{limiter.core}", credentials)
+        await server.start()
+        if inside:
+            await limiter.listen(path=inside)
+        if not endpoint.relayed:
+            port = await limiter.listen(host=endpoint.numeric, port=endpoint.port)
+            endpoint = endpoint.at(port)
+        self.connections = self._limits.connections = limiter
+        return endpoint
+
+    async def close(self) -> None:
+        """Let calls end for CLOSE_GRACE_S, then drop all connections."""
+        if self._server is not None:
+            await self._server.stop(CLOSE_GRACE_S)
+        if self.connections is not None:
+            await self.connections.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def check_free(endpoint: Endpoint) -> None:
+    """Raise AddressError if the port cannot be bound.
+
+    The operating system is asked first because it gives a reason; gRPC would give none and write to
+    stderr.
+    """
+    family = socket.AF_INET6 if ":" in endpoint.numeric else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As gRPC's own socket: a port whose last connections linger counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((endpoint.numeric, endpoint.port))
+    except OSError as fault:
+        if fault.errno == errno.EADDRINUSE:
+            raise in_use(endpoint) from fault
+        reason = fault.strerror or str(fault)
+        raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
+
+
+def in_use(endpoint: Endpoint) -> AddressError:
+    """Return what to say of a port that is taken."""
+    return AddressError(
+        f"cannot listen on {endpoint}: the port {endpoint.port} is in use; "
+        "stop the other process or choose another port"
+    )

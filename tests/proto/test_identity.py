@@ -1,0 +1,166 @@
+"""Who may call: members, guests with an open invitation, and nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from fednode.errors import Unreachable
+from fednode.identity.certificates import Authority, Credential, id_of, pem_of
+from fednode.identity.roster import Guest, Member, Roster
+from fednode.transports.grpc_transport import GrpcTransport
+from tests.proto.mesh import Mesh
+
+ANY = "127.0.0.1:0"
+TOKEN = bytes(range(16))
+
+
+async def tell(frame: bytes, caller: str = "") -> bytes:
+    return caller.encode()
+
+
+def leaf_id(shown: Credential) -> str:
+    return id_of(x509.load_pem_x509_certificates(shown.chain)[0].public_key())  # type: ignore[arg-type]
+
+
+def guest_of(token: bytes, name: str = "hospital-b") -> Credential:
+    """Return what a newcomer shows: its own key, signed with the token's key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Credential(pem_of(key), Authority.invitation(token).node(name, key.public_key(), 7))
+
+
+async def outcome(server: GrpcTransport, to: str, shown: Credential, roster: Roster) -> str:
+    """Return the caller's id as the server sees it, or the sentence of a failed call."""
+    one = GrpcTransport(lambda: shown, roster)
+    try:
+        return (await one.send(to, b"x", 10.0, "v")).decode()
+    except Unreachable as fault:
+        return str(fault)
+    finally:
+        await one.close()
+
+
+class TestHandshake:
+    async def test_members_are_known_and_others_are_cut_off(self) -> None:
+        mesh, other = Mesh.new(), Mesh.new()
+        server = mesh.transport("v")
+        to = await server.listen(ANY, tell)
+        shown = mesh.own("a")()
+        assert await outcome(server, to, shown, mesh.roster()) == leaf_id(shown)
+        for stranger in (other.own("a")(), guest_of(TOKEN)):
+            assert "knows no such certificate" in await outcome(server, to, stranger, mesh.roster())
+        await server.close()
+
+    async def test_a_leaf_signs_no_leaf(self) -> None:
+        mesh = Mesh.new()
+        server = mesh.transport("v")
+        to = await server.listen(ANY, tell)
+        member = mesh.own("a")()
+        held: Any = load_pem_private_key(member.key, None)
+        forged = Authority("a", held, member.chain).credential("b")
+        assert "knows no such certificate" in await outcome(server, to, forged, mesh.roster())
+        assert mesh.roster().identify(forged.chain) is None
+        await server.close()
+
+    async def test_a_caller_reaches_the_node_that_it_names_and_no_other(self) -> None:
+        mesh = Mesh.new()
+        server = mesh.transport("v")
+        to = await server.listen(ANY, tell)
+        one = mesh.transport("a")
+        with pytest.raises(Unreachable, match="another node"):
+            await one.send(to, b"x", 5.0, "w")
+        assert await one.send(to, b"x", 5.0, "v")
+        await one.close()
+        await server.close()
+
+
+class TestInvitation:
+    async def test_it_opens_the_door_and_closes_it(self) -> None:
+        mesh = Mesh.new()
+        roster = mesh.roster()
+        server = GrpcTransport(mesh.own("v"), roster)
+        to = await server.listen(ANY, tell)
+        guest = guest_of(TOKEN)
+        assert "knows no such certificate" in await outcome(server, to, guest, mesh.roster())
+        roster.invite("hospital-b", TOKEN)
+        said = await outcome(server, to, guest, mesh.roster())
+        assert said.endswith("refuses this node: hospital-b is invited, and no member yet")
+        roster.uninvite(TOKEN)
+        assert "knows no such certificate" in await outcome(server, to, guest, mesh.roster())
+        await server.close()
+
+    def test_a_guest_has_the_name_of_the_invitation(self) -> None:
+        roster = Mesh.new().roster()
+        roster.invite("hospital-b", TOKEN)
+        guest = guest_of(TOKEN, "a")
+        assert roster.identify(guest.chain) == Guest("hospital-b", leaf_id(guest))
+
+
+class TestRevocation:
+    async def test_calls_are_refused_with_the_proof(self) -> None:
+        mesh = Mesh.new()
+        roster = mesh.roster()
+        server = GrpcTransport(mesh.own("v"), roster)
+        to = await server.listen(ANY, tell)
+        shown, learned = mesh.own("a")(), list[bytes]()
+        one = GrpcTransport(lambda: shown, mesh.roster(), learn=learned.append)
+        await one.send(to, b"x", 5.0, "v")
+        roster.revoke(leaf_id(shown), b"proof" * 50)
+        with pytest.raises(Unreachable, match="this key was revoked"):
+            await one.send(to, b"x", 5.0, "v")
+        assert learned == [b"proof" * 50]
+        await one.close()
+        await server.close()
+
+    def test_a_sponsor_takes_its_nodes_with_it(self) -> None:
+        mesh = Mesh.new()
+        roster, shown = mesh.roster(), mesh.own("a")()
+        assert roster.identify(shown.chain) == Member("a", leaf_id(shown))
+        roster.revoke(id_of(mesh.sponsor.key.public_key()), b"proof")
+        assert roster.identify(shown.chain) is None
+
+    def test_a_sponsor_itself_is_no_member(self) -> None:
+        mesh = Mesh.new()
+        assert mesh.roster().identify(mesh.sponsor.chain) is None
+        assert mesh.roster().identify(b"") is None
+        assert mesh.roster().identify(mesh.own("a")().chain[:300]) is None
+
+
+class TestRenewal:
+    async def test_both_ends_show_a_new_certificate_without_a_restart(self) -> None:
+        mesh = Mesh.new()
+        held = {name: mesh.own(name)() for name in "va"}
+        server = GrpcTransport(lambda: held["v"], mesh.roster())
+        to = await server.listen(ANY, tell)
+        one = GrpcTransport(lambda: held["a"], mesh.roster())
+        before = await one.send(to, b"x", 5.0, "v")
+        held["a"], held["v"] = mesh.own("a")(), mesh.own("v")()
+        after = await one.send(to, b"x", 5.0, "v")
+        assert before != after == leaf_id(held["a"]).encode()
+        await one.close()
+        await server.close()
+
+
+class TestDisconnect:
+    async def test_a_key_that_is_turned_away_is_cut_off_and_comes_back(self) -> None:
+        mesh = Mesh.new()
+        server = mesh.transport("v")
+        to = await server.listen(ANY, tell)
+        one = mesh.transport("a")
+        caller = (await one.send(to, b"x", 5.0, "v")).decode()
+        server.turn_away(caller, 0.5)
+        with pytest.raises(Unreachable):
+            await one.send(to, b"x", 0.3, "v")
+        async with __import__("asyncio").timeout(10):
+            while True:
+                try:
+                    await one.send(to, b"x", 5.0, "v")
+                    break
+                except Unreachable:
+                    pass
+        await one.close()
+        await server.close()
