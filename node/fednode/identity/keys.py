@@ -1,4 +1,4 @@
-"""Ed25519 keys: a node's own key, whose fingerprint is the node's id, and the mesh key."""
+"""Private keys in files: a node's own key (P-256), and the mesh key (Ed25519)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PrivateKey,
     Ed25519PublicKey,
@@ -83,46 +84,70 @@ def load_or_create(folder: Path) -> Ed25519PrivateKey:
 
 
 def load(path: Path) -> Ed25519PrivateKey:
-    """Return the private key in a file; raise StateError if it cannot be used."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_KEY_BYTES_MAX)
-    except OSError as fault:
-        raise StateError(
-            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
-            "may read and write there."
-        ) from fault
-    try:
-        key = serialization.load_pem_private_key(text, password=None)
-    # TypeError: the key is encrypted, and there is no password.
-    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
-        raise _damaged(path) from fault
+    """Return the mesh key in a file; raise StateError if it cannot be used."""
+    key = _load(path)
     if not isinstance(key, Ed25519PrivateKey):
         raise _damaged(path)
     return key
 
 
+def load_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the key of a node in a folder; raise StateError if it cannot be used."""
+    key = _load(folder / KEY_FILE)
+    if not (isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)):
+        raise _damaged(folder / KEY_FILE)
+    return key
+
+
+def create_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    """Make the key of a node and store it in a folder; raise StateError if that fails."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    _store(folder / KEY_FILE, key)
+    return key
+
+
+def _load(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_KEY_BYTES_MAX)
+    except OSError as fault:
+        raise _unusable(path, fault) from fault
+    try:
+        return serialization.load_pem_private_key(text, password=None)
+    # TypeError: the key is encrypted, and there is no password.
+    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
+        raise _damaged(path) from fault
+
+
+def _unusable(path: Path, fault: OSError) -> StateError:
+    return StateError(
+        f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
+        "may read and write there."
+    )
+
+
 def _damaged(path: Path) -> StateError:
     return StateError(
-        f"The key {path} is damaged or no Ed25519 key without a password: restore it from a "
-        "backup, or delete it to become a new node with a new id."
+        f"The key {path} is damaged, has a password, or is of another kind: restore it from a "
+        "backup."
     )
 
 
 def create(path: Path) -> Ed25519PrivateKey:
-    """Make a private key and store it in a file; raise StateError if that fails."""
+    """Make a mesh key and store it in a file; raise StateError if that fails."""
     key = Ed25519PrivateKey.generate()
-    try:
-        keep(path, key)
-    except OSError as fault:
-        raise StateError(
-            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
-            "may read and write there."
-        ) from fault
+    _store(path, key)
     return key
 
 
-def keep(path: Path, key: Ed25519PrivateKey) -> None:
+def _store(path: Path, key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> None:
+    try:
+        keep(path, key)
+    except OSError as fault:
+        raise _unusable(path, fault) from fault
+
+
+def keep(path: Path, key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> None:
     """Write a private key to a file, whole or not at all; only its owner may read it."""
     text = key.private_bytes(
         serialization.Encoding.PEM,

@@ -6,17 +6,22 @@ import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
+from fednode.identity.certificates import Authority, Credential, id_of, pem_of
 from fednode.identity.lease import DAY_S, Statement
+from fednode.identity.revocations import Revocation
+from fednode.identity.roster import Roster
 from fednode.identity.trust import Trust
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.tls import Tls
@@ -119,3 +124,67 @@ def _nothing(*_: str) -> bytes:
 
 def person(key: Ed25519PrivateKey, name: str, **more: Any) -> Person:
     return Person(key, name, trust(clock=time.time), **more)
+
+
+class SmallMesh:
+    """The certificates of a small mesh: its mesh key, and a sponsor `a` that signs all nodes.
+
+    keys: of the nodes, made when they are asked for.
+    """
+
+    def __init__(self, mesh: str = MESH) -> None:
+        self.mesh, self.mesh_key = mesh, Ed25519PrivateKey.generate()
+        self.keys: dict[str, ec.EllipticCurvePrivateKey] = {}
+        self.sponsor = self.sponsor_of("a")
+
+    @property
+    def root(self) -> Authority:
+        return Authority.root(self.mesh, self.mesh_key)
+
+    def key(self, name: str) -> ec.EllipticCurvePrivateKey:
+        if name not in self.keys:
+            self.keys[name] = ec.generate_private_key(ec.SECP256R1())
+        return self.keys[name]
+
+    def id(self, name: str) -> str:
+        return id_of(self.key(name).public_key())
+
+    def sponsor_of(self, name: str, days: float = 365) -> Authority:
+        """Return the authority of a node that the mesh key made a sponsor."""
+        certificate = self.root.sponsor(name, self.key(name).public_key(), days)
+        return Authority(f"sponsor {name}", self.key(name), certificate)
+
+    def chain(self, name: str, days: float = 90, sponsor: Authority | None = None) -> bytes:
+        """Return a new certificate of a node, with its sponsor's, in PEM."""
+        return (sponsor or self.sponsor).node(name, self.key(name).public_key(), days)
+
+    def credential(self, name: str, days: float = 90) -> Credential:
+        return Credential(pem_of(self.key(name)), self.chain(name, days))
+
+    def own(self, name: str) -> Callable[[], Credential]:
+        shown = self.credential(name)
+        return lambda: shown
+
+    def roster(self, *names: str, **more: Any) -> Roster:
+        """Return a roster of the mesh that has met some nodes."""
+        roster = Roster(self.mesh, self.mesh_key.public_key(), **more)
+        for name in names:
+            assert roster.identify(self.chain(name))
+        return roster
+
+    def revocation(self, name: str, id: str = "", moment: int = NOW) -> bytes:
+        return Revocation(self.mesh, name, id or self.id(name), moment).sign(self.mesh_key)
+
+    @property
+    def mesh_key_text(self) -> str:
+        """The public half of the mesh key, as peers.yaml has it."""
+        return keys.written(self.mesh_key.public_key())
+
+    def write(self, state: Path, name: str, days: float = 90, sponsor: bool = False) -> None:
+        """Write the identity of a node into a state directory."""
+        folder = state / "identity"
+        keys.keep(folder / "node.key", self.key(name))
+        (folder / "node.crt").write_bytes(self.chain(name, days))
+        if sponsor:
+            (state / "enrolment").mkdir()
+            (state / "enrolment" / "sponsor.crt").write_bytes(self.sponsor_of(name).chain)

@@ -64,7 +64,7 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
 def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / KEY_FILE
     path.write_bytes(content)
-    with pytest.raises(StateError, match=r"The key .*node\.key is damaged or no Ed25519 key"):
+    with pytest.raises(StateError, match=r"The key .*node\.key is damaged, has a password"):
         load_or_create(tmp_path)
     assert path.read_bytes() == content
 

@@ -1,0 +1,127 @@
+"""A node's identity on disk: key, certificate, sponsor's certificate, and state of before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.errors import IdentityError, StateError
+from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
+from tests.unit.identity.people import SmallMesh
+
+DAY = 86_400
+
+
+def test_a_key_is_made_once(tmp_path: Path) -> None:
+    one, again = NodeIdentity.create(tmp_path), NodeIdentity.create(tmp_path)
+    assert one.id == again.id
+    assert (one.name, one.proof, one.own().chain) == ("", b"", b"")
+    assert (tmp_path / "identity" / "node.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_key_is_made_to_read_one(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"node\.key cannot be used"):
+        NodeIdentity(tmp_path)
+
+
+def test_a_certificate_gives_the_name_and_is_shown_from_then_on(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    node = NodeIdentity.create(tmp_path)
+    mesh.keys["b"] = node.key
+    roster, before = mesh.roster(), node.own()
+    assert node.needs_renewal(roster)
+    node.take_certificate(mesh.chain("b"), roster)
+    assert node.name == NodeIdentity(tmp_path).name == "b"
+    assert not node.needs_renewal(roster)
+    assert node.own() is not before
+    assert node.own() is node.own()
+    assert roster.identify_packed(node.proof)
+
+
+def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    with pytest.raises(IdentityError, match="is for 'c' with the key"):
+        node.take_certificate(mesh.chain("c"), roster)
+    mesh.keys["c"] = mesh.key("b")
+    with pytest.raises(IdentityError, match="this node is 'b'"):
+        node.take_certificate(mesh.chain("c"), roster)
+    with pytest.raises(IdentityError, match="no certificate of this mesh"):
+        node.take_certificate(SmallMesh().chain("b"), roster)
+    assert NodeIdentity(tmp_path).name == "b"
+
+
+def test_it_is_renewed_in_the_last_third_or_if_its_sponsor_was_revoked(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster("b")
+    now = node.clock()
+    node.clock = lambda: now + 58 * DAY
+    assert not node.needs_renewal(roster)
+    node.clock = lambda: now + 61 * DAY
+    assert node.needs_renewal(roster)
+    node.clock = lambda: now
+    roster.take_revocation(mesh.revocation("a"))
+    assert node.needs_renewal(roster)
+
+
+def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "a")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    assert node.sponsor(roster.root) is None
+    facts = node.take_sponsor(mesh.sponsor.chain, roster.root)
+    authority = node.sponsor(roster.root)
+    assert authority is not None
+    assert roster.identify(authority.node("b", mesh.key("b").public_key()))
+    node.clock = lambda: facts.ends + 1
+    assert node.sponsor(roster.root) is None
+    with pytest.raises(IdentityError, match="ended on"):
+        node.take_sponsor(mesh.sponsor.chain, roster.root)
+
+
+def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    with pytest.raises(IdentityError, match="another key"):
+        node.take_sponsor(mesh.sponsor.chain, roster.root)
+    mesh.keys["x"] = mesh.key("b")
+    with pytest.raises(IdentityError, match="for 'x'"):
+        node.take_sponsor(mesh.sponsor_of("x").chain, roster.root)
+
+
+@pytest.mark.parametrize("name", ["node.key", "node.crt"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    SmallMesh().write(tmp_path, "b")
+    (tmp_path / "identity" / name).write_text("x")
+    with pytest.raises(StateError, match=name):
+        NodeIdentity(tmp_path)
+
+
+def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
+    SmallMesh().write(tmp_path, "b")
+    (tmp_path / "identity" / "node.crt").write_bytes(SmallMesh().chain("b"))
+    with pytest.raises(StateError, match="of another key"):
+        NodeIdentity(tmp_path)
+
+
+@pytest.mark.parametrize("what", ["key", "lease", "admission"])
+def test_state_of_before_is_named_and_not_changed(tmp_path: Path, what: str) -> None:
+    """A folder as 0.0 left it: an Ed25519 key, a lease, and an admission folder at the founder."""
+    folder = tmp_path / "identity"
+    keys.keep(folder / "node.key", Ed25519PrivateKey.generate())
+    (folder / "node.crt").write_text("x")
+    if what == "lease":
+        (folder / "lease").write_text("bGVhc2U=\n")
+    if what == "admission":
+        (tmp_path / "admission").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    for begin in (NodeIdentity, NodeIdentity.create):
+        with pytest.raises(StateError, match=r"earlier version.*nothing there was changed.*anew"):
+            begin(tmp_path)
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}

@@ -1,0 +1,350 @@
+"""Whom a node believes: certificates, invitations and revocations, against every kind of thief."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.core.types import Update
+from fednode.errors import IdentityError, StateError
+from fednode.identity.certificates import Authority, pack
+from fednode.identity.revocations import Revocation
+from fednode.identity.roster import Guest, Listed, Member, Roster
+from tests.unit.identity.people import SmallMesh
+
+DAY = 86_400
+TOKEN = bytes(range(16))
+
+
+@pytest.fixture
+def mesh() -> SmallMesh:
+    return SmallMesh()
+
+
+def news(name: str, chain: bytes = b"", state: str = "alive", **more: str) -> Update:
+    address = more.get("address", f"{name}:7000")
+    proof = pack(chain) if chain else b""
+    return Update(name, state, 0, address, more.get("id", ""), proof)  # type: ignore[arg-type]
+
+
+class Clock:
+    """A clock that a test sets. past: the moment at which certificates get their dates."""
+
+    def __init__(self) -> None:
+        import time
+
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TestMembers:
+    def test_a_chain_makes_a_member(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster()
+        assert roster.identify(mesh.chain("b")) == Member("b", mesh.id("b"))
+        assert roster.name_of(mesh.id("b")) == "b"
+        assert roster.id_of("b") == mesh.id("b")
+        assert roster.check_sender(mesh.id("b"), "b") == ""
+        assert "cannot speak for 'a'" in roster.check_sender(mesh.id("b"), "a")
+
+    def test_the_mesh_key_may_sign_a_node(self, mesh: SmallMesh) -> None:
+        chain = mesh.root.node("b", mesh.key("b").public_key())
+        assert mesh.roster().identify(chain) == Member("b", mesh.id("b"))
+
+    def test_other_chains_are_nobodys(self, mesh: SmallMesh) -> None:
+        roster, other = mesh.roster(), SmallMesh()
+        b = mesh.chain("b")
+        end = b"-----END CERTIFICATE-----\n"
+        leaf, sponsor = (part + end for part in b.split(end)[:2])
+        foreign = other.chain("b").split(end)[0] + end
+        for chain in (b"", leaf, sponsor, sponsor + leaf, other.chain("b"), foreign + sponsor):
+            assert roster.identify(chain) is None, chain
+            assert "no certificate of this mesh" in roster.explain(chain)
+
+    def test_a_node_signs_nobody(self, mesh: SmallMesh) -> None:
+        """A leaf's key signs another leaf; its certificate allows it to sign nothing."""
+        roster, thief = mesh.roster(), mesh.key("thief").public_key()
+        signer = Authority("b", mesh.key("b"), mesh.chain("b"))
+        assert roster.identify(signer.node("c", thief)) is None
+        pretended = Authority("sponsor a", mesh.key("b"), mesh.sponsor.chain)
+        assert roster.identify(pretended.node("c", thief)) is None
+
+    def test_a_sponsor_makes_no_sponsor(self, mesh: SmallMesh) -> None:
+        second = mesh.sponsor.sponsor("b", mesh.key("b").public_key())
+        below = Authority("sponsor b", mesh.key("b"), second + mesh.sponsor.chain)
+        assert mesh.roster().identify(below.node("c", mesh.key("c").public_key())) is None
+
+    def test_ends_and_beginnings_count(self, mesh: SmallMesh) -> None:
+        clock = Clock()
+        roster = mesh.roster(clock=clock)
+        chain = mesh.chain("b", days=90)
+        clock.now += 89 * DAY
+        assert roster.identify(chain)
+        clock.now += 2 * DAY
+        assert roster.identify(chain) is None
+        assert "its certificate ended on" in roster.explain(chain)
+        assert roster.id_of("b") == roster.name_of(mesh.id("b")) == ""
+        clock.now -= 92 * DAY
+        assert roster.identify(chain) is None
+        assert "check the clocks" in roster.explain(chain)
+
+    def test_a_certificate_ends_with_its_sponsors(self, mesh: SmallMesh) -> None:
+        clock = Clock()
+        roster = mesh.roster(clock=clock)
+        chain = mesh.chain("b", 90, mesh.sponsor_of("a", days=10))
+        clock.now += 11 * DAY
+        assert roster.identify(chain) is None
+
+
+class TestTwoCertificatesOfOneName:
+    @pytest.mark.parametrize("first", ["old", "new"])
+    def test_the_newer_counts_whichever_was_met_first(self, mesh: SmallMesh, first: str) -> None:
+        old, old_id = dated(mesh, "b", -10), mesh.id("b")
+        new, new_id = dated(mesh, "b", -5), mesh.id("b")
+        roster = mesh.roster()
+        for chain in (old, new) if first == "old" else (new, old):
+            roster.identify(chain)
+        assert roster.identify(new) == Member("b", new_id)
+        assert roster.identify(old) is None
+        assert "a newer certificate of its name" in roster.explain(old)
+        assert roster.name_of(old_id) == ""
+
+    def test_of_one_second_the_greater_id_counts(self, mesh: SmallMesh) -> None:
+        chains = {}
+        for _ in range(2):
+            chain = dated(mesh, "b", -5)
+            chains[mesh.id("b")] = chain
+        for order in (sorted(chains), sorted(chains, reverse=True)):
+            roster = mesh.roster()
+            for id in order:
+                roster.identify(chains[id])
+            assert roster.id_of("b") == max(chains)
+
+    def test_a_name_is_with_its_first_key_again_if_the_sponsor_of_the_newer_is_revoked(
+        self, mesh: SmallMesh
+    ) -> None:
+        true, id = dated(mesh, "b", -10), mesh.id("b")
+        stolen = dated(mesh, "b", -5, mesh.sponsor_of("s"))
+        roster = mesh.roster()
+        roster.identify(true)
+        assert roster.identify(stolen)
+        roster.take_revocation(mesh.revocation("s"))
+        assert roster.id_of("b") == id
+        assert roster.identify(true) == Member("b", id)
+        assert roster.identify(stolen) is None
+
+
+def dated(mesh: SmallMesh, name: str, days: int, sponsor: Authority | None = None) -> bytes:
+    """Return the certificate of a new key of a node, dated some days from now."""
+    import datetime
+    from unittest.mock import patch
+
+    mesh.keys.pop(name, None)
+    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+    class Then(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Then:
+            return cls.fromtimestamp((now + datetime.timedelta(days=days)).timestamp(), tz)
+
+    with patch("fednode.identity.certificates.datetime.datetime", Then):
+        return mesh.chain(name, 90, sponsor)
+
+
+class TestRevocation:
+    def test_a_thief_of_a_key_is_refused_everywhere(self, mesh: SmallMesh) -> None:
+        roster, chain = mesh.roster("a", "b"), mesh.chain("b")
+        proof = mesh.revocation("b")
+        assert roster.take_revocation(proof) == Update("b", "revoked", id=mesh.id("b"), proof=proof)
+        assert roster.identify(chain) is None
+        assert roster.identify(mesh.chain("b")) is None  # renewed by a sponsor that did not know
+        assert roster.explain(chain) == "its key was revoked by the mesh key"
+        assert roster.proof(chain) == proof
+        assert "was revoked" in roster.check_sender(mesh.id("b"), "b")
+        assert (roster.id_of("b"), roster.name_of(mesh.id("b"))) == ("", "")
+        assert roster.is_revoked(mesh.id("b"))
+        assert roster.identify(mesh.chain("a"))
+        assert roster.proof(mesh.chain("a")) == b""
+
+    def test_a_new_key_of_the_name_counts(self, mesh: SmallMesh) -> None:
+        roster, proof = mesh.roster("b"), mesh.revocation("b")
+        roster.take_revocation(proof)
+        del mesh.keys["b"]
+        assert roster.identify(mesh.chain("b")) == Member("b", mesh.id("b"))
+
+    def test_with_a_sponsor_goes_what_it_signed_but_for_members_that_were_met(
+        self, mesh: SmallMesh
+    ) -> None:
+        sponsor = mesh.sponsor_of("s")
+        met, unknown = mesh.chain("b", 90, sponsor), mesh.chain("c", 90, sponsor)
+        roster = mesh.roster()
+        assert roster.identify(met)
+        roster.take_revocation(mesh.revocation("s"))
+        assert roster.identify(met) == Member("b", mesh.id("b"))
+        assert roster.identify(unknown) is None
+        assert "the key of its sponsor s was revoked" in roster.explain(unknown)
+        assert roster.proof(unknown) == mesh.revocation("s")
+        assert roster.identify(sponsor.node("s", mesh.key("s").public_key())) is None
+
+    @pytest.mark.parametrize("days", [-30, -1, 0])
+    def test_a_revoked_sponsor_dates_back_in_vain(self, mesh: SmallMesh, days: int) -> None:
+        sponsor = mesh.sponsor_of("s")
+        roster = mesh.roster()
+        assert roster.identify(mesh.chain("b", 90, sponsor))
+        roster.take_revocation(mesh.revocation("s"))
+        assert roster.identify(dated(mesh, "x", days, sponsor)) is None
+        assert roster.identify(dated(mesh, "b", days, sponsor)) is None  # another key for b
+
+    def test_only_the_mesh_key_revokes(self, mesh: SmallMesh) -> None:
+        roster, other = mesh.roster("b"), SmallMesh()
+        statement = Revocation("mesh", "b", mesh.id("b"), 0)
+        for signer in (other.mesh_key, Ed25519PrivateKey.generate()):
+            with pytest.raises(IdentityError, match="did not sign"):
+                roster.take_revocation(statement.sign(signer))
+        foreign = Revocation("other", "b", mesh.id("b"), 0).sign(mesh.mesh_key)
+        with pytest.raises(IdentityError, match="for the mesh 'other'"):
+            roster.take_revocation(foreign)
+        for proof in (b"", b"x" * 70, mesh.revocation("b")[:-1], b"x" * 2000):
+            with pytest.raises(IdentityError):
+                roster.take_revocation(proof)
+        assert roster.identify(mesh.chain("b"))
+
+    @pytest.mark.parametrize("moment", [0, 2**40])
+    def test_a_revocation_holds_whatever_its_date(self, mesh: SmallMesh, moment: int) -> None:
+        roster = mesh.roster("b")
+        roster.take_revocation(mesh.revocation("b", moment=moment))
+        assert roster.identify(mesh.chain("b")) is None
+
+    def test_it_outlives_the_process(self, mesh: SmallMesh, tmp_path: Path) -> None:
+        heard = list[int]()
+        roster = mesh.roster()
+        roster.keep_in(tmp_path / "revoked")
+        roster.on_revoked = lambda: heard.append(1)
+        for _ in range(2):
+            roster.take_revocation(mesh.revocation("b"))
+        assert heard == [1]
+        again = mesh.roster()
+        again.keep_in(tmp_path / "revoked")
+        assert again.identify(mesh.chain("b")) is None
+        assert again.revocations() == (mesh.revocation("b"),)
+
+    def test_members_known_before_the_file_is_read_stay(
+        self, mesh: SmallMesh, tmp_path: Path
+    ) -> None:
+        roster = mesh.roster()
+        roster.keep_in(tmp_path / "revoked")
+        roster.take_revocation(mesh.revocation("a"))
+        again = mesh.roster()
+        assert again.identify(mesh.chain("b"))
+        again.keep_in(tmp_path / "revoked")
+        assert again.identify(mesh.chain("b"))
+        assert again.identify(mesh.chain("c")) is None
+
+    def test_a_damaged_file_is_named(self, mesh: SmallMesh, tmp_path: Path) -> None:
+        (tmp_path / "revoked").write_text("x\n")
+        with pytest.raises(StateError, match="which keys were revoked is not known"):
+            mesh.roster().keep_in(tmp_path / "revoked")
+
+
+class TestInvitations:
+    def guest(self, token: bytes, name: str = "hospital-b") -> bytes:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Authority.invitation(token).node(name, key.public_key(), 7)
+
+    def test_a_guest_comes_while_its_invitation_is_open(self, mesh: SmallMesh) -> None:
+        roster, guest = mesh.roster(), self.guest(TOKEN, "a")
+        assert roster.identify(guest) is None
+        anchor = Authority.invitation(TOKEN).anchor(7, below=0)
+        roster.set_invitations({anchor: "hospital-b"})
+        found = roster.identify(guest)
+        assert isinstance(found, Guest)
+        assert found.name == "hospital-b"
+        assert (roster.name_of(found.id), roster.id_of("a")) == ("", "")
+        assert anchor in roster.anchors
+        version = roster.version
+        roster.set_invitations({anchor: "hospital-b"})
+        assert roster.version == version
+        roster.set_invitations({})
+        assert roster.identify(guest) is None
+        assert roster.version == version + 1
+        assert roster.anchors == roster.root
+
+    def test_a_guest_signs_nobody(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster()
+        authority = Authority.invitation(TOKEN)
+        roster.set_invitations({authority.anchor(7, below=0): "hospital-b"})
+        key = mesh.key("x")
+        below = Authority(
+            "sponsor x", key, authority.sponsor("x", key.public_key()) + authority.chain
+        )
+        assert roster.identify(below.node("c", mesh.key("c").public_key())) is None
+        false = Authority(authority.name, mesh.key("x"))
+        assert roster.identify(false.node("c", mesh.key("c").public_key())) is None
+
+    def test_no_guest_comes_by_gossip(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("a")
+        roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "b"})
+        assert roster.filter_gossip("a", [news("b", self.guest(TOKEN, "b"))]) == ()
+
+
+class TestGossip:
+    def test_hearsay_brings_nobody_in_without_a_certificate(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("a")
+        assert roster.filter_gossip("a", [news("x", id=mesh.id("x"))]) == ()
+        assert roster.filter_gossip("a", [news("x", SmallMesh().chain("x"))]) == ()
+        [told] = roster.filter_gossip("a", [news("b", mesh.chain("b"), id="false")])
+        assert told.id == mesh.id("b") == roster.id_of("b")
+        assert told.address == "b:7000"
+
+    def test_a_certificate_of_another_name_is_not_passed_on(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("a", "b")
+        [told] = roster.filter_gossip("a", [news("b", mesh.chain("c"))])
+        assert (told.id, told.proof) == (mesh.id("b"), b"")
+
+    def test_only_a_member_itself_changes_an_address_of_peers_yaml(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("a", "b", "c", listed={"b"})
+        told = roster.filter_gossip("a", [news("b"), news("c")])
+        assert [one.address for one in told] == ["", "c:7000"]
+        assert roster.filter_gossip("b", [news("b")])[0].address == "b:7000"
+
+    def test_revocations_spread(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("a", "b")
+        proof = mesh.revocation("b")
+        told = Update("b", "revoked", id=mesh.id("b"), proof=proof)
+        assert roster.filter_gossip("a", [told]) == (told,)
+        assert roster.is_revoked(mesh.id("b"))
+        del mesh.keys["b"]
+        assert roster.identify(mesh.chain("b"))  # b has joined again
+        assert roster.filter_gossip("a", [told]) == ()
+        false = Update("a", "revoked", id=mesh.id("a"), proof=b"x" * 100)
+        assert roster.filter_gossip("b", [false]) == ()
+
+
+def test_sponsors_are_known_by_what_they_signed(mesh: SmallMesh) -> None:
+    roster = mesh.roster("b")
+    roster.identify(mesh.chain("c", 90, mesh.sponsor_of("s")))
+    assert roster.sponsors() == ["a", "s"]
+    roster.take_revocation(mesh.revocation("s"))
+    assert roster.sponsors() == ["a"]
+
+
+class TestListed:
+    def test_names_are_believed_and_addresses_on_loopback_from_their_node(self) -> None:
+        listed = Listed(frozenset("ab"))
+        told = [Update("b", "alive", 3, "127.0.0.1:7001", "id", b"p"), Update("x", "alive")]
+        assert listed.filter_gossip("b", told) == (Update("b", "alive", 3, "127.0.0.1:7001"),)
+        assert listed.filter_gossip("a", told) == (Update("b", "alive", 3),)
+        far = [Update("b", "alive", 3, "10.0.0.1:7001")]
+        assert listed.filter_gossip("b", far) == (Update("b", "alive", 3),)
+        assert listed.filter_gossip("b", [Update("b", "revoked", proof=b"p")]) == ()
+        with pytest.raises(IdentityError, match="knows nobody by keys"):
+            listed.take_revocation(b"p")
+
+
+def test_a_roster_of_another_key_knows_nobody(mesh: SmallMesh) -> None:
+    roster = Roster("mesh", Ed25519PrivateKey.generate().public_key())
+    assert roster.identify(mesh.chain("b")) is None
