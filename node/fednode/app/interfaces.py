@@ -40,7 +40,6 @@ class Interfaces:
             mesh.transport.caller,
             self.events,
             mesh.transport.channel,
-            mesh.transport.why,
             lambda id: mesh.trust.admits(id, about.node_id),
             self.working.__str__,
         )

@@ -47,17 +47,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The words of the command line. read: files that were not named and lie in this folder.
-
-    live: peers are asked to call back.
-    """
+    """The words of the command line. read: files that were not named and lie in this folder."""
 
     peers: Path | None
     config: Path | None
     name: str | None
     flags: tuple[str, ...]
     state: Path | None
-    live: bool = False
     read: tuple[Path, ...] = ()
 
     def completed(self) -> Given:
@@ -75,7 +71,6 @@ class Given:
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
-@click.option("--live", is_flag=True, help="Let the peers that run call this node back.")
 @click.option(
     "--schema",
     type=click.Choice(["node", "peers"]),
@@ -90,7 +85,6 @@ def check(
     name: str | None,
     flags: tuple[str, ...],
     state: Path | None,
-    live: bool,
     schema: str | None,
     model: str | None,
     pretrained: str | None,
@@ -98,9 +92,8 @@ def check(
 ) -> int:
     """List what is wrong with settings, data, model, port, state and peers; start nothing.
 
-    Without a peers.yaml, only the parts that need no mesh are checked. With --live, a node that
-    does not run yet listens at its address for a moment, so that its peers can call it. The exit
-    code is 2 if there is a fault.
+    Without a peers.yaml, only the parts that need no mesh are checked. The exit code is 2 if there
+    is a fault.
     """
     if schema is not None:
         click.echo(config_file(f"schema/{schema}.json").read_text(encoding="utf-8"), nl=False)
@@ -111,7 +104,7 @@ def check(
         return show_model(model, pretrained, as_json)
     faults, warned, findings = 0, False, []
     with Shown("The check is not complete. What was examined is kept for the next one.") as told:
-        for finding in look(Given(peers_path, config, name, flags, state, live), told):
+        for finding in look(Given(peers_path, config, name, flags, state), told):
             faults += finding.level == "fault"
             warned = warned or finding.level == "warning"
             findings.append({"level": finding.level, "text": finding.text})
@@ -150,18 +143,9 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     if given.peers is not None and (lost := _lost(plan)):
         yield Finding("fault", lost)
         return
-    running, ran = False, plan.state != Path() and is_state(plan.state)
-    if given.live or (given.peers is not None and ran):
-        running = yield from _of_running(plan, given, stranger)
+    running = False
     if given.peers is not None:
-        from fednode.app import listening
-
-        yield from (Finding(*found) for found in listening.findings(plan, running))
-    if given.peers is not None and (plan.peers.relays or plan.peers.introducer):
-        from fednode.app.ways import findings
-
-        for level, text in uvloop.run(findings(plan, given.live)):
-            yield Finding(level, text)
+        running = yield from _of_mesh(plan)
     if plan.state != Path():
         yield from _of_disk(plan.state)
     data: NodeData | None = None
@@ -171,8 +155,6 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
             yield from _of_model(plan)
             return
     yield from _of_learner(plan, given, data, running, told)
-    if given.live and given.peers is not None and not _enrols(plan):
-        yield from _of_callers(plan, running)
 
 
 def _lost(plan: NodePlan) -> str:
@@ -181,62 +163,21 @@ def _lost(plan: NodePlan) -> str:
     return lost_in(plan.state, plan.peers, plan.name)
 
 
-def _of_running(plan: NodePlan, given: Given, stranger: str) -> Generator[Finding, None, bool]:
-    """Say and return whether the node runs already."""
-    from fednode.app import probing
+def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
+    """Check ports and relays; return whether the node runs already."""
+    from fednode.app import check_peers
 
-    if given.peers is None:
-        why = "this node's place in the mesh is not known" if stranger else NO_PEERS
-        yield Finding("fault", f"--live asks the peers, and {why}.")
-        return False
-    running = uvloop.run(probing.runs(plan))
+    running = is_state(plan.state) and uvloop.run(check_peers.runs(plan))
     if running:
         yield Finding("note", f"{plan.name} runs at {plan.address}.")
+    yield from (Finding(*found) for found in check_peers.port_findings(plan, running))
+    if plan.peers.relays:
+        try:
+            found = uvloop.run(check_peers.relay_findings(plan))
+            yield from (Finding(*each) for each in found)
+        except FednodeError as fault:
+            yield from _each("fault", fault)
     return running
-
-
-def _enrols(plan: NodePlan) -> bool:
-    """Tell whether the node has no key and gets one, with a lease, at its first start."""
-    from fednode.app import probing
-
-    return probing.keyless(plan)
-
-
-def _of_introducer(plan: NodePlan, live: bool) -> Iterator[Finding]:
-    """Say whether the introducer, if there is one, would enrol this node."""
-    from fednode.app import probing
-
-    good, text = uvloop.run(probing.introduced(plan))
-    if text:
-        yield Finding("note" if good else "fault", text)
-    if live and _enrols(plan):
-        text = f"{plan.name} has no key yet, so its peers are not asked to call it back: start it"
-        yield Finding("note", f"{text}, then run this command again.")
-
-
-def _of_peers(plan: NodePlan, learner: Learner, ours: str, running: bool) -> Iterator[Finding]:
-    """Compare this node with the peers that answer."""
-    from fednode.app import probing
-
-    for good, text in uvloop.run(probing.compared_with_peers(plan, learner, ours, running)):
-        yield Finding("note" if good else "fault", text)
-
-
-def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
-    """Say which peers reach this node."""
-    from fednode.app import probing
-
-    try:
-        probes = uvloop.run(probing.probe(plan, running))
-    except FednodeError as fault:
-        yield from _each("fault", fault)
-        return
-    for probe in probes:
-        bad = probe.fault and not probe.young
-        yield Finding("fault" if bad else "note", probe.sentence(plan.name))
-    if not probes:
-        text = f"No peer answers, so nobody can tell whether {plan.name} is reached."
-        yield Finding("note", text)
 
 
 def _stranger(given: Given, words: Given) -> str:
@@ -330,11 +271,11 @@ def _of_learner(
     if given.peers is not None:
         if not running:
             yield from _of_state(plan, facts)
-            yield from _of_introducer(plan, given.live)
-        if _enrols(plan):
-            return
+        from fednode.app.check_peers import peer_findings
+
         try:
-            yield from _of_peers(plan, learner, fingerprint(facts), running)
+            found = uvloop.run(peer_findings(plan, learner, fingerprint(facts), running))
+            yield from (Finding(*each) for each in found)
         except FednodeError as fault:
             yield from _each("fault", fault)
 

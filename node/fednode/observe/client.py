@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.core import foreign
 from fednode.errors import AddressError, FednodeError, KeyRefused, Refused, Unreachable
@@ -92,12 +93,22 @@ class Client:
             reply: status_pb2.SettingsReply = await stub.Settings(request, timeout=self._timeout_s)
         return clean(reply)
 
-    async def probe(self, address: str, name: str) -> status_pb2.ProbeReply:
-        """Let the node at an address call a member of its mesh back."""
-        request = status_pb2.ProbeRequest(name=name)
-        async with self._call(address) as stub:
-            reply: status_pb2.ProbeReply = await stub.Probe(request, timeout=self._timeout_s)
-        return clean(reply)
+    async def health(self, address: str, who: str) -> None:
+        """Call what listens at an address, which must show the certificate of a name.
+
+        Raise Unreachable or Refused if no server of gRPC answers there.
+        """
+        assert self._transport is not None, "only meshes with certificates have relays"
+        channel = await self._transport.channel(address, who)
+        try:
+            request = health_pb2.HealthCheckRequest()
+            stub = health_pb2_grpc.HealthStub(channel)
+            await stub.Check(request, timeout=self._timeout_s)
+        except grpc.aio.AioRpcError as error:
+            if error.code() != grpc.StatusCode.UNIMPLEMENTED:
+                raise self._sentence(address, error) from None
+        finally:
+            await channel.close()
 
     async def history(self, address: str, since: int = 0) -> list[status_pb2.Round]:
         """Return the adopted rounds from `since` on, oldest first."""

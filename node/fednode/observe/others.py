@@ -1,4 +1,4 @@
-"""Ask other nodes of the mesh for their status, and whether they can be reached."""
+"""Ask other nodes of the mesh for their status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Any, Final
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.core.life import Life
 from fednode.errors import FednodeError
@@ -18,13 +17,7 @@ from fednode.wire.replies import clean
 
 ASKED_MAX: Final = 32
 ASK_S: Final = 1.0
-REACH_S: Final = 2.0
 REPLY_BYTES_MAX: Final = 1 << 20
-SILENT: Final = {
-    grpc.StatusCode.UNAVAILABLE: "nobody answers",
-    grpc.StatusCode.DEADLINE_EXCEEDED: f"no answer within {REACH_S:g} s",
-    grpc.StatusCode.UNIMPLEMENTED: "no fednode daemon answers",
-}
 AGAIN_S: Final = 5.0
 """After this time a peer is asked again that told no class names, because it was still loading."""
 FRESH_S: Final = 60.0
@@ -33,8 +26,6 @@ Dial = Callable[..., Awaitable[Any]]
 """Returns a channel to an address and a name; takes the size of the longest reply."""
 Ask = Callable[[Sequence[str]], Awaitable[Mapping[str, status_pb2.StatusReply]]]
 """Returns the status of the peers that answer."""
-Why = Callable[[str, str], str]
-"""Returns what TLS found wrong at the last call to an address and a name; "" for nothing."""
 
 
 class Classes:
@@ -97,23 +88,6 @@ async def ask(
     asked = names[:ASKED_MAX]
     replies = await asyncio.gather(*map(ask_peer, asked))
     return {name: reply for name, reply in zip(asked, replies, strict=True) if reply is not None}
-
-
-async def reach(dial: Dial, why: Why, address: str, name: str) -> str:
-    """Call a node at its address; return why it does not answer, "" if it does.
-
-    Its health service answers from the start, while the node still loads.
-    """
-    try:
-        async with _open(dial, address, name) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=REACH_S)
-    except (FednodeError, OSError) as fault:
-        return str(fault)
-    except grpc.RpcError as fault:
-        said = why(address, name).removeprefix(f"cannot send to {address}: ")
-        return said or SILENT.get(fault.code(), f"the answer is {fault.code().name}")
-    return ""
 
 
 @contextlib.asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,6 +53,7 @@ def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:
         life=Life.LOADING,
         phase=Activity.IDLE,
         uptime_s=uptime_s,
+        clock=time.time(),
         model=about.model,
         pid=os.getpid(),
         page=page,

@@ -30,8 +30,6 @@ from fednode.storage.history import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
-STRANGE: Final = "there is no member"
-"""How the fault of a probe begins that asks for a node that this one does not know."""
 LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
 SPONSOR: Final = "sponsor"
@@ -59,7 +57,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
         caller: Callable[[Any], str | None] = lambda _: "",
         events: Events | None = None,
         dial: others.Dial | None = None,
-        why: others.Why = lambda *_: "",
         admits: Callable[[str], str] = lambda _: "",
         working: Callable[[], str] = lambda: "",
     ) -> None:
@@ -73,7 +70,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         now.
         """
         self._admits, self._working = admits, working
-        self._dial, self._why = dial, why
+        self._dial = dial
         self._store, self._caller, self.about = store, caller, about
         self._began = time.monotonic()
         self._watchers: Counter[str] = Counter()
@@ -239,19 +236,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
         await self._admit(context)
         about = self.about
         return status_pb2.SettingsReply(name=about.name, mesh=about.mesh, settings=about.shared)
-
-    async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
-        """Call a member back at its address; a name that is not in the mesh is not called."""
-        await self._admit(context)
-        known = {} if self._node is None else self._node.addresses
-        reply = status_pb2.ProbeReply(address=known.get(request.name, ""), clock=time.time())
-        if self._node is None or self._dial is None:
-            reply.fault = LOADING.format(name=self.name)
-        elif not reply.address:
-            reply.fault = f"{STRANGE} {request.name[:64]!r} in its mesh"
-        else:
-            reply.fault = await others.reach(self._dial, self._why, reply.address, request.name)
-        return reply
 
     async def Watch(
         self, request: status_pb2.WatchRequest, context: Any

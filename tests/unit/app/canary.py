@@ -188,9 +188,4 @@ async def history(client: Client, address: str) -> bytes:
     return "\n".join(map(str, await client.history(address))).encode()
 
 
-async def probe(client: Client, address: str) -> bytes:
-    """Return what a node says of the way to node b, and to a node that it does not know."""
-    return "\n".join([str(await client.probe(address, one)) for one in ("b", "nobody")]).encode()
-
-
-ASKED: Final = {"status": status, "watch": watch, "history": history, "probe": probe}
+ASKED: Final = {"status": status, "watch": watch, "history": history}

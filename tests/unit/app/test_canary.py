@@ -308,13 +308,6 @@ def in_a_figures_name(patch: pytest.MonkeyPatch, site: Site) -> None:
     patch.setattr(store, "history", named)
 
 
-def in_a_fault(patch: pytest.MonkeyPatch, site: Site) -> None:
-    async def failed(*_: Any) -> str:
-        return f"{site.a.plan.settings.data.path} cannot be read"
-
-    patch.setattr("fednode.observe.others.reach", failed)
-
-
 def in_a_label(patch: pytest.MonkeyPatch, site: Site) -> None:
     read = site.a.faces.service.read
     labels = {"images": site.a.plan.settings.data.path}
@@ -357,7 +350,6 @@ DEFECTS: Mapping[str, Callable[[pytest.MonkeyPatch, Site], None]] = {
     "status": nothing_is_hidden,
     "watch": everything_is_told,
     "history": in_a_figures_name,
-    "probe": in_a_fault,
     "live page": everything_is_told,
     "metrics": in_a_label,
     "what a peer keeps": each_effect(in_a_refusal),

@@ -79,7 +79,7 @@ def test_a_removed_site_learns_it_from_a_command_and_remembers_it(
     for words in (("start",), ("status", *own), ("status", "b", *own), ("status", "a", *own)):
         assert fednode(*words) == 4
         assert fednode.err.splitlines()[-1].startswith(f"fednode: {SAID}")
-    for more in ((), ("--live",)):
+    for more in ((),):
         assert fednode("check", *more) == 2
         assert f"fault: {SAID}" in fednode.out
         assert "Nothing is wrong" not in fednode.out
@@ -88,14 +88,14 @@ def test_a_removed_site_learns_it_from_a_command_and_remembers_it(
 def test_a_check_hears_of_a_removal_itself(
     founder: NodePlan, site: NodePlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from fednode.app.probing import compared_with_peers
+    from fednode.app.check_peers import peer_findings
     from fednode.learn.closed_form import ClosedFormLearner
 
     async def found() -> list[tuple[bool, str]]:
         async with admits(founder) as network, asyncio.timeout(GUARD_S):
             network.trust.take_revocation(revocation(site))
             while True:
-                said = await compared_with_peers(site, ClosedFormLearner("b"), "", running=False)
+                said = await peer_findings(site, ClosedFormLearner("b"), "", running=False)
                 if any("revoked the key" in text for _, text in said):
                     return said
 

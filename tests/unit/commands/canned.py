@@ -75,11 +75,11 @@ def drawn(page: RenderableType, width: int = 100) -> str:
 class Canned(status_pb2_grpc.NodeServicer):
     """A node that always answers the same; hostile: with texts that harm a terminal."""
 
-    def __init__(self, hostile: bool = False) -> None:
-        self.hostile = hostile
+    def __init__(self, hostile: bool = False, **changed: Any) -> None:
+        self.hostile, self.changed = hostile, changed
 
     async def Status(self, request: Any, context: Any) -> status_pb2.StatusReply:
-        return hostile() if self.hostile else reply()
+        return hostile() if self.hostile else reply(**self.changed)
 
     async def Control(self, request: Any, context: Any) -> status_pb2.ControlReply:
         return status_pb2.ControlReply(text=NASTY)
@@ -97,14 +97,14 @@ class Canned(status_pb2_grpc.NodeServicer):
 
 
 @contextmanager
-def node(hostile: bool = False) -> Iterator[str]:
-    """Serve a canned node from a thread of its own; yield its address."""
+def node(hostile: bool = False, **changed: Any) -> Iterator[str]:
+    """Serve a canned node from a thread of its own; yield its address. changed: in its status."""
     ready, stop = threading.Event(), threading.Event()
     port: list[int] = []
 
     async def serve() -> None:
         server = grpc.aio.server()
-        status_pb2_grpc.add_NodeServicer_to_server(Canned(hostile), server)
+        status_pb2_grpc.add_NodeServicer_to_server(Canned(hostile, **changed), server)
         port.append(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
         ready.set()

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from fednode.errors import AddressError
-from fednode.observe.others import AGAIN_S, ASKED_MAX, FRESH_S, Classes, ask, reach
+from fednode.observe.others import AGAIN_S, ASKED_MAX, FRESH_S, Classes, ask
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
 CLOSED = "127.0.0.1:1"
@@ -57,17 +57,6 @@ async def test_few_nodes_are_asked() -> None:
     names = [f"p{number:03}" for number in range(ASKED_MAX + 9)]
     assert await ask(counted, dict.fromkeys(names, CLOSED), names) == {}
     assert dialled == names[:ASKED_MAX]
-
-
-async def test_why_a_node_is_not_reached_is_said(address: str) -> None:
-    def why(address: str, name: str) -> str:
-        return f"cannot send to {address}: its key is another's" if name == "tls" else ""
-
-    async with asyncio.timeout(180):
-        assert await reach(dial, why, CLOSED, "c") == "nobody answers"
-        assert await reach(dial, why, CLOSED, "tls") == "its key is another's"
-        assert await reach(dial, why, address, "b") == "no fednode daemon answers"
-        assert await reach(dial, why, address, "lost") == "no such name"
 
 
 def test_a_peer_is_asked_for_its_classes_until_it_tells_them_and_then_now_and_again() -> None:

@@ -20,9 +20,6 @@ class NodeStub:
         self.Peers = channel.unary_unary("/fednode.v1.Node/Peers",
             request_serializer=status_pb2.PeersRequest.SerializeToString,
             response_deserializer=status_pb2.PeersReply.FromString)
-        self.Probe = channel.unary_unary("/fednode.v1.Node/Probe",
-            request_serializer=status_pb2.ProbeRequest.SerializeToString,
-            response_deserializer=status_pb2.ProbeReply.FromString)
         self.Settings = channel.unary_unary("/fednode.v1.Node/Settings",
             request_serializer=status_pb2.SettingsRequest.SerializeToString,
             response_deserializer=status_pb2.SettingsReply.FromString)
@@ -43,9 +40,6 @@ class NodeServicer:
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Peers")
-    async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        raise NotImplementedError("Probe")
     async def Settings(self, request: status_pb2.SettingsRequest, context: Any) -> status_pb2.SettingsReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Settings")
@@ -67,9 +61,6 @@ def add_NodeServicer_to_server(servicer: NodeServicer, server: Any) -> None:
         "Peers": grpc.unary_unary_rpc_method_handler(servicer.Peers,
             request_deserializer=status_pb2.PeersRequest.FromString,
             response_serializer=status_pb2.PeersReply.SerializeToString),
-        "Probe": grpc.unary_unary_rpc_method_handler(servicer.Probe,
-            request_deserializer=status_pb2.ProbeRequest.FromString,
-            response_serializer=status_pb2.ProbeReply.SerializeToString),
         "Settings": grpc.unary_unary_rpc_method_handler(servicer.Settings,
             request_deserializer=status_pb2.SettingsRequest.FromString,
             response_serializer=status_pb2.SettingsReply.SerializeToString),
