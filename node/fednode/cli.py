@@ -46,10 +46,6 @@ COMMANDS: Final = {
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
-    "introducer": (
-        "fednode_bootstrap.introducer_command",
-        "Enrol nodes that peers.yaml does not list.",
-    ),
     "relay": (
         "fednode_bootstrap.relay_command",
         "Connect nodes that take no connections.",

@@ -163,7 +163,6 @@ def test_a_node_says_what_ctrl_c_does(terminal: Callable[..., Terminal], tmp_pat
     [
         (("start", "--peers", "peers.yaml", "--name", "a", "--state", "a", *CLOSED), "listens on"),
         (("relay", "run", "--peers", "keys.yaml", "--state", "r", "--listen", "127.0.0.1:0"), "id"),
-        (("introducer", "run", "--mesh", "m", "--state", "i", "--listen", "127.0.0.1:0"), " at "),
     ],
 )
 def test_a_daemon_whose_terminal_is_closed_ends_as_after_sigterm(

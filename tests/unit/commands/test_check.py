@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import re
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,9 +20,6 @@ from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
-from fednode.transports.ports import free_ports
-from fednode_bootstrap.introducer import Roster
-from fednode_bootstrap.serving import serve
 from tests.command_line import named
 from tests.unit.commands import canned
 from tests.unit.commands.run import Fednode
@@ -117,15 +110,6 @@ def test_tuning_that_was_written_for_another_policy(fednode: Fednode, tmp_path: 
     ) in fednode.out
     assert fednode("check", *QUICK) == 0
     assert "was written for" not in fednode.out
-
-
-def test_a_node_without_a_key_is_a_finding(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "--tls") == 0
-    words = ("--name", "a", "--state", tmp_path / "elsewhere", *QUICK)
-    assert fednode("check", *words) == 2
-    *_, fault, last = fednode.out.splitlines()
-    assert fault.startswith("fault: There is no key in ")
-    assert last == "1 fault."
 
 
 def test_a_port_in_use(fednode: Fednode, peers: Path) -> None:
@@ -317,46 +301,6 @@ def test_the_page_is_looked_at_too(fednode: Fednode, peers: Path, listen: str) -
 
 def test_its_name_leads_here() -> None:
     assert named("check") is check
-
-
-def test_a_node_that_gets_its_key_with_a_lease_asks_the_introducer(
-    fednode: Fednode, tmp_path: Path
-) -> None:
-    book = Roster(tmp_path / "book", "clinic")
-    token = book.tokens.new("a")
-    gate, port = free_ports(2)
-    peers = tmp_path / "peers.yaml"
-    peers.write_text(f"mesh: clinic\nintroducer: 127.0.0.1:{gate}\nmesh_key: {book.mesh_key}\n")
-    given = ("--peers", peers, "--name", "a", "--state", tmp_path / "a", *QUICK)
-    place = ("--set", f"advertise=127.0.0.1:{port}")
-    assert fednode("check", *given, *place) == 2
-    assert f"fault: The introducer at 127.0.0.1:{gate} does not answer" in fednode.out
-    with introducing(book, gate):
-        assert fednode("check", *given, *place) == 2
-        assert "fault: The introducer at" in fednode.out
-        assert "no token was given" in fednode.out
-        assert fednode("check", *given, *place, "--live", "--set", f"token={token}") == 0
-    assert "answers and would enrol 'a': the first start makes its key" in fednode.out
-    assert "note: a has no key yet, so its peers are not asked to call it back" in fednode.out
-    assert "identity new" not in fednode.out
-    assert not (tmp_path / "a").exists()
-
-
-@contextmanager
-def introducing(book: Roster, port: int) -> Iterator[None]:
-    """Run an introducer in a thread until the block ends."""
-    ready, stop, loops = threading.Event(), asyncio.Event(), list[asyncio.AbstractEventLoop]()
-
-    async def main() -> None:
-        loops.append(asyncio.get_running_loop())
-        await serve(book, f"127.0.0.1:{port}", stop, lambda _: ready.set())
-
-    thread = threading.Thread(target=lambda: asyncio.run(main()))
-    thread.start()
-    assert ready.wait(30)
-    yield
-    loops[0].call_soon_threadsafe(stop.set)
-    thread.join(30)
 
 
 def test_the_classes_of_peers_are_compared(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
