@@ -14,6 +14,7 @@ connection lasts longer than an invitation, a certificate, or the trust in a key
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -23,12 +24,14 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import revocations
 from fednode.identity.certificates import (
+    INVITATION,
     common_name,
     is_signed_by,
     may_sign,
@@ -92,11 +95,22 @@ class Member:
 class Guest:
     """A newcomer with an invitation, which may ask for a certificate and do nothing else.
 
-    name: the one that it is invited under.
+    name: the one that it is invited under. by: the node that has invited it and waits at the relay
+    of this node; "" for this node itself.
     """
 
     name: str
     id: str
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Invitation:
+    """An open invitation. by: as in `Guest`."""
+
+    anchor: x509.Certificate
+    site: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +156,7 @@ class Roster:
         self._root = x509.load_pem_x509_certificate(self.root)
         self._root_name = common_name(self._root)
         self._listed = frozenset(listed)
-        self._invitations: Mapping[bytes, str] = {}
-        self._invited: dict[str, tuple[x509.Certificate, str]] = {}
+        self._invited: dict[str, _Invitation] = {}  # by the anchor's name
         self._chains: dict[str, dict[str, _Chain]] = {}  # by name, then by the sponsor's id
         self._names: dict[str, list[str]] | None = None  # names by id
         self._revoked: dict[str, bytes] = {}
@@ -155,17 +168,27 @@ class Roster:
     @property
     def anchors(self) -> bytes:
         """Return all certificates that TLS is to trust, in PEM."""
-        return self.root + b"".join(self._invitations)
+        pem = serialization.Encoding.PEM
+        opened = (one.anchor.public_bytes(pem) for one in self._invited.values())
+        return self.root + b"".join(opened)
 
-    def set_invitations(self, invitations: Mapping[bytes, str]) -> None:
-        """Let guests call by these invitations and no others: names by anchor (PEM)."""
-        if invitations == self._invitations:
-            return
-        self._invitations = dict(invitations)
-        anchors = {x509.load_pem_x509_certificate(pem): name for pem, name in invitations.items()}
-        self._invited = {common_name(anchor): (anchor, name) for anchor, name in anchors.items()}
-        self.version += 1
-        self._read.cache_clear()
+    def set_invitations(self, invitations: Mapping[bytes, str], by: str = "") -> None:
+        """Replace the open invitations of this node, or of a node that waits at its relay.
+
+        invitations: the name that each one invites, by its certificate (PEM). What is no
+        certificate of an invitation, or of another node's, is left out.
+        """
+        opened = {name: one for name, one in self._invited.items() if one.by != by}
+        for pem, site in invitations.items():
+            with contextlib.suppress(IdentityError):
+                anchor = read_chain(pem)[0]
+                name = read_facts(anchor).name
+                if name.startswith(INVITATION) and may_sign(anchor):
+                    opened.setdefault(name, _Invitation(anchor, site, by))
+        if opened != self._invited:
+            self._invited = opened
+            self.version += 1
+            self._read.cache_clear()
 
     def identify(self, chain: bytes) -> Member | Guest | None:
         """Return whose chain of certificates (PEM) this is; None if it may not call."""
@@ -174,7 +197,8 @@ class Roster:
             return None
         if found.anchor == self._root_name:
             return Member(found.name, found.id)
-        return Guest(self._invited[found.anchor][1], found.id)
+        invitation = self._invited[found.anchor]
+        return Guest(invitation.site, found.id, invitation.by)
 
     def explain(self, chain: bytes) -> str:
         """Return why a chain (PEM) may not call; "" if it may."""
@@ -198,7 +222,7 @@ class Roster:
             return None
         own = facts[0]
         if own.signer in self._invited:
-            anchor, _ = self._invited[own.signer]
+            anchor = self._invited[own.signer].anchor
             found = _Chain(own.name, own.id, own.signer, own.begins, own.begins, own.ends)
             return found if is_signed_by(chain[0], anchor) else None
         if own.signer == self._root_name:

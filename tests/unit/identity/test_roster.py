@@ -273,6 +273,28 @@ class TestInvitations:
         assert roster.version == version + 1
         assert roster.anchors == roster.root
 
+    def test_a_relay_knows_the_guests_of_each_node(self, mesh: SmallMesh) -> None:
+        roster, guest = mesh.roster(), self.guest(TOKEN)
+        anchor = Authority.invitation(TOKEN).anchor(7, below=0)
+        roster.set_invitations({anchor: "x"}, by="b")
+        roster.set_invitations({anchor: "y"}, by="c")  # the same one: the first node's counts
+        roster.set_invitations({Authority.invitation(bytes(16)).anchor(7, 0): "z"})
+        found = roster.identify(guest)
+        assert isinstance(found, Guest)
+        assert (found.name, found.by) == ("x", "b")
+        roster.set_invitations({}, by="b")
+        assert roster.identify(guest) is None
+        assert roster.anchors.count(b"BEGIN") == 2
+
+    def test_bytes_that_are_no_invitation_open_nothing(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster()
+        false = [b"", b"x", mesh.chain("b"), mesh.sponsor.chain, mesh.root.anchor()]
+        roster.set_invitations(dict.fromkeys(false, "x"), by="b")
+        assert roster.anchors == roster.root
+        good = Authority.invitation(TOKEN).anchor(7, below=0)
+        roster.set_invitations({good + b"-----BEGIN CERTIFICATE-----\n": "x"}, by="b")
+        assert roster.anchors in {roster.root, roster.root + good}
+
     def test_a_guest_signs_nobody(self, mesh: SmallMesh) -> None:
         roster = mesh.roster()
         authority = Authority.invitation(TOKEN)
