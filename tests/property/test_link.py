@@ -8,44 +8,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fednode.admission.link import HEAD, Link, _letters, _sealed, read, written
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.enrolment.invitation import HEAD, Invitation, _letters, _sealed, decode, encode
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.settings.peers import RelayEntry
-from tests.unit.identity.people import MESH_KEY
 
+MESH_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,14}", fullmatch=True)
 ADDRESSES = st.builds(
     "{}.{}.{}.{}:{}".format,
     *[st.integers(0, 255)] * 4,
     st.integers(1, 65_535),
 )
-RELAYS = st.builds(RelayEntry, ADDRESSES, st.binary(min_size=32, max_size=32).map(keys.grouped))
+RELAYS = st.builds(RelayEntry, name=NAMES, address=ADDRESSES)
 LINKS = st.builds(
-    Link,
+    Invitation,
     mesh=NAMES,
     mesh_key=st.just(keys.written(MESH_KEY.public_key())),
-    maker=st.binary(min_size=16, max_size=16),
-    token=st.binary(min_size=12, max_size=12),
-    name=NAMES,
+    token=st.binary(min_size=16, max_size=16),
+    site=NAMES,
+    sponsor=NAMES,
     addresses=st.lists(ADDRESSES, min_size=1, max_size=4).map(tuple),
     relays=st.lists(RELAYS, max_size=2).map(tuple),
 )
 
 
 @given(LINKS)
-def test_a_link_is_read_back(link: Link) -> None:
-    assert read(written(link)) == link
+def test_a_link_is_read_back(link: Invitation) -> None:
+    assert decode(encode(link)) == link
 
 
 @given(st.text(max_size=200))
 def test_any_text_gets_a_sentence(text: str) -> None:
     with pytest.raises(ConfigError):
-        read(HEAD + text)
+        decode(HEAD + text)
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_with_a_right_checksum_are_a_link_or_get_a_sentence(body: bytes) -> None:
     text = HEAD + _letters(_sealed(body))
     with contextlib.suppress(ConfigError):
-        assert written(read(text)) == text
+        assert encode(decode(text)) == text

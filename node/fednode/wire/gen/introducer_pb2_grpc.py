@@ -8,10 +8,10 @@ from fednode.wire.gen import introducer_pb2
 
 class IntroducerStub:
     def __init__(self, channel: Any) -> None:
-        self.Enrol = channel.unary_unary("/fednode.v1.Introducer/Enrol",
+        self.Enrol = channel.unary_unary("/fednode.v0.Introducer/Enrol",
             request_serializer=introducer_pb2.EnrolRequest.SerializeToString,
             response_deserializer=introducer_pb2.EnrolReply.FromString)
-        self.Judge = channel.unary_unary("/fednode.v1.Introducer/Judge",
+        self.Judge = channel.unary_unary("/fednode.v0.Introducer/Judge",
             request_serializer=introducer_pb2.EnrolRequest.SerializeToString,
             response_deserializer=introducer_pb2.JudgeReply.FromString)
 
@@ -32,5 +32,5 @@ def add_IntroducerServicer_to_server(servicer: IntroducerServicer, server: Any) 
             request_deserializer=introducer_pb2.EnrolRequest.FromString,
             response_serializer=introducer_pb2.JudgeReply.SerializeToString),
     }
-    generic = grpc.method_handlers_generic_handler("fednode.v1.Introducer", handlers)
+    generic = grpc.method_handlers_generic_handler("fednode.v0.Introducer", handlers)
     server.add_generic_rpc_handlers((generic,))

@@ -1,0 +1,200 @@
+"""Create a mesh on this machine, and find the node of this machine that a command means."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.app.plan import NodePlan, make
+from fednode.app.saved import ROOT
+from fednode.enrolment.ledger import FOLDER, Ledger
+from fednode.errors import AddressError, ConfigError
+from fednode.identity import keys
+from fednode.identity.certificates import Authority, read_sponsor
+from fednode.identity.identity import SPONSOR_FILE, NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.storage.files import put
+from fednode.transports.address import RELAY, Endpoint, parse
+from fednode.transports.ports import free_ports
+from fednode.transports.server import check_free
+
+PORT: Final = 7100
+"""The port of a node whose address nobody gave, if it is free."""
+ELSEWHERE_IN_THE_WORLD: Final = ("192.0.2.1", 9)
+"""An address for documentation (RFC 5737): the system says by which way it would be reached."""
+FILES: Final = "files"
+"""File in the folder of the ledger: the path of the folder of node.yaml and peers.yaml."""
+ADDRESS: Final = "address"
+"""File there: the address with which a node tried to join, and whether its operator gave it."""
+GIVEN: Final = "given"
+FOUND: Final = "found"
+
+
+def site_here() -> str:
+    """Return a name for this machine's node, made from the host's name."""
+    plain = re.sub("[^a-z0-9-]+", "-", socket.gethostname().lower().partition(".")[0])
+    return plain.strip("-")[:63] or "site"
+
+
+def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD, port: int = PORT) -> str:
+    """Return this machine's address on its way to another, with a free port; nothing is sent.
+
+    port: the one to take if it is free.
+    """
+    family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(towards)
+            host = str(probe.getsockname()[0])
+    except OSError:
+        host = "127.0.0.1"
+    endpoint = Endpoint(host, port)
+    try:
+        check_free(endpoint)
+    except AddressError:
+        return str(Endpoint(host, free_ports(1)[0]))
+    return str(endpoint)
+
+
+def with_port(address: str) -> str:
+    """Return an address with the usual port, if it has none."""
+    host = address.removeprefix("[").removesuffix("]")
+    bare = ":" not in address or (address.startswith("[") and address.endswith("]"))
+    with contextlib.suppress(ValueError):
+        bare = bare or ipaddress.ip_address(host).version == 6
+    return str(Endpoint(host, PORT)) if bare and address != RELAY else address
+
+
+def address_of(state: Path, chosen: str | None, towards: tuple[str, int] | None) -> str:
+    """Return the address of a node that joins, and remember it for the next try.
+
+    chosen: by the operator. towards: where the sponsor answers; None: behind relays alone. Without
+    `chosen` a node keeps the address of the try before, and at least its port if the
+    machine has another address now.
+    """
+    file = state / FOLDER / ADDRESS
+    said = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+    how, _, before = said.partition(" ")
+    if chosen is not None:
+        how, address = GIVEN, with_port(chosen)
+    elif how == GIVEN:
+        address = before
+    elif towards is None:
+        how, address = FOUND, RELAY
+    else:
+        port = parse(before).port if before else 0
+        how, address = FOUND, address_here(towards, port or PORT)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    put(file, f"{how} {address}\n", "state directory")
+    return address
+
+
+def mesh_key_file(mesh: str) -> Path:
+    """Return the place of the mesh key on the founder's machine; no daemon reads it."""
+    return Path.home() / ROOT / mesh / keys.MESH_KEY_FILE
+
+
+def create_mesh(mesh: str, site: str, address: str, folder: Path) -> str:
+    """Make the mesh key, the founder's key and certificate, and its right to sign certificates.
+
+    folder: of node.yaml and peers.yaml. Return the public mesh key, as peers.yaml gives it. Raise
+    ConfigError if this machine created a mesh of this name before.
+    """
+    path = mesh_key_file(mesh)
+    if path.exists():
+        raise ConfigError(
+            f"This machine founded a mesh {mesh!r} already (its key is {path}): take another name."
+        )
+    key = keys.create(path)
+    state = path.parent / site
+    identity, roster = NodeIdentity.create(state), Roster(mesh, key.public_key())
+    right = Authority.root(mesh, key).sponsor(site, identity.key.public_key())
+    authority, _ = read_sponsor(right, identity.key, roster.root)
+    identity.take_certificate(authority.node(site, identity.key.public_key()), roster)
+    identity.take_sponsor(right, roster.root)
+    Ledger(state / FOLDER).record(site, identity.id, address)
+    remember_files(state, folder)
+    return keys.written(key.public_key())
+
+
+def remember_files(state: Path, folder: Path) -> None:
+    """Note in a state directory where node.yaml and peers.yaml of the node lie."""
+    (state / FOLDER).mkdir(parents=True, exist_ok=True)
+    put(state / FOLDER / FILES, f"{folder.resolve()}\n", "state directory")
+
+
+def load_mesh_key(plan: NodePlan, copy: Path | None = None) -> Ed25519PrivateKey:
+    """Return the private mesh key; raise ConfigError if it is not on this machine.
+
+    copy: the file with the copy of the key that the founder kept.
+    """
+    path = copy or mesh_key_file(plan.peers.mesh)
+    if not path.is_file():
+        raise ConfigError(
+            f"This takes the mesh key, and there is no file {path}: run it on the founder's "
+            "machine, or give the copy of the key that the founder kept with --mesh-key FILE."
+        )
+    key = keys.load(path)
+    if keys.written(key.public_key()) != plan.peers.mesh_key:
+        raise ConfigError(f"{path} is not the key of the mesh {plan.peers.mesh!r}.")
+    return key
+
+
+def folder_here() -> Path:
+    """Return this folder if a node's files lie in it, else that of this machine's only node.
+
+    Raise ConfigError if there is no such node, or several.
+    """
+    folders = [folder for _, folder in nodes_here()]
+    if (Path.cwd() / "peers.yaml").is_file():
+        folders = [Path.cwd()]
+    if not folders:
+        raise ConfigError("There is no peers.yaml here: run this in the folder of a node's files.")
+    if len(folders) > 1:
+        places = ", ".join(map(str, folders))
+        raise ConfigError(f"{len(folders)} nodes have their files here: run it in one of {places}.")
+    return folders[0]
+
+
+def node_here() -> NodePlan:
+    """Return the plan of the node whose files lie in this folder, else of this machine's only one.
+
+    Raise ConfigError if there is no such node, or several.
+    """
+    folder = folder_here()
+    config = folder / "node.yaml"
+    return make(folder / "peers.yaml", config if config.is_file() else None, None, (), None)
+
+
+def sponsor_here() -> NodePlan:
+    """Return the plan of the node on this machine that admits sites.
+
+    It is the node whose files lie in this folder, else the only such node. Raise ConfigError if
+    there is no such node, or several.
+    """
+    folders = [folder for state, folder in nodes_here() if (state / SPONSOR_FILE).exists()]
+    here = [folder for folder in folders if folder == Path.cwd()]
+    if not folders:
+        raise ConfigError(
+            "No node of this machine admits sites: create a mesh with `fednode init MESH`, or ask "
+            "its founder for a link."
+        )
+    if not here and len(folders) > 1:
+        places = ", ".join(map(str, folders))
+        raise ConfigError(f"{len(folders)} nodes of this machine admit sites: run it in {places}.")
+    folder = (here or folders)[0]
+    return make(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+
+
+def nodes_here() -> list[tuple[Path, Path]]:
+    """Return the state directory of each node of this machine, and the folder of its files."""
+    return [
+        (file.parent.parent, Path(file.read_text(encoding="utf-8").strip()))
+        for file in sorted((Path.home() / ROOT).glob(f"*/*/{FOLDER}/{FILES}"))
+    ]

@@ -1,0 +1,148 @@
+"""Ask a sponsor: as a newcomer with an invitation, or as a member whose certificate ends soon."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import grpc
+from fednode.core import foreign
+from fednode.enrolment.invitation import Invitation
+from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
+from fednode.identity import keys
+from fednode.identity.certificates import INVITATION_DAYS, Authority, Credential
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.transports.address import RELAY
+from fednode.transports.base import Address
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.wire.gen import enrolment_pb2 as pb
+from fednode.wire.gen import enrolment_pb2_grpc
+from fednode.wire.replies import clean
+
+TIMEOUT_S: Final = 10.0
+RELAY_TRIES: Final = 3
+RELAY_AGAIN_S: Final = 1.5
+"""Pause between two tries: a node tells its relays of a new invitation within two seconds."""
+APART_MAX_S: Final = 1800.0
+"""Clocks that differ by more make certificates that do not hold yet, or no more."""
+_LIMIT: Final = {"timeout": TIMEOUT_S}
+# What gRPC says of a connection that does not come up, and what it means here.
+_WHY: Final = {
+    "Hostname Verification": "another node is there",
+    "handshake failed": "a node of another mesh is there, or the clocks differ",
+    "Socket closed": "it does not know the link (it has ended or was replaced: ask for a new "
+    "link), or the clocks differ",
+}
+Reply = TypeVar("Reply")
+Place = tuple[str, Address]
+"""A node's name and its address."""
+
+
+class Newcomer:
+    """A site with an invitation, and the identity that it will have as a member."""
+
+    def __init__(
+        self, invitation: Invitation, identity: NodeIdentity, proxy: str | None = None
+    ) -> None:
+        """Set up. proxy: of HTTP, as in the setting `proxy`."""
+        self.invitation, self._identity, self._proxy = invitation, identity, proxy
+        self.roster = Roster(invitation.mesh, keys.read_public(invitation.mesh_key))
+
+    async def describe(self) -> pb.DescribeReply:
+        """Ask the sponsor what the mesh is; the invitation is not used up.
+
+        Raise Unreachable if the sponsor does not answer, Refused if it refuses, IdentityError if
+        the two clocks differ too much.
+        """
+        reply = clean(await self._ask(lambda stub: stub.Describe(pb.DescribeRequest(), **_LIMIT)))
+        if abs(apart := reply.clock - time.time()) > APART_MAX_S:
+            raise IdentityError(
+                f"The clock of {self.invitation.sponsor} is {abs(apart) / 60:.0f} minutes "
+                f"{'ahead of' if apart > 0 else 'behind'} this machine's, and certificates hold by "
+                "the clock: set the clock that is wrong, then use the link; it holds still."
+            )
+        return reply
+
+    async def enrol(self, address: Address) -> pb.EnrolReply:
+        """Use the invitation: get and store a certificate. Raise what `describe` raises.
+
+        address: where the members will reach this node.
+        """
+        asked = pb.EnrolRequest(address=address)
+        reply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
+        self._identity.take_certificate(reply.chain, self.roster)
+        return reply
+
+    async def _ask(self, call: Callable[[Any], Awaitable[Reply]]) -> Reply:
+        """Return the answer of the sponsor, at the first of its places where it answers."""
+        invitation, key = self.invitation, self._identity.key
+        authority = Authority.invitation(invitation.token)
+        signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
+        shown = Credential(self._identity.own().key, signed)
+        relays = [RelayAt(address=one.address, name=one.name) for one in invitation.relays]
+        relay = RelayClient(relays, lambda: shown, self.roster) if relays else None
+        transport = GrpcTransport(lambda: shown, self.roster, relay, proxy=self._proxy)
+        fault: FednodeError = Unreachable("The link names no address.")
+        try:
+            for number, place in enumerate(invitation.addresses or (RELAY,) * RELAY_TRIES):
+                if place == RELAY and number:
+                    await asyncio.sleep(RELAY_AGAIN_S)
+                try:
+                    return await _call(transport, (invitation.sponsor, place), call)
+                except Unreachable as failed:
+                    fault = failed
+        finally:
+            await transport.close()
+        raise fault
+
+
+async def renew(
+    transport: GrpcTransport, places: Iterable[Place], take: Callable[[bytes], object]
+) -> None:
+    """Get a new certificate from one of several members, each asked in its turn.
+
+    take: stores the certificates; raises IdentityError if they do not hold. A member that refuses,
+    is no sponsor or does not answer is no end. Raise the first refusal if nobody renews, or
+    Unreachable if nobody answers.
+    """
+    faults = list[FednodeError]()
+    for place in places:
+        try:
+            asked = pb.RenewRequest()
+            reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
+            take(bytes(reply.chain))
+        except (Unreachable, Refused, IdentityError) as fault:
+            faults.append(fault)
+        else:
+            return
+    refusals = [fault for fault in faults if not isinstance(fault, Unreachable)]
+    raise next(iter(refusals or faults), Unreachable("no member is known that could renew it"))
+
+
+async def _call(
+    transport: GrpcTransport, place: Place, call: Callable[[Any], Awaitable[Reply]]
+) -> Reply:
+    """Return the answer of a node; raise Refused or Unreachable with a sentence."""
+    name, address = place
+    channel = await transport.channel(address, name)
+    try:
+        stub = enrolment_pb2_grpc.EnrolmentStub(channel)
+        return await call(stub)
+    except grpc.aio.AioRpcError as fault:
+        raise _sentence(name, address, fault) from None
+    finally:
+        await channel.close()
+
+
+def _sentence(name: str, address: Address, fault: grpc.aio.AioRpcError) -> FednodeError:
+    """Return why a sponsor gave nothing."""
+    code, details = fault.code(), fault.details() or ""
+    where = "behind its relays" if address == RELAY else f"at {address}"
+    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
+        why = next((text for part, text in _WHY.items() if part in details), "start it")
+        return Unreachable(f"{name} {where} does not answer: {why}.")
+    return Refused(f"{name} {where} refused: {foreign.line(details)}")

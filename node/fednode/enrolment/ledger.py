@@ -1,0 +1,292 @@
+"""The ledger of a sponsor: its invitations, and the names that it issued certificates for.
+
+The running node and the commands of its operator change the ledger by turns: each of them locks it,
+reads the whole file, and replaces it. An invitation is there with the certificate of its authority,
+which is public; its token is in the link alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from fednode.errors import ConfigError, IdentityError, StateError
+from fednode.settings.faults import meant
+from fednode.storage.disk import Disk, alone, because, keep_private
+from fednode.storage.files import put
+
+FOLDER: Final = "enrolment"
+"""The folder of a sponsor's files in its state directory."""
+FILE: Final = "ledger.json"
+DAY_S: Final = 24 * 3600
+INVITATIONS_MAX: Final = 64
+"""Invitations at a time, used ones included: TLS looks through all of them at each handshake."""
+HOLDERS_MAX: Final = 1024
+ELSEWHERE: Final = "state directory"
+
+
+class ApprovalPending(IdentityError):
+    """The operator has to accept the key of a newcomer first."""
+
+
+class TokenReused(IdentityError):
+    """A second key shows the link of an invitation: somebody has a copy of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An invitation. It stays until its end, so that an answer that was lost can be asked again.
+
+    anchor: the certificate of its authority, in PEM. end: seconds since the epoch. again: the name
+    belonged to a key that was lost. id, address: of the first key that showed the link. accepted:
+    that key may have the name. used: it got a certificate.
+    """
+
+    site: str
+    anchor: str
+    end: int
+    again: bool = False
+    accepted: bool = True
+    id: str = ""
+    address: str = ""
+    used: bool = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a key waits for the operator."""
+        return bool(self.id) and not self.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The key that got a certificate for a name."""
+
+    name: str
+    id: str
+    address: str
+
+
+Record = TypeVar("Record", Entry, Holder)
+
+
+@dataclass(slots=True)
+class Book:
+    """What the file holds: invitations by site, in the order in which they were made; holders."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    holders: dict[str, Holder] = field(default_factory=dict)
+
+
+class Ledger:
+    """The ledger in the folder of a sponsor."""
+
+    def __init__(
+        self, folder: Path, clock: Callable[[], float] = time.time, disk: Disk | None = None
+    ) -> None:
+        """Set up; nothing is read or written yet. clock: returns seconds since the epoch."""
+        self._folder, self._file = folder, folder / FILE
+        self._clock, self._disk = clock, disk or Disk()
+
+    # For the operator ------------------------------------------------------------------------
+
+    def invite(
+        self, site: str, anchor: bytes, days: float, *, again: bool = False, approve: bool = False
+    ) -> None:
+        """Add an invitation; the earlier invitation of the site ends.
+
+        again: the site may be a member that lost its key. approve: the operator accepts the key
+        before it gets a certificate. Raise ConfigError if there is no room, or if the site is a
+        member.
+        """
+        with self._change() as book:
+            if site in book.holders and not again:
+                raise ConfigError(
+                    f"{site!r} is a member already: choose another name, or give --again if that "
+                    "site has lost its key."
+                )
+            before = book.entries.pop(site, None)
+            again = again or (before is not None and before.again and not before.used)
+            used = [entry.site for entry in book.entries.values() if entry.used]
+            for name in used[: max(0, len(book.entries) + 1 - INVITATIONS_MAX)]:
+                del book.entries[name]
+            if len(book.entries) >= INVITATIONS_MAX:
+                raise ConfigError(
+                    f"{INVITATIONS_MAX} invitations are open, which is the limit: end one with "
+                    "`fednode invite --refuse SITE`."
+                )
+            end = int(self._clock() + days * DAY_S)
+            book.entries[site] = Entry(site, anchor.decode(), end, again, not approve)
+
+    def accept(self, site: str, id: str = "") -> Entry:
+        """Let the key that waits for a name have it; return its entry.
+
+        id: the key that the operator saw. Raise ConfigError if no such key waits.
+        """
+        with self._change() as book:
+            entry = _find(book, site, id, waiting=True)
+            book.entries[site] = replace(entry, accepted=True)
+            return entry
+
+    def refuse(self, site: str, id: str = "") -> Entry:
+        """End the invitation of a site that is no member yet; return its entry.
+
+        id: the key that the operator saw. Raise ConfigError if there is no such invitation.
+        """
+        with self._change() as book:
+            entry = _find(book, site, id, waiting=bool(id))
+            del book.entries[site]
+            return entry
+
+    def forget(self, name: str) -> None:
+        """Forget a name whose key was revoked, and its invitation."""
+        with self._change() as book:
+            book.entries.pop(name, None)
+            book.holders.pop(name, None)
+
+    def record(self, name: str, id: str, address: str) -> None:
+        """Note a name that is issued without an invitation; raise ConfigError if it is taken."""
+        with self._change() as book:
+            holder = book.holders.get(name)
+            if holder is not None and holder.id != id:
+                raise ConfigError(f"{name!r} is a member already: choose another name.")
+            book.holders[name] = Holder(name, id, address)
+
+    # For the running node --------------------------------------------------------------------
+
+    def check(self, site: str, id: str, owner: str = "") -> None:
+        """Raise IdentityError if `enrol` would refuse a key, other than for want of acceptance."""
+        self._require(self.read(), site, id, owner)
+
+    def enrol(self, site: str, id: str, address: str, owner: str = "") -> None:
+        """Note that a key gets the name it is invited under; raise IdentityError if it may not.
+
+        owner: the id that has the name in the mesh; "" for none. Raise ApprovalPending if the
+        operator has to accept the key first, TokenReused if another key came before.
+        """
+        with self._change() as book:
+            entry = self._require(book, site, id, owner)
+            known = replace(entry, id=id, address=address, used=entry.accepted)
+            book.entries[site] = known
+            if entry.accepted:
+                book.holders[site] = Holder(site, id, address)
+        if not known.used:
+            raise ApprovalPending(
+                f"the operator has to accept the key of {site!r} first: wait for word, then run "
+                "the same command again"
+            )
+
+    def read(self) -> Book:
+        """Return what the ledger holds now, without invitations that ended; raise StateError."""
+        if not self._file.exists():
+            return Book()
+        try:
+            tree: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
+            entries = _records(Entry, tree.pop("invitations"), self._file)
+            holders = _records(Holder, tree.pop("holders"), self._file)
+            _refuse_newer(set(tree), self._file)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+            raise _damaged(self._file, fault) from fault
+        now = self._clock()
+        return Book(
+            {entry.site: entry for entry in entries if now <= entry.end},
+            {holder.name: holder for holder in holders},
+        )
+
+    def anchors(self) -> dict[bytes, str]:
+        """Return the site of each invitation, by the certificate of its authority."""
+        return {entry.anchor.encode(): entry.site for entry in self.read().entries.values()}
+
+    def stamp(self) -> object:
+        """Return something that differs once the ledger was changed."""
+        try:
+            status = self._file.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    # ------------------------------------------------------------------------------------------
+
+    def _require(self, book: Book, site: str, id: str, owner: str) -> Entry:
+        """Return the invitation of a site; raise IdentityError if it is not good for a key."""
+        entry = book.entries.get(site)
+        if entry is None:
+            raise IdentityError(f"the link for {site!r} has ended: ask for a new link")
+        if entry.id not in {"", id}:
+            raise TokenReused(
+                f"another key came with the link for {site!r} before: ask for a new link, and tell "
+                "its sender, because somebody else may have a copy of this link"
+            )
+        holder = book.holders.get(site)
+        others = {owner, "" if holder is None else holder.id} - {"", id}
+        if others and not entry.again:
+            raise IdentityError(
+                f"the name {site!r} belongs to another key: if that key is lost, the operator makes "
+                "a link with `fednode invite --again`"
+            )
+        other = next((one.name for one in book.holders.values() if one.id == id), site)
+        if other != site:
+            raise IdentityError(f"this key has the name {other!r}: a key has one name")
+        if site not in book.holders and len(book.holders) >= HOLDERS_MAX:
+            raise IdentityError(f"{HOLDERS_MAX:,} nodes are enrolled, which is the limit")
+        return entry
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[Book]:
+        """Yield the content; store it in the end, unless the caller raises."""
+        try:
+            self._disk.make_folder(self._folder)
+        except OSError as fault:
+            raise StateError(f"{self._folder} cannot be made: {because(fault)}.") from fault
+        keep_private(self._folder)
+        with alone(self._folder / "lock"):
+            book = self.read()
+            yield book
+            tree = {
+                "invitations": [asdict(entry) for entry in book.entries.values()],
+                "holders": [asdict(holder) for _, holder in sorted(book.holders.items())],
+            }
+            put(self._file, json.dumps(tree, indent=1), ELSEWHERE, disk=self._disk)
+
+
+def _find(book: Book, site: str, id: str, waiting: bool) -> Entry:
+    """Return the invitation of a site that is no member yet; raise ConfigError if there is none."""
+    open_ = {
+        name: entry
+        for name, entry in book.entries.items()
+        if not entry.used and id in {"", entry.id} and (entry.waiting or not waiting)
+    }
+    if site in open_:
+        return open_[site]
+    what = "waits" if waiting else "has an open invitation"
+    rest = f"there {'waits' if waiting else 'is'}: {', '.join(open_) or 'none'}."
+    raise ConfigError(f"No site {site!r} {what}; {meant(site, list(open_)) or rest}")
+
+
+def _records(kind: type[Record], entries: list[dict[str, Any]], file: Path) -> list[Record]:
+    """Return records of a file; raise for fields of other types, or of a newer version."""
+    types = {one.name: str(one.type) for one in fields(kind)}
+    _refuse_newer({key for entry in entries for key in entry} - types.keys(), file)
+    records = [kind(**entry) for entry in entries]
+    for record in records:
+        for key, value in asdict(record).items():
+            if type(value).__name__ != types[key]:
+                raise TypeError(f"{key} is a {type(value).__name__}, not {types[key]}")
+    return records
+
+
+def _refuse_newer(keys: set[str], file: Path) -> None:
+    """Raise StateError for keys that this version would lose when it writes the file again."""
+    if keys:
+        raise StateError(
+            f"{file} was written by a newer version of fednode (it holds "
+            f"{', '.join(sorted(keys))}): use that version."
+        )
+
+
+def _damaged(file: Path, fault: object) -> StateError:
+    return StateError(f"{file} is damaged ({fault}): restore it from a backup.")

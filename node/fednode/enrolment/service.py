@@ -1,0 +1,190 @@
+"""The service beside a node's own: what a sponsor answers newcomers, and members that renew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
+from fednode.enrolment.words import words_of
+from fednode.errors import AddressError, FednodeError, IdentityError, StateError
+from fednode.identity import keys
+from fednode.identity.certificates import Authority, pack
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Guest, Member, Roster
+from fednode.transports.address import parse
+from fednode.transports.credentials import chain_of
+from fednode.wire.gen import enrolment_pb2 as pb
+from fednode.wire.gen import enrolment_pb2_grpc
+
+CONTACTS_MAX: Final = 8
+AGAIN_S: Final = 60.0
+"""The operator hears of an invitation once in this time, however often its link is shown."""
+BROKEN: Final = "the ledger of this node cannot be used now; its log says why"
+LOG: Final = logging.getLogger("fednode")
+Returned = TypeVar("Returned")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """What the service needs of the node around it.
+
+    describe: returns what a guest is told of the mesh. contacts: returns members to greet first,
+    but not the one of a name. greet: takes a new member. warn: tells the operator of a copied link.
+    ask: tells the operator of a site that waits, by its name and a sentence.
+    """
+
+    describe: Callable[[], pb.DescribeReply]
+    contacts: Callable[[str], Iterable[pb.Contact]] = lambda _: ()
+    greet: Callable[[pb.Contact], None] = lambda _: None
+    warn: Callable[[str], None] = lambda _: None
+    ask: Callable[[str, str], None] = lambda *_: None
+
+
+class EnrolmentService:
+    """Answer guests and members; what waits for the ledger or the disk runs on a thread."""
+
+    def __init__(
+        self,
+        identity: NodeIdentity,
+        roster: Roster,
+        ledger: Ledger,
+        mesh: Mesh,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Set up. clock: returns seconds."""
+        self._identity, self._roster, self._ledger = identity, roster, ledger
+        self._mesh, self._clock = mesh, clock
+        self._warned = dict[tuple[type[Exception], str], float]()
+
+    def register(self, server: Any) -> None:
+        """Add the service to a grpc.aio server."""
+        enrolment_pb2_grpc.add_EnrolmentServicer_to_server(self, server)
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
+        """Say what the mesh is, to a guest whose invitation is good."""
+        guest, _ = await self._guest(context)
+        owner = self._roster.id_of(guest.name)
+
+        def check() -> None:
+            self._authority()
+            self._ledger.check(guest.name, guest.id, owner)
+
+        await self._apart(context, guest, check)
+        reply = self._mesh.describe()
+        reply.clock = time.time()
+        return reply
+
+    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolReply:
+        """Give a guest a certificate on the name that it is invited under."""
+        guest, key = await self._guest(context)
+        name, address, owner = guest.name, request.address, self._roster.id_of(guest.name)
+
+        def enrol() -> bytes:
+            try:
+                parse(address)
+            except AddressError as fault:
+                raise IdentityError(str(fault)) from fault
+            authority = self._authority()
+            self._ledger.enrol(name, guest.id, address, owner)
+            return authority.node(name, key)
+
+        chain = await self._apart(context, guest, enrol, address)
+        LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
+        self._mesh.greet(pb.Contact(name=name, address=address, proof=pack(chain)))
+        return pb.EnrolReply(
+            chain=chain,
+            contacts=list(self._mesh.contacts(name))[:CONTACTS_MAX],
+            revocations=list(self._roster.revocations()),
+        )
+
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewReply:
+        """Give a member a new certificate for the key and the name that it has."""
+        chain = chain_of(context)
+        member = self._roster.identify(chain)
+        if not isinstance(member, Member):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only a member renews")
+
+        def renew() -> bytes:
+            return self._authority().node(member.name, _key_of(chain))
+
+        renewed = await self._apart(context, member, renew)
+        LOG.info("the certificate of %s was renewed", member.name)
+        return pb.RenewReply(chain=renewed)
+
+    def _authority(self) -> Authority:
+        """Return what signs certificates; raise IdentityError if this node may not."""
+        authority = self._identity.sponsor(self._roster.root)
+        if authority is None:
+            raise IdentityError(
+                f"{self._identity.name} may not admit sites or renew certificates now: ask another "
+                "member, or the founder"
+            )
+        return authority
+
+    async def _guest(self, context: Any) -> tuple[Guest, ec.EllipticCurvePublicKey]:
+        """Return who calls, and its key; end the call of anybody but a guest with a P-256 key."""
+        chain = chain_of(context)
+        guest = self._roster.identify(chain)
+        if not isinstance(guest, Guest):
+            text = "this node is a member already: only an invited site enrols"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        key = _key_of(chain)
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+            text = "a node's key must be of the kind P-256"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        return guest, key
+
+    async def _apart(
+        self,
+        context: Any,
+        caller: Guest | Member,
+        work: Callable[[], Returned],
+        address: str = "",
+    ) -> Returned:
+        """Return what a piece of work returns, done on a thread; end the call if it refuses."""
+        name = caller.name
+        try:
+            return await asyncio.to_thread(work)
+        except TokenReused as fault:
+            if self._is_new(fault, name):
+                self._mesh.warn(f"a copied link: {fault} (the key {caller.id} came with it)")
+            text = str(fault)
+        except ApprovalPending as fault:
+            if self._is_new(fault, name):
+                words = await asyncio.to_thread(words_of, keys.read_group(caller.id))
+                self._mesh.ask(
+                    name,
+                    f"{name} at {address} asks to join, words of its key: {words}; compare them by "
+                    f"phone, then `fednode invite --accept {name}` or `fednode invite --refuse "
+                    f"{name}`",
+                )
+            text = str(fault)
+        except IdentityError as fault:
+            LOG.info("%s was refused: %s", name, fault)
+            text = str(fault)
+        except StateError as fault:
+            LOG.error("%s was not answered: %s", name, fault)
+            await context.abort(grpc.StatusCode.INTERNAL, BROKEN)
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        raise AssertionError  # abort raises
+
+    def _is_new(self, fault: FednodeError, name: str) -> bool:
+        """Tell whether the operator heard nothing of this kind of an invitation lately."""
+        now, what = self._clock(), (type(fault), name)
+        self._warned = {key: at for key, at in self._warned.items() if now - at < AGAIN_S}
+        is_new = what not in self._warned
+        self._warned.setdefault(what, now)
+        return is_new
+
+
+def _key_of(chain: bytes) -> Any:
+    return x509.load_pem_x509_certificates(chain)[0].public_key()

@@ -1,0 +1,172 @@
+"""The text of a link: short, and every other text gets a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import replace
+
+import pytest
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.enrolment.invitation import (
+    CHARACTERS_MAX,
+    HEAD,
+    Invitation,
+    _letters,
+    _sealed,
+    decode,
+    encode,
+    is_unfinished,
+)
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.settings.peers import RelayEntry
+
+LINK = Invitation(
+    mesh="clinic",
+    mesh_key=keys.written(Ed25519PrivateKey.from_private_bytes(bytes(32)).public_key()),
+    token=bytes(range(16)),
+    site="hospital-b",
+    sponsor="hospital-a",
+    addresses=("192.168.100.107:57101",),
+)
+RELAY = RelayEntry(name="relay-1", address="relay.example.org:443")
+TEXT = encode(LINK)
+
+
+def test_a_link_is_short_and_read_back_as_it_was() -> None:
+    assert len(TEXT) == 182 <= CHARACTERS_MAX
+    assert decode(TEXT) == LINK
+
+
+def test_more_addresses_and_relays_are_read_back() -> None:
+    more = replace(
+        LINK,
+        addresses=("10.0.0.1:1", "node.example.org:7100", "[2001:db8::1]:7100", "10.0.0.2:2"),
+        relays=(RELAY, RelayEntry(name="relay-2", address="10.0.0.3:7700")),
+    )
+    assert decode(encode(more)) == more
+
+
+def test_a_link_of_a_node_behind_relays_names_no_address() -> None:
+    behind = replace(LINK, addresses=(), relays=(RELAY,))
+    assert decode(encode(behind)) == behind
+
+
+MARKS = (
+    "\u200b",
+    "\u00ad",
+    "\ufeff",
+    "\u200e",
+    "\u200f",
+    "\u202a",
+    "\u2060",
+    "\u00a0",
+    "\t",
+    "=\n",
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"  {TEXT}\n",
+        TEXT.lower(),
+        f"<{TEXT}>",
+        f"> {TEXT[:70]}\r\n> {TEXT[70:]}",
+        f'"{TEXT}"',
+        *(mark.join((TEXT[:3], TEXT[3:90], TEXT[90:], "")) for mark in MARKS),
+        "\u200b".join(TEXT),
+        f"\ufeff{TEXT}.",
+        f"({TEXT}),",
+        f"`{TEXT}`",
+        f"```\n{TEXT}\n```",
+        f"\u201e{TEXT}\u201c",
+        f"*{TEXT}*",
+        f"fednode join {TEXT} --data /data/images --set log.level=debug",
+        f"$ fednode join '{TEXT[:90]}\\\n{TEXT[90:]}' --data DIR",
+        f"For b, to be used once: fednode join {TEXT}. Regards, A",
+    ],
+)
+def test_what_mail_programs_add_does_no_harm(text: str) -> None:
+    assert decode(text) == LINK
+
+
+def resealed(body: bytes, version: int = 2) -> str:
+    """Return a link of any body, with a right checksum."""
+    return HEAD + _letters(_sealed(body, version))
+
+
+BODY = keys.read_group(LINK.mesh_key) + LINK.token + b"\x06clinic\x01a\x01b"
+NEWER = bytes([9]) + b"\0\x20" + bytes(29)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  \n", "The link is empty"),
+        ("https://example.org/join?x=1", "This is no link of fednode"),
+        (f"{TEXT[:40]}!{TEXT[41:]}", "The link was cut off, or letters in it are missing"),
+        (f"{TEXT[:40]}\u200b{TEXT[41:]}", "The link was cut off, or letters in it are missing"),
+        (f"fednode join {TEXT[8:]}", "This is no link of fednode"),
+        (f"fednode join {TEXT[:90]} --data DIR", "The link was cut off, or letters in it are"),
+        ("\u200b\ufeff", "This is no link of fednode"),
+        (TEXT[:100], "The link was cut off, or letters in it are missing"),
+        (TEXT[:-1], "The link was cut off, or letters in it are missing"),
+        (TEXT[:70] + TEXT[71:], "The link was cut off, or letters in it are missing"),
+        (TEXT + "AAAAAAAA", "The link has too many letters, in it or behind its end"),
+        (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
+        (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 2: install"),
+        (resealed(BODY), "cannot be used (it ends too early)"),
+        (resealed(BODY, version=1), "cannot be used (it is of version 1, from before this fednode"),
+        (resealed(BODY + b"\x00\x00"), "cannot be used (it names neither an address nor a relay)"),
+        (resealed(BODY + b"\x01\x09nowhere:0\x00"), "cannot be used (it has an address without a"),
+        (resealed(BODY + b"\x01\x0610.0.0\x00"), "cannot be used ("),
+        (resealed(BODY + b"\x01\x0a10.0.0.1:1\x00X"), "cannot be used (it has more at its end)"),
+        (resealed(BODY[:-2] + b"\x01B\x01\x0a10.0.0.1:1\x00"), "it has a name that is not allowed"),
+    ],
+)
+def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        decode(text)
+    assert said in str(fault.value)
+    assert TEXT[30:60] not in str(fault.value), "the sentence quotes no secret"
+
+
+def test_a_link_that_goes_on_in_the_next_line_is_known() -> None:
+    for end in range(1, len(TEXT)):
+        assert is_unfinished(TEXT[:end]), end
+        assert is_unfinished(f"> {TEXT[:end].lower()}\n")
+    for other in (
+        TEXT,
+        TEXT + "A",
+        "",
+        "  ",
+        "hello",
+        HEAD + _letters(NEWER)[:20],
+    ):
+        assert not is_unfinished(other), other
+
+
+def test_names_that_are_too_long_for_a_link_are_said() -> None:
+    long = replace(LINK, mesh="m" * 40)
+    with pytest.raises(ConfigError, match="letters too long for a link of 220 characters"):
+        encode(long)
+
+
+def test_no_mutated_link_is_read_as_another() -> None:
+    """A bounded draw of what 100,000 tries showed."""
+    chance = random.Random(45)
+    for _ in range(300):
+        letters = list(TEXT)
+        for _ in range(chance.randint(1, 3)):
+            letters[chance.randrange(len(letters))] = chance.choice("ABCDEFGHIJ234567:xé ")
+        mutated = "".join(letters)
+        try:
+            assert decode(mutated) == LINK
+        except ConfigError:
+            continue
+        plain = hashlib.sha256(mutated.upper().replace(" ", "").encode()).digest()
+        assert plain == hashlib.sha256(TEXT.encode()).digest()

@@ -1,0 +1,194 @@
+"""The ledger: who gets which name, whatever else happens to the file at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from fednode.enrolment.ledger import (
+    DAY_S,
+    INVITATIONS_MAX,
+    ApprovalPending,
+    Ledger,
+    TokenReused,
+)
+from fednode.errors import ConfigError, IdentityError, StateError
+from tests.unit.storage.failing import Crash, FailingDisk, Way
+
+NOW = 1_800_000_000.0
+ANCHOR = b"anchor"
+AT = "127.0.0.1:7101"
+
+
+def ledger(folder: Path, now: float = NOW) -> Ledger:
+    return Ledger(folder, lambda: now)
+
+
+def test_a_site_gets_its_name_once_and_again_if_the_answer_was_lost(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    book.invite("b", ANCHOR, 7)
+    assert book.anchors() == {ANCHOR: "b"}
+    book.check("b", "key-1")
+    assert not book.read().holders, "a look uses nothing up"
+    for _ in range(2):
+        book.enrol("b", "key-1", AT)
+        book.check("b", "key-1", "key-1")
+    assert book.read().holders["b"].id == "key-1"
+    assert book.anchors(), "the link stays, so that its owner may ask again"
+
+
+def test_a_copied_link_is_noticed(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    book.invite("b", ANCHOR, 7)
+    book.enrol("b", "key-1", AT)
+    for call in (lambda: book.check("b", "key-2"), lambda: book.enrol("b", "key-2", AT)):
+        with pytest.raises(TokenReused, match="somebody else may have a copy of this link"):
+            call()
+    assert book.read().holders["b"].id == "key-1"
+
+
+def test_an_invitation_ends_with_its_days(tmp_path: Path) -> None:
+    ledger(tmp_path).invite("b", ANCHOR, 7)
+    late = ledger(tmp_path, NOW + 7 * DAY_S + 1)
+    assert late.anchors() == {}
+    with pytest.raises(IdentityError, match="the link for 'b' has ended"):
+        late.enrol("b", "key-1", AT)
+
+
+def test_the_operator_accepts_a_key_or_refuses_it(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    for site in "bc":
+        book.invite(site, site.encode(), 7, approve=True)
+        with pytest.raises(ApprovalPending, match="the operator has to accept the key of"):
+            book.enrol(site, f"key-{site}", AT)
+    with pytest.raises(TokenReused):
+        book.enrol("b", "thief", AT)
+    with pytest.raises(ConfigError, match="No site 'b' waits; there waits: none"):
+        book.accept("b", "another key")
+    assert book.accept("b", "key-b").id == "key-b"
+    book.enrol("b", "key-b", AT)
+    assert book.refuse("c").id == "key-c"
+    with pytest.raises(IdentityError, match="has ended"):
+        book.enrol("c", "key-c", AT)
+    with pytest.raises(ConfigError, match="No site 'b' has an open invitation"):
+        book.refuse("b")
+
+
+def test_a_name_belongs_to_its_key_until_it_is_given_again(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    book.invite("b", ANCHOR, 7)
+    book.enrol("b", "key-1", AT)
+    with pytest.raises(ConfigError, match="'b' is a member already: choose another name, or give"):
+        book.invite("b", b"new", 7)
+    with pytest.raises(ConfigError, match="'b' is a member already"):
+        book.record("b", "key-2", AT)
+    book.invite("c", b"c", 7)
+    with pytest.raises(IdentityError, match="'c' belongs to another key"):
+        book.enrol("c", "key-3", AT, owner="key-9")
+    with pytest.raises(IdentityError, match="this key has the name 'b': a key has one name"):
+        book.enrol("c", "key-1", AT)
+    book.invite("b", b"new", 7, again=True)
+    book.invite("b", b"newer", 7, again=True)
+    assert book.anchors() == {b"c": "c", b"newer": "b"}
+    book.enrol("b", "key-2", AT, owner="key-1")
+    assert book.read().holders["b"].id == "key-2"
+    book.forget("b")
+    book.invite("b", b"newest", 7)
+
+
+def test_a_link_that_replaces_one_for_a_lost_key_is_for_a_lost_key_too(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    book.record("b", "key-1", AT)
+    book.invite("b", ANCHOR, 7, again=True)
+    with pytest.raises(ConfigError, match="is a member already"):
+        book.invite("b", b"new", 7)
+    book.enrol("b", "key-2", AT, owner="key-1")
+
+
+def test_invitations_are_bounded_and_used_ones_make_room(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    for number in range(INVITATIONS_MAX):
+        book.invite(f"n{number}", f"{number}".encode(), 7)
+    with pytest.raises(ConfigError, match="64 invitations are open, which is the limit"):
+        book.invite("b", ANCHOR, 7)
+    book.enrol("n5", "key", AT)
+    book.invite("b", ANCHOR, 7)
+    assert len(book.anchors()) == INVITATIONS_MAX
+    assert "n5" not in book.read().entries
+
+
+def _invite_all(folder: Path, first: int) -> None:
+    for number in range(first, first + 8):
+        Ledger(folder).invite(f"n{number}", f"{number}".encode(), 7)
+        Ledger(folder).enrol(f"n{number}", f"key-{number}", AT)
+
+
+def test_processes_that_change_it_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    running = [context.Process(target=_invite_all, args=(tmp_path, 8 * part)) for part in range(4)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    book = Ledger(tmp_path).read()
+    assert sorted(book.holders) == sorted(f"n{number}" for number in range(32))
+    assert len(book.entries) == 32
+
+
+@pytest.mark.parametrize("way", ["killed", "torn", "power cut"])
+def test_a_crash_at_any_call_leaves_the_old_or_the_new_ledger(tmp_path: Path, way: Way) -> None:
+    for point in range(50):
+        folder = tmp_path / str(point)
+        ledger(folder).invite("b", ANCHOR, 7)
+        disk = FailingDisk(point, way)
+        with contextlib.suppress(Crash):
+            Ledger(folder, lambda: NOW, disk).enrol("b", "key-1", AT)
+        book = ledger(folder)
+        assert book.anchors() == {ANCHOR: "b"}
+        assert book.read().holders.keys() <= {"b"}
+        book.enrol("b", "key-1", AT)  # the newcomer asks again
+        assert book.read().holders["b"].id == "key-1"
+        if not disk.failed:
+            break
+    assert point > 4
+
+
+def test_a_full_disk_is_named_and_the_ledger_stays(tmp_path: Path) -> None:
+    ledger(tmp_path).invite("b", ANCHOR, 7)
+    for point in range(1, 5):
+        with pytest.raises(StateError, match=r"ledger.json cannot be written"):
+            Ledger(tmp_path, lambda: NOW, FailingDisk(point, "full")).enrol("b", "key-1", AT)
+        assert ledger(tmp_path).read().holders == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ("{}", "is damaged"),
+        ('{"invitations": [{"site": 1}], "holders": []}', "is damaged"),
+        ('{"invitations": [], "holders": [], "more": 1}', "newer version of fednode"),
+        ('{"invitations": [], "holders": [{"name": "b", "future": 1}]}', "newer version of fed"),
+        ('{"invitations": [], "holders": [{"name": "b", "id": 1, "address": ""}]}', "not str"),
+    ],
+)
+def test_a_damaged_ledger_is_named_and_kept(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "ledger.json").write_text(text)
+    with pytest.raises(StateError, match=said):
+        ledger(tmp_path).invite("b", ANCHOR, 7)
+    assert (tmp_path / "ledger.json").read_text() == text
+
+
+def test_a_change_is_noticed(tmp_path: Path) -> None:
+    book = ledger(tmp_path)
+    stamps = [book.stamp()]
+    book.invite("b", ANCHOR, 7)
+    stamps.append(book.stamp())
+    book.refuse("b")
+    stamps.append(book.stamp())
+    assert len(set(stamps)) == 3
+    assert book.stamp() == stamps[-1]
