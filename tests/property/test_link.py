@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.enrolment.invitation import HEAD, Invitation, _letters, _sealed, decode, encode
 from fednode.errors import ConfigError

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import grpc
+
 from fednode.core import foreign
 from fednode.enrolment.invitation import Invitation
 from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
@@ -85,7 +86,9 @@ class Newcomer:
         shown = Credential(self._identity.own().key, signed)
         relays = [RelayAt(address=one.address, name=one.name) for one in invitation.relays]
         relay = RelayClient(relays, lambda: shown, self.roster) if relays else None
-        transport = GrpcTransport(lambda: shown, self.roster, relay, proxy=self._proxy)
+        transport = GrpcTransport(
+            lambda: shown, self.roster, relay, **({"proxy": self._proxy} if self._proxy else {})
+        )
         fault: FednodeError = Unreachable("The link names no address.")
         try:
             for number, place in enumerate(invitation.addresses or (RELAY,) * RELAY_TRIES):

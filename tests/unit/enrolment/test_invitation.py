@@ -7,7 +7,6 @@ import random
 from dataclasses import replace
 
 import pytest
-
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.enrolment.invitation import (

@@ -1,0 +1,105 @@
+"""Sponsors, newcomers and members of a small mesh, over real connections on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.core import types
+from fednode.enrolment.client import Newcomer
+from fednode.enrolment.invitation import Invitation
+from fednode.enrolment.ledger import Ledger
+from fednode.enrolment.service import EnrolmentService, Mesh
+from fednode.identity import keys
+from fednode.identity.certificates import TOKEN_BYTES, Authority, read_sponsor
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.wire.gen import enrolment_pb2 as pb
+
+MESH = "ward"
+MESH_KEY = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
+ROOT = Authority.root(MESH, MESH_KEY)
+AWAY = "127.0.0.1:9"
+
+
+@dataclasses.dataclass
+class Site:
+    """A member of the mesh. warned, asked: what its operator heard. greeted: new members."""
+
+    identity: NodeIdentity
+    roster: Roster
+    ledger: Ledger
+    transport: GrpcTransport
+    address: str = ""
+    warned: list[str] = dataclasses.field(default_factory=list)
+    asked: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    greeted: list[str] = dataclasses.field(default_factory=list)
+    now: float = 0.0
+
+    @classmethod
+    def create(cls, folder: Path, name: str, sponsor: bool = True) -> Site:
+        """Return a site with a certificate; a sponsor also gets the right to sign others."""
+        state = folder / name
+        identity, roster = NodeIdentity.create(state), Roster(MESH, MESH_KEY.public_key())
+        public = identity.key.public_key()
+        right = ROOT.sponsor(name, public)
+        authority, _ = read_sponsor(right, identity.key, roster.root)
+        identity.take_certificate(authority.node(name, public), roster)
+        if sponsor:
+            identity.take_sponsor(right, roster.root)
+        ledger = Ledger(state / "enrolment")
+        return cls(identity, roster, ledger, GrpcTransport(identity.own, roster))
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[Site]:
+        """Listen, with the service of enrolment alone."""
+        mesh = Mesh(
+            describe=lambda: pb.DescribeReply(members=[self.identity.name], settings=b"{}"),
+            contacts=lambda but: [pb.Contact(name=f"not {but}")],
+            greet=self._greet,
+            warn=self.warned.append,
+            ask=lambda *what: self.asked.append(what),
+        )
+        service = EnrolmentService(
+            self.identity, self.roster, self.ledger, mesh, clock=lambda: self.now
+        )
+        self.transport.add_service(service.register)
+        self.address = await self.transport.listen("127.0.0.1:0", None)
+        try:
+            yield self
+        finally:
+            await self.transport.close()
+
+    def invite(self, name: str, days: float = 7, **more: bool) -> Invitation:
+        """Return an invitation, which the site knows from now on."""
+        token = name.encode().ljust(TOKEN_BYTES, b".")
+        self.ledger.invite(name, Authority.invitation(token).anchor(7, below=0), days, **more)
+        self.follow()
+        return Invitation(
+            mesh=MESH,
+            mesh_key=keys.written(MESH_KEY.public_key()),
+            token=token,
+            site=name,
+            sponsor=self.identity.name,
+            addresses=(self.address,),
+        )
+
+    def follow(self) -> None:
+        """Tell TLS of the invitations, as the running node does."""
+        self.roster.set_invitations(self.ledger.anchors())
+
+    def _greet(self, new: pb.Contact) -> None:
+        news = types.Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
+        self.greeted += [
+            f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", [news])
+        ]
+
+
+def newcomer(folder: Path, invitation: Invitation) -> Newcomer:
+    """Return a newcomer with a key of its own in a folder."""
+    return Newcomer(invitation, NodeIdentity.create(folder))

@@ -1,0 +1,212 @@
+"""Enrolment over real connections: who gets a certificate, and what everybody else hears."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+import grpc
+import pytest
+
+from fednode.enrolment import client
+from fednode.enrolment.client import renew
+from fednode.enrolment.words import words_of
+from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.identity import keys
+from fednode.identity.certificates import Credential
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Member
+from fednode.storage.disk import alone
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.wire.gen import enrolment_pb2 as pb
+from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
+from tests.unit.enrolment.site import AWAY, Site, newcomer
+
+
+async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        new = newcomer(tmp_path / "b", a.invite("b"))
+        told = await new.describe()
+        assert (list(told.members), a.ledger.read().holders) == (["a"], {})
+        reply = await new.enrol(AWAY)
+        assert [one.name for one in reply.contacts] == ["not b"]
+        own = NodeIdentity(tmp_path / "b")
+        assert (own.name, own.id) == ("b", a.ledger.read().holders["b"].id)
+        assert a.roster.identify(own.own().chain) == Member("b", own.id)
+        assert a.greeted == [f"b at {AWAY}"]
+        # An answer that was lost is asked for again.
+        await new.enrol(AWAY)
+        assert NodeIdentity(tmp_path / "b").id == own.id
+        assert not a.warned
+
+
+async def test_a_copied_link_is_refused_and_the_operator_hears_of_it_once_a_minute(
+    tmp_path: Path,
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        invitation = a.invite("b")
+        await newcomer(tmp_path / "b", invitation).enrol(AWAY)
+        thief = newcomer(tmp_path / "thief", invitation)
+        for now, warnings in ((0.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
+            a.now = now
+            for call in (thief.describe(), thief.enrol(AWAY)):
+                with pytest.raises(Refused, match="another key came with the link for 'b' before"):
+                    await call
+            assert len(a.warned) == warnings
+        assert a.warned[0].startswith("a copied link: another key came")
+        assert NodeIdentity(tmp_path / "thief").id in a.warned[0]
+        assert a.ledger.read().holders["b"].id == NodeIdentity(tmp_path / "b").id
+
+
+async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_nothing(
+    tmp_path: Path,
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        ended = a.invite("b")
+        a.ledger.refuse("b")
+        a.follow()
+        with pytest.raises(Unreachable, match="it does not know the link"):
+            await newcomer(tmp_path / "b", ended).describe()
+        late = dataclasses.replace(a.invite("c"), sponsor="d")
+        with pytest.raises(Unreachable, match="another node is there"):
+            await newcomer(tmp_path / "c", late).describe()
+        other = dataclasses.replace(late, mesh="other", sponsor="a")
+        with pytest.raises(Unreachable, match="a node of another mesh is there"):
+            await newcomer(tmp_path / "c", other).describe()
+
+
+async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
+    tmp_path: Path,
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        new = newcomer(tmp_path / "b", a.invite("b", approve=True))
+        await new.describe()
+        assert not a.asked
+        for _ in range(2):
+            with pytest.raises(Refused, match="the operator has to accept the key of 'b' first"):
+                await new.enrol(AWAY)
+        words = words_of(keys.read_group(NodeIdentity(tmp_path / "b").id))
+        ((name, text),) = a.asked
+        assert (name, text) == (
+            "b",
+            f"b at {AWAY} asks to join, words of its key: {words}; compare them by phone, then "
+            "`fednode invite --accept b` or `fednode invite --refuse b`",
+        )
+        a.ledger.accept("b")
+        await new.enrol(AWAY)
+        assert NodeIdentity(tmp_path / "b").name == "b"
+
+
+async def test_a_guest_is_refused_everything_else(tmp_path: Path) -> None:
+    site = Site.create(tmp_path, "a")
+    site.transport.add_service(
+        lambda server: status_pb2_grpc.add_NodeServicer_to_server(
+            status_pb2_grpc.NodeServicer(), server
+        )
+    )
+    async with site.serving() as a:
+        new = newcomer(tmp_path / "b", a.invite("b"))
+        shown = list[Credential]()
+
+        class Seen(GrpcTransport):
+            def __init__(self, own: object, *more: object, **named: object) -> None:
+                super().__init__(own, *more, **named)  # type: ignore[arg-type]
+                shown.append(own())  # type: ignore[operator]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client, "GrpcTransport", Seen)
+            await new.describe()
+        guest = GrpcTransport(lambda: shown[0], new.roster)
+        channel = await guest.channel(a.address, "a")
+        node, enrolment = (
+            status_pb2_grpc.NodeStub(channel),
+            enrolment_pb2_grpc.EnrolmentStub(channel),
+        )
+        for call, said in (
+            (node.Status(status_pb2.StatusRequest()), "b is invited, and no member yet"),
+            (enrolment.Renew(pb.RenewRequest()), "only a member renews"),
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as fault:
+                await call
+            assert fault.value.code() == grpc.StatusCode.PERMISSION_DENIED
+            assert fault.value.details() == said
+        await channel.close()
+        await guest.close()
+
+
+async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: Path) -> None:
+    plain = Site.create(tmp_path, "c", sponsor=False)
+    async with Site.create(tmp_path, "a").serving() as a, plain.serving() as c:
+        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        own = NodeIdentity(tmp_path / "b")
+        before = own.own()
+        transport = GrpcTransport(own.own, a.roster)
+
+        def take(chain: bytes) -> None:
+            own.take_certificate(chain, a.roster)
+
+        places = [("z", AWAY), ("c", c.address), ("a", a.address)]
+        await renew(transport, places, take)
+        assert own.own() != before
+        assert a.roster.identify(own.own().chain) == Member("b", own.id)
+        with pytest.raises(Refused, match="c may not admit sites or renew certificates now"):
+            await renew(transport, places[:2], take)
+        with pytest.raises(Unreachable, match="z at .* does not answer"):
+            await renew(transport, places[:1], take)
+        with pytest.raises(Unreachable, match="no member is known that could renew it"):
+            await renew(transport, [], take)
+        with pytest.raises(IdentityError, match="cannot be stored"):
+            await renew(transport, [("a", a.address)], _refuse)
+        await transport.close()
+
+
+def _refuse(_: bytes) -> None:
+    raise IdentityError("it cannot be stored")
+
+
+async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        # Of two certificates of the same second, the greater id counts.
+        folders = tmp_path / "one", tmp_path / "two"
+        first, second = sorted(folders, key=lambda folder: NodeIdentity.create(folder).id)
+        await newcomer(first, a.invite("b")).enrol(AWAY)
+        lost = NodeIdentity(first)
+        await newcomer(second, a.invite("b", again=True)).enrol(AWAY)
+        assert a.roster.id_of("b") == NodeIdentity(second).id
+        transport = GrpcTransport(lost.own, a.roster)
+        with pytest.raises(Refused, match="refused: "):
+            await renew(transport, [("a", a.address)], _refuse)
+        await transport.close()
+
+
+async def test_a_node_that_is_no_sponsor_any_more_admits_nobody(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        invitation = a.invite("b")
+        (tmp_path / "a" / "enrolment" / "sponsor.crt").unlink()
+        new = newcomer(tmp_path / "b", invitation)
+        for call in (new.describe(), new.enrol(AWAY)):
+            with pytest.raises(Refused, match="a may not admit sites or renew certificates now"):
+                await call
+        assert a.ledger.read().holders == {}
+
+
+async def test_a_lock_that_another_process_holds_does_not_stop_the_node(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        b, c, d = (newcomer(tmp_path / name, a.invite(name)) for name in "bcd")
+        with alone(tmp_path / "a" / "enrolment" / "lock"):  # as another process
+            calls = [asyncio.create_task(one.enrol(AWAY)) for one in (b, c)]
+            assert list((await d.describe()).members) == ["a"]
+            assert not any(call.done() for call in calls)
+        await asyncio.gather(*calls)
+
+
+async def test_a_damaged_ledger_is_said_to_nobody_outside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        new = newcomer(tmp_path / "b", a.invite("b"))
+        (tmp_path / "a" / "enrolment" / "ledger.json").write_text("{")
+        with pytest.raises(Refused, match="its log says why"):
+            await new.enrol(AWAY)
+        assert "ledger.json is damaged" in caplog.text
