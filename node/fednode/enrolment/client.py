@@ -115,8 +115,7 @@ async def renew(
     faults = list[FednodeError]()
     for place in places:
         try:
-            asked = pb.RenewRequest()
-            reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
+            reply = await _call(transport, place, _renew)
             take(bytes(reply.chain))
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)
@@ -124,6 +123,11 @@ async def renew(
             return
     refusals = [fault for fault in faults if not isinstance(fault, Unreachable)]
     raise next(iter(refusals or faults), Unreachable("no member is known that could renew it"))
+
+
+def _renew(stub: Any) -> Awaitable[pb.RenewReply]:
+    asked: Awaitable[pb.RenewReply] = stub.Renew(pb.RenewRequest(), **_LIMIT)
+    return asked
 
 
 async def _call(

@@ -152,7 +152,7 @@ async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: 
         assert a.roster.identify(own.own().chain) == Member("b", own.id)
         with pytest.raises(Refused, match="c may not admit sites or renew certificates now"):
             await renew(transport, places[:2], take)
-        with pytest.raises(Unreachable, match="z at .* does not answer"):
+        with pytest.raises(Unreachable, match=r"z at .* does not answer"):
             await renew(transport, places[:1], take)
         with pytest.raises(Unreachable, match="no member is known that could renew it"):
             await renew(transport, [], take)
