@@ -82,13 +82,13 @@ DOORS: Final = {
     ),
     "driver-quarantined": Mutant(
         "node/fednode/runtime/driver.py",
-        "self.transport.turn_away(id, seconds)",
+        "self.transport.disconnect(id, seconds)",
         "pass",
         ("tests/unit/runtime/test_driver.py",),
     ),
     "driver-revoked": Mutant(
         "node/fednode/runtime/driver.py",
-        "self.transport.turn_away(update.id, math.inf)",
+        "self.transport.disconnect(update.id, math.inf)",
         "pass",
         ("tests/unit/runtime/test_driver.py",),
     ),

@@ -86,8 +86,8 @@ class Faulty:
     def expect(self, frame_bytes: int) -> None:
         self.inner.expect(frame_bytes)
 
-    def turn_away(self, id: str, seconds: float) -> None:
-        self.inner.turn_away(id, seconds)
+    def disconnect(self, id: str, seconds: float) -> None:
+        self.inner.disconnect(id, seconds)
 
     async def close(self) -> None:
         await self.inner.close()

@@ -113,7 +113,7 @@ class MemoryTransport:
     def expect(self, frame_bytes: int) -> None:
         """Do nothing: frames are not cut here."""
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         """Do nothing: no end has a key."""
 
     async def close(self) -> None:

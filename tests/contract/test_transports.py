@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fednode.transports.base import Address, OnFrame, Transport
-from fednode.transports.grpc import GrpcTransport
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.relay_client import RelayAt, RelayClient
 from tests.contract.memory_transport import Hub, MemoryTransport
-from tests.contract.transport_suite import Make, TransportContract
-from tests.unit.identity.people import A, person
-from tests.unit.transports.relays import Node, raised
+from tests.contract.transport_suite import GUARD_S, Make, TransportContract
+from tests.meshes import Mesh
 
 
 async def provide(build: Callable[[], Transport]) -> AsyncIterator[Make]:
@@ -35,14 +35,6 @@ class TestMemory(TransportContract):
             yield make
 
 
-class TestGrpcOverTls(TransportContract):
-    @pytest.fixture
-    async def make(self) -> AsyncIterator[Make]:
-        one = person(A, "a")
-        async for make in provide(one.transport):
-            yield make
-
-
 class TestGrpc(TransportContract):
     @pytest.fixture
     async def make(self) -> AsyncIterator[Make]:
@@ -50,18 +42,33 @@ class TestGrpc(TransportContract):
             yield make
 
 
-class Relayed(Node):
+class TestGrpcOverTls(TransportContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[Make]:
+        mesh = Mesh.new()
+        async for make in provide(lambda: mesh.transport("a")):
+            yield make
+
+
+class Relayed(GrpcTransport):
     """A node that is dialled through a relay, by the name that listens at an address.
 
     names: the name of the node at each address, of all nodes of a test.
     """
 
-    names: dict[Address, str]
+    def __init__(self, mesh: Mesh, name: str, relay: RelayAt, names: dict[Address, str]) -> None:
+        own, roster = mesh.own(name), mesh.roster()
+        self.name, self.names = name, names
+        self.client = RelayClient([relay], own, roster)
+        super().__init__(own, roster, self.client)
+        self.peers.direct = False
 
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
-        found = await super().listen(address, on_frame)
-        self.names[found] = self.name
-        return found
+        bound = await super().listen(address, on_frame)
+        async with asyncio.timeout(GUARD_S):
+            await self.client.up.wait()
+        self.names[bound] = self.name
+        return bound
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         return await super().send(to, frame, timeout_s, self.names.get(to, "n39"))
@@ -70,14 +77,9 @@ class Relayed(Node):
 class TestGrpcOverARelay(TransportContract):
     @pytest.fixture
     async def make(self) -> AsyncIterator[Make]:
-        async with raised() as relay:
+        mesh = Mesh.new()
+        async with mesh.relay() as relay:
             names: dict[Address, str] = {}
             count = iter(range(1, 30))
-
-            def build() -> Relayed:
-                one = Relayed(f"n{next(count)}", relay.at)
-                one.names = names
-                return one
-
-            async for make in provide(build):
+            async for make in provide(lambda: Relayed(mesh, f"n{next(count)}", relay.at, names)):
                 yield make

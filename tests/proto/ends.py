@@ -35,7 +35,7 @@ def keys(side: str, folder: Path) -> None:
         ids = {name: Identity(folder / name, "bench", name).id for name in NAMES}
         (folder / "ids.json").write_text(json.dumps(ids))
         return
-    from tests.proto.mesh import Mesh
+    from tests.meshes import Mesh
 
     mesh = Mesh.new("bench")
     (folder / "root.pem").write_bytes(mesh.root.anchor())

@@ -197,7 +197,7 @@ class Driver:
                 self._sender.open(peer)
             case ev.TurnAway(peer=peer, seconds=seconds):
                 if id := self.trust.id_of(peer):
-                    self.transport.turn_away(id, seconds)
+                    self.transport.disconnect(id, seconds)
             case ev.Answer(token=token, code=code, detail=detail, later=later):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
@@ -320,7 +320,7 @@ class Driver:
         """Close the connections of revoked keys for good; trust takes no new ones."""
         for update in news:
             if update.state == "revoked":
-                self.transport.turn_away(update.id, math.inf)
+                self.transport.disconnect(update.id, math.inf)
 
     def _note_refused(self, fault: FrameRefused, caller: str) -> None:
         """Count a refused frame; if a member sent it, tell the kernel.

@@ -1,7 +1,7 @@
 """Read addresses: host:port, where the host is a name, an IPv4 address or [an IPv6 address].
 
 A node that takes no connections has the address `relay`: it is reached through relays alone. A
-command that knows no name for such a node writes `relay:ID`, with the id of the node's key.
+command writes `relay:NAME` for such a node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ RELAY: Final = "relay"
 """The address of a node that takes no connections."""
 _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.ASCII)
-_BY_ID: Final = re.compile(r"relay:((?:[A-Z2-7]{8}-){6}[A-Z2-7]{4})", re.ASCII)
+# A name of digits alone would be a port.
+_BY_NAME: Final = re.compile(r"relay:(?![0-9]+$)([A-Za-z0-9][A-Za-z0-9-]{0,62})", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9.]+", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
@@ -32,8 +33,8 @@ _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
 class Endpoint:
     """A parsed address; an IPv6 host has no brackets here.
 
-    relayed: the node takes no connections and is reached through relays alone; host is its id, or
-    "" if only its name tells the id.
+    relayed: the node takes no connections and is reached through relays alone; host is its name, or
+    "" if the address does not tell it.
     """
 
     host: str
@@ -75,9 +76,9 @@ RELAYED: Final = Endpoint("", 0, relayed=True)
 """What `parse` returns for the address `relay`."""
 
 
-def asked_at(address: Address, id: str) -> Address:
-    """Return where a command asks a node: its address, or relay:ID if it takes no connections."""
-    return f"{RELAY}:{id}" if address == RELAY and id else address
+def asked_at(address: Address, name: str) -> Address:
+    """Return where a command asks a node: its address, or relay:NAME if it has none."""
+    return f"{RELAY}:{name}" if address == RELAY and name else address
 
 
 @functools.lru_cache(maxsize=ADDRESSES_MAX)
@@ -85,7 +86,7 @@ def parse(address: Address) -> Endpoint:
     """Return the endpoint of host:port or of "relay"; raise AddressError for any other text."""
     if address == RELAY:
         return RELAYED
-    if match := _BY_ID.fullmatch(address):
+    if match := _BY_NAME.fullmatch(address):
         return Endpoint(match[1], 0, relayed=True)
     host, colon, port = address.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
@@ -101,6 +102,13 @@ def parse(address: Address) -> Endpoint:
     if not valid:
         raise AddressError(f"the host of the address {address[:80]!r} is not valid; {_EXAMPLE}")
     return Endpoint(inside, int(port))
+
+
+def target_of(endpoint: Endpoint) -> str:
+    """Return gRPC's name of an address."""
+    host = endpoint.numeric
+    kind = "ipv6:" if ":" in host else "ipv4:" if host.replace(".", "").isdigit() else "dns:///"
+    return f"{kind}{Endpoint(host, endpoint.port)}"
 
 
 def _is_ip(text: str, version: int) -> bool:

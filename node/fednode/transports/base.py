@@ -39,7 +39,7 @@ class Transport(Protocol):
         """Learn how large the frames of this mesh are; of much larger ones none need be kept."""
         ...
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         """Close all connections with a key, and refuse new ones for some seconds.
 
         A transport without keys does nothing.

@@ -20,6 +20,7 @@ from fednode.errors import AddressError, FrameError, Unreachable
 from fednode.transports.address import ADDRESSES_MAX, Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.calls import Calls
+from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import (
     DELIVER,
     DELIVER_CHUNKS,
@@ -31,7 +32,6 @@ from fednode.transports.exchange import (
 from fednode.transports.exits import OPEN
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
 from fednode.transports.gates import check_free, in_use
-from fednode.transports.places import Place, Places
 from fednode.transports.tls import Tls
 
 __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
@@ -106,7 +106,7 @@ class GrpcTransport:
         self._calls = Calls(self.caller)
         self._servers: list[Any] = []  # the last one takes connections
         self._peers: dict[Place, _Peer] = {}
-        self._places = Places()
+        self._places = DialLimiter()
         self._dropped: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -254,7 +254,7 @@ class GrpcTransport:
         if self._exchange is not None:
             self._exchange.expect(frame_bytes)
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         """Close all connections with a key, and refuse new ones for some seconds."""
         if self._tls is not None:
             self._tls.turn_away(id, seconds)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from fednode.errors import AddressError
+import grpc.aio
+
+from fednode.errors import AddressError, Unreachable
 from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.credentials import Own, caller_of
 from fednode.transports.exchange import ExchangeService
 from fednode.transports.framing import FRAME_BYTES_MAX
-from fednode.transports.limits import Limits
-from fednode.transports.peers import Learn, Peers, Reach
+from fednode.transports.limits import Limits, Note
+from fednode.transports.peers import Learn, Peers
 from fednode.transports.relay_client import RelayClient
+from fednode.transports.relay_service import ENDLESS
 from fednode.transports.server import Register, Server
 
 
@@ -26,23 +29,28 @@ class GrpcTransport:
         own: Own | None = None,
         roster: Roster | None = None,
         relay: RelayClient | None = None,
-        reach: Reach = "auto",
-        learn: Learn = lambda _: None,
+        *,
+        learn: Learn = lambda _: False,
+        note: Note = lambda *_: None,
+        proxy: str | None = None,
         scale: float = 1.0,
     ) -> None:
-        """Set up. relay: belongs to this transport from now on, and is closed with it.
+        """Set up.
 
-        scale: of the bounds on connections, for measurements without them.
+        own: returns what this node shows; another object once it was renewed. roster: who may call.
+        Both are None without keys. relay: belongs to this transport from now on, and is closed with
+        it. learn: takes the proof that a node sends with a refusal; tells whether it revokes this
+        node's key. note: records refused callers. proxy: the setting. scale: of the bounds on
+        connections, for measurements without them.
         """
         self._own, self._roster, self._relay, self._scale = own, roster, relay, scale
-        self._limits = Limits(roster)
-        self._peers = Peers(own, roster, relay, reach, learn)
+        self._limits = Limits(roster, ENDLESS, note)
+        self.peers = Peers(own, roster, relay, learn, proxy)
         self._server: Server | None = None
         self._services: list[Register] = []
         self._exchange: ExchangeService | None = None
         self._frame_bytes = FRAME_BYTES_MAX
         self._closing: asyncio.Task[None] | None = None
-        self.send = self._peers.send if own is not None else self._send
 
     def add_service(self, register: Register) -> None:
         """Register a function that adds a servicer to the server before it starts."""
@@ -62,27 +70,46 @@ class GrpcTransport:
             services.append(self._exchange.register)
         server = Server(self._own, self._roster, self._limits, self._scale)
         inside = self._relay.inside if self._relay is not None else ""
-        found = await server.start(endpoint, services, inside)
+        bound = await server.start(endpoint, services, inside)
         self._server = server
         if self._relay is not None:
             self._relay.wait()
-        return str(found)
+        return str(bound)
 
     def caller(self, context: Any) -> str | None:
-        """Return the id behind a call; "" without keys; None for nobody's."""
+        """Return the id behind a call; "" without keys; None if it may call no more."""
         if self._roster is None:
             return ""
-        found = caller_of(context, self._roster)
-        return None if found is None else found.id
+        member = caller_of(context, self._roster)
+        return None if member is None else member.id
+
+    def source(self, context: Any) -> str:
+        """Return where a call comes from; "" without keys."""
+        limiter = self._limits.connections
+        return "" if limiter is None else limiter.source(context.peer())
 
     async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
-        """Return a grpc.aio channel to a node's services; the caller closes it."""
-        self._endpoint(to, "send to")
-        return self._peers.channel(to, who, reply_bytes_max)
+        """Return a grpc.aio channel to a node's services, which reaches only the node `who`.
 
-    async def _send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        The caller closes it. Raise AddressError for an address that is malformed or not allowed,
+        and Unreachable for a peer that changes its address too often.
+        """
         self._endpoint(to, "send to")
-        return await self._peers.send(to, frame, timeout_s, who)
+        return await self.peers.channel(to, who, reply_bytes_max)
+
+    def explain(self, to: Address, fault: grpc.aio.AioRpcError) -> Unreachable:
+        """Return why a call in a channel failed; KeyRefused if this node's key is refused."""
+        return self.peers.explain(to, fault)
+
+    def path(self, to: Address, who: str) -> tuple[str, str]:
+        """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
+        return self.peers.path(to, who)
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        """Deliver one frame and return the reply."""
+        if self._own is None:
+            self._endpoint(to, "send to")
+        return await self.peers.send(to, frame, timeout_s, who)
 
     def expect(self, frame_bytes: int) -> None:
         """Keep room for frames of this size in pieces, and for no larger ones."""
@@ -90,7 +117,7 @@ class GrpcTransport:
         if self._exchange is not None:
             self._exchange.expect(frame_bytes)
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         """Close all connections with a key, and refuse its calls for some seconds."""
         if self._server is not None and self._server.connections is not None:
             self._server.connections.ban(id, seconds)
@@ -102,7 +129,7 @@ class GrpcTransport:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._peers.close()
+        await self.peers.close()
         if self._server is not None:
             await self._server.close()
         if self._relay is not None:

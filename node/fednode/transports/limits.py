@@ -36,6 +36,10 @@ REVOCATION: Final = "fednode-revocation-bin"
 FAILED: Final = "a defect of fednode ended this call; the log of the node that answers says where"
 LOG: Final = logging.getLogger("fednode")
 
+DIAL: Final = "/fednode.v1.RelayService/Dial"
+"""The method of a relay that the guests of the nodes that wait there may call."""
+Note = Callable[[str, str, str], None]
+"""Records a refused caller: kind, name or source, sentence."""
 Opened = Callable[[bytes], Any] | None
 """Reads a request from its bytes; None leaves them as they are."""
 
@@ -43,9 +47,16 @@ Opened = Callable[[bytes], Any] | None
 class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Limit the calls of each caller, over all services together."""
 
-    def __init__(self, roster: Roster | None, endless: frozenset[str] = frozenset()) -> None:
-        """Set up. roster: None without keys. endless: methods whose streams carry others' calls."""
-        self._roster, self._endless = roster, endless
+    def __init__(
+        self,
+        roster: Roster | None,
+        endless: frozenset[str] = frozenset(),
+        note: Note = lambda *_: None,
+    ) -> None:
+        """Set up. roster: None without keys. endless: methods whose calls last, and are counted
+        by their service.
+        """
+        self._roster, self._endless, self._note = roster, endless, note
         self.connections: ConnectionLimiter | None = None
         """Is told of calls and messages, if connections come in through it."""
         self._held: Counter[tuple[str, bool]] = Counter()
@@ -162,15 +173,19 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             return ""
         chain = chain_of(context)
         caller = self._roster.identify(chain)
+        denied = grpc.StatusCode.PERMISSION_DENIED
         if caller is None:
             proof = self._roster.proof(chain)
-            why = "this key was revoked" if proof else "this certificate has ended"
+            why = self._roster.explain(chain)
+            source = self.connections.source(context.peer()) if self.connections else ""
+            self._note("revoked" if proof else "unknown", source, f"from {source}: {why}")
             more = ((REVOCATION, proof),) if proof else ()
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why, trailing_metadata=more)
+            await context.abort(denied, why, trailing_metadata=more)
         assert isinstance(caller, Member | Guest)
-        if isinstance(caller, Guest) and not method.startswith(ENROLMENT):
-            text = f"{caller.name} is invited, and no member yet"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        if isinstance(caller, Guest):
+            fine = method == DIAL if caller.by else method.startswith(ENROLMENT)
+            if not fine:
+                await context.abort(denied, f"{caller.name} is invited, and no member yet")
         limiter = self.connections
         if limiter is not None and not limiter.calls(context.peer(), caller.id):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this key is turned away")

@@ -1,69 +1,68 @@
-"""A channel for each peer: directly, and through a relay where that fails."""
+"""A channel for each peer: directly, and through a relay as long as no direct way works.
+
+gRPC keeps trying the direct connection of a relayed peer. A call takes the direct way as soon as
+that connection is up.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
 
-from fednode.errors import FrameError, Unreachable
+from fednode.core import foreign
+from fednode.errors import FrameError, KeyRefused, Unreachable
 from fednode.identity.certificates import Credential, host_of
 from fednode.identity.roster import Roster
-from fednode.transports.address import Endpoint, parse
+from fednode.transports import http_proxy
+from fednode.transports.address import Endpoint, parse, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_credentials
+from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, opened, pieces, wrapped
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.transports.limits import REVOCATION
 from fednode.transports.relay_client import RelayClient
-from fednode.transports.server import AROUND_BYTES, KEEPALIVE
+from fednode.transports.server import AROUND_BYTES, KEEPALIVE, Options
 
 CALLS_PER_PEER: Final = 32
 """Calls at a time from here to one peer. A new connection does not know the peer's own limit."""
-PEERS_MAX: Final = 1024
-RELAY_AFTER: Final = 2
-"""Calls in a row that reach nobody, before a peer is called through a relay."""
-DIRECT_AGAIN_S: Final = 60.0
+DIRECT_FIRST_S: Final = 0.5
+"""How long a call waits for a direct connection before it takes a relay."""
 RENEW_GRACE_S: Final = 30.0
-_OPTIONS: Final = (
+"""How long calls may go on in a channel that another one replaced."""
+OPTIONS: Final[Options] = (
     *KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 800),
     # How long a connection may take to come up, TLS included: on bad links round trips are long.
     ("grpc.min_reconnect_backoff_ms", 12_000),
-    # Peers are addressed directly; a proxy of the environment is for other traffic.
-    ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
 # What gRPC says of a connection that does not come up, and what it means.
+_WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {
-    "Hostname Verification": "is another node than the one that is called",
+    _WRONG_NODE: "is another node than the one that is called",
     "handshake failed": "shows a certificate of another mesh, or the clocks differ",
-    "Socket closed": "closed the connection: it knows no such certificate, or the clocks differ",
+    "Socket closed": "closed the connection: it does not know this node's certificate, or stops",
 }
-Reach = Literal["auto", "direct", "relay"]
-Place = tuple[Address, str]
-Learn = Callable[[bytes], None]
-"""Takes the proof that this node's own key was revoked."""
-
-
-@dataclass(slots=True)
-class _Route:
-    """How calls to a place went. relayed_until: when the direct way is tried again."""
-
-    failures: int = 0
-    relayed_until: float = 0.0
+REVOKED: Final = "the mesh revoked this node's key: ask for a new link"
+Learn = Callable[[bytes], bool]
+"""Takes the proof of a revocation; tells whether it is of this node's own key."""
 
 
 class _Peer:
-    """A channel, with a slot for each call at a time. shown: the certificate that it shows."""
+    """A channel, with a slot for each call at a time.
 
-    def __init__(self, channel: Any, shown: Credential | None) -> None:
-        self.channel, self.shown = channel, shown
+    shown: the certificate that it shows. relayed: it leads through a relay. reached: the node has
+    answered in this channel.
+    """
+
+    def __init__(self, channel: Any, shown: Credential | None, relayed: bool) -> None:
+        self.channel, self.shown, self.relayed, self.reached = channel, shown, relayed, False
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
         self._whole = channel.unary_unary(DELIVER, wrapped, opened)
         self._cut = channel.stream_unary(DELIVER_CHUNKS, wrapped, opened)
@@ -78,21 +77,23 @@ class _Peer:
 
 
 class Peers:
-    """Send frames to peers."""
+    """Send frames to peers. direct: try direct ways."""
 
     def __init__(
         self,
         own: Own | None,
         roster: Roster | None,
         relay: RelayClient | None = None,
-        reach: Reach = "auto",
-        learn: Learn = lambda _: None,
+        learn: Learn = lambda _: False,
+        proxy: str | None = None,
     ) -> None:
         """Set up. own, roster: what to show and whom to believe; None without keys."""
-        self._own, self._roster = own, roster
-        self._relay, self._reach, self._learn = relay, reach, learn
+        self._own, self._roster, self._relay = own, roster, relay
+        self._learn, self._proxy = learn, proxy
+        self.direct = True
         self._peers: dict[tuple[Place, bool], _Peer] = {}
-        self._routes: dict[Place, _Route] = {}
+        self._relayed: dict[Place, bool] = {}  # the last call found no direct way
+        self._dials = DialLimiter()
         self._closing = False
         self._dropped: set[asyncio.Task[None]] = set()
 
@@ -103,16 +104,12 @@ class Peers:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
-        if self._closing:
-            raise Unreachable(f"cannot send to {to}: this transport is closed")
         shown = who if endpoint.relayed and who else to
-        place, clock = (str(endpoint), who), asyncio.get_running_loop().time
+        clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
-        route = self._routes.setdefault(place, _Route())
-        relayed = self._relayed(endpoint, route, clock())
         try:
-            peer = self._peer(place, relayed)
             async with asyncio.timeout_at(deadline):
+                peer = await self._choose((str(endpoint), who), endpoint)
                 await peer.slots.acquire()
         except TimeoutError as fault:
             raise Unreachable(_late(shown, timeout_s)) from fault
@@ -120,11 +117,14 @@ class Peers:
             if self._closing:
                 raise Unreachable(_closed(shown))
             reply = await peer.deliver(frame, max(deadline - clock(), 0.0))
-            route.failures = 0
+            peer.reached = True
             return reply
         except grpc.aio.AioRpcError as fault:
-            self._note(route, fault, relayed, clock())
-            raise Unreachable(_sentence(shown, fault, timeout_s)) from fault
+            relay = self._relay if peer.relayed else None
+            why = "" if relay is None else relay.fault(who or endpoint.host)
+            if why and fault.code() is grpc.StatusCode.UNAVAILABLE:
+                raise Unreachable(f"cannot reach {shown} through a relay: {why}") from fault
+            raise self.explain(shown, fault, timeout_s, peer.reached) from fault
         except asyncio.CancelledError as fault:
             # A channel that closes during a call cancels the call; our caller did not cancel it.
             task = asyncio.current_task()
@@ -136,22 +136,50 @@ class Peers:
         finally:
             peer.slots.release()
 
-    def channel(
-        self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20, relayed: bool = False
-    ) -> Any:
-        """Return a grpc.aio channel to a node's services; the caller closes it."""
+    async def channel(self, to: Address, who: str, reply_bytes_max: int) -> Any:
+        """Return a grpc.aio channel to a node's services, by the way that works; see `send`."""
+        place = (str(parse(to)), who)
+        self._use(place)
+        if not self._may_relay(parse(to), who):
+            return self._open(place, False, reply_bytes_max)
+        channel = None if parse(to).relayed else self._open(place, False, reply_bytes_max)
+        if channel is not None:
+            if await _connected(channel):
+                return channel
+            await channel.close()
+        return self._open(place, True, reply_bytes_max)
+
+    def path(self, to: Address, who: str) -> tuple[str, str]:
+        """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
         endpoint = parse(to)
-        if relayed or endpoint.relayed:
-            if self._relay is None:
-                raise Unreachable(f"cannot reach {who or to}: it needs a relay, and none is known")
-            target = self._relay.path_to(who)
-        else:
-            family = "ipv6" if ":" in endpoint.numeric else "ipv4"
-            at = Endpoint(endpoint.numeric, endpoint.port)
-            numeric = endpoint.numeric.replace(".", "").isdigit() or family == "ipv6"
-            target = f"{family}:{at}" if numeric else f"dns:///{at}"
-        most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
-        return open_channel(target, self._own, self._roster, who, (most,))
+        place = (str(endpoint), who)
+        if place not in self._relayed:
+            return "", ""
+        via = "" if self._relay is None else self._relay.way_to(who)
+        if endpoint.relayed:
+            return f"relay {via}", "its address is `relay`"
+        if self._relayed[place]:
+            return f"relay {via}", "it does not answer directly"
+        return "direct", ""
+
+    def explain(
+        self, to: str, fault: grpc.aio.AioRpcError, timeout_s: float = 0.0, reached: bool = False
+    ) -> Unreachable:
+        """Return why a call failed, in a sentence; KeyRefused if this node's key is refused.
+
+        reached: the node has answered in this channel before.
+        """
+        code, details = fault.code(), foreign.line(fault.details() or "", 200)
+        proofs = [value for key, value in fault.trailing_metadata() or () if key == REVOCATION]
+        if any(self._learn(proof) for proof in proofs):
+            return KeyRefused(REVOKED)
+        if code == grpc.StatusCode.PERMISSION_DENIED:
+            return KeyRefused(f"{to} refuses this node: {details}")
+        if code == grpc.StatusCode.UNAVAILABLE and not reached:
+            means = [sentence for part, sentence in _HANDSHAKES.items() if part in details]
+            if means:
+                return Unreachable(f"{to} {means[0]}")
+        return Unreachable(_sentence(to, code, timeout_s))
 
     async def close(self) -> None:
         """Close all channels; calls under way raise Unreachable."""
@@ -160,40 +188,69 @@ class Peers:
         self._peers.clear()
         await asyncio.gather(*(peer.channel.close() for peer in peers), *self._dropped)
 
-    def _relayed(self, endpoint: Endpoint, route: _Route, now: float) -> bool:
-        if self._relay is None or self._reach == "direct":
-            return endpoint.relayed
-        return endpoint.relayed or self._reach == "relay" or now < route.relayed_until
+    async def _choose(self, place: Place, endpoint: Endpoint) -> _Peer:
+        """Return the channel of the way that works; the relay's if no other does."""
+        if not self._may_relay(endpoint, place[1]):
+            self._relayed[place] = False
+            return self._peer(place, False)
+        if endpoint.relayed or not self.direct:
+            self._relayed[place] = True
+            return self._peer(place, True)
+        direct = self._peer(place, False)
+        state = direct.channel.get_state(try_to_connect=True)
+        if state is not grpc.ChannelConnectivity.READY:
+            lately = self._relayed.get(place, False)
+            self._relayed[place] = lately or not await _connected(direct.channel)
+        else:
+            self._relayed[place] = False
+        return self._peer(place, True) if self._relayed[place] else direct
 
-    def _note(self, route: _Route, fault: Any, relayed: bool, now: float) -> None:
-        """Learn from a call that failed."""
-        for key, value in fault.trailing_metadata() or ():
-            if key == REVOCATION:
-                self._learn(value)
-        if fault.code() is not grpc.StatusCode.UNAVAILABLE:
-            route.failures = 0
-            return
-        route.failures += 1
-        if relayed or route.failures >= RELAY_AFTER:
-            route.failures = 0
-            route.relayed_until = 0.0 if relayed else now + DIRECT_AGAIN_S
+    def _may_relay(self, endpoint: Endpoint, who: str) -> bool:
+        """Tell whether a relay can lead to a node."""
+        if endpoint.relayed and (self._relay is None or not self._relay.relays):
+            text = f"cannot reach {who or 'it'}: it is reached through a relay, and none is known"
+            raise Unreachable(text)
+        return self._relay is not None and bool(self._relay.relays) and bool(who or endpoint.host)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
         """Return the channel to a place; a new one if this node's certificate was renewed."""
+        if self._closing:
+            raise Unreachable(f"cannot send to {place[0]}: this transport is closed")
+        self._use(place)
         shown = self._own() if self._own is not None else None
         key = place, relayed
         peer = self._peers.get(key)
         if peer is not None and peer.shown is shown:
             return peer
-        channel = self.channel(place[0], place[1], REPLY_BYTES_MAX, relayed)
-        if peer is None and len(self._peers) >= PEERS_MAX:
-            key_gone = next(iter(self._peers))
-            self._drop(self._peers.pop(key_gone), None)
-            self._routes.pop(key_gone[0], None)
         if peer is not None:
             self._drop(peer, RENEW_GRACE_S)
-        self._peers[key] = _Peer(channel, shown)
+        self._peers[key] = _Peer(self._open(place, relayed, REPLY_BYTES_MAX), shown, relayed)
         return self._peers[key]
+
+    def _open(self, place: Place, relayed: bool, reply_bytes_max: int) -> Any:
+        """Return a new channel, which reaches only the node of a place ("": any node)."""
+        endpoint, who = parse(place[0]), place[1]
+        most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
+        options = (*OPTIONS, most, *http_proxy.options(self._proxy, endpoint))
+        if relayed:
+            assert self._relay is not None
+            who = who or endpoint.host
+            target = self._relay.path_to(who)
+        else:
+            target = target_of(endpoint)
+        if self._own is None or self._roster is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        name = ("grpc.ssl_target_name_override", host_of(who))
+        credentials = channel_credentials(self._own, self._roster)
+        return grpc.aio.secure_channel(target, credentials, options=(*options, name))
+
+    def _use(self, place: Place) -> None:
+        """Mark a place as dialled; raise Unreachable if its peer moves too often."""
+        for gone in self._dials.use(place, asyncio.get_running_loop().time()):
+            self._relayed.pop(gone, None)
+            for relayed in (False, True):
+                if (peer := self._peers.pop((gone, relayed), None)) is not None:
+                    self._drop(peer, None)
 
     def _drop(self, peer: _Peer, grace_s: float | None) -> None:
         dropping = asyncio.ensure_future(peer.channel.close(grace_s))
@@ -201,35 +258,31 @@ class Peers:
         dropping.add_done_callback(self._dropped.discard)
 
 
-def open_channel(
-    target: str,
-    own: Own | None,
-    roster: Roster | None,
-    who: str,
-    options: tuple[tuple[str, int], ...] = (),
-) -> Any:
-    """Return a channel to one gRPC target, which reaches only the node `who` ("": any node)."""
-    if own is None or roster is None:
-        return grpc.aio.insecure_channel(target, options=(*_OPTIONS, *options))
-    name = ("grpc.ssl_target_name_override", host_of(who))
-    credentials = channel_credentials(own, roster)
-    return grpc.aio.secure_channel(target, credentials, options=(*_OPTIONS, *options, name))
+async def _connected(channel: Any) -> bool:
+    """Tell whether a connection comes up within DIRECT_FIRST_S."""
+    try:
+        async with asyncio.timeout(DIRECT_FIRST_S):
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.READY:
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    return False
+                await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
+    except TimeoutError:
+        return False
+    return True
 
 
-def _sentence(to: str, fault: grpc.aio.AioRpcError, timeout_s: float) -> str:
+def _sentence(to: str, code: grpc.StatusCode, timeout_s: float) -> str:
     """Return a sentence on the end of a call, for the caller."""
-    code, details = fault.code(), fault.details() or ""
     if code == grpc.StatusCode.UNAVAILABLE:
-        said = [sentence for part, sentence in _HANDSHAKES.items() if part in details]
-        return f"{to} {said[0]}" if said else f"nobody answers at {to}"
+        return f"nobody answers at {to}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return _late(to, timeout_s)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return f"who listens at {to} is not a fednode node"
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"{to} takes no more calls at the moment"
-    if code == grpc.StatusCode.PERMISSION_DENIED:
-        return f"{to} refuses this node: {details}"
     if code == grpc.StatusCode.CANCELLED:
         return _closed(to)
     return f"{to} failed to answer: {code.name.lower()}"

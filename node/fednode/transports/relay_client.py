@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import itertools
+import random
 import socket
 import tempfile
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,26 +22,46 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from fednode.core import foreign
 from fednode.errors import Unreachable
 from fednode.identity.certificates import Credential, host_of
 from fednode.identity.roster import Roster
+from fednode.transports import http_proxy
+from fednode.transports.address import parse, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_credentials
-from fednode.transports.relay_service import DIAL, PING_S, TAKE, TICKET, TO, WAIT
+from fednode.transports.exchange import opened, wrapped
+from fednode.transports.relay_service import (
+    ANCHORS_MAX,
+    DIAL,
+    PING_S,
+    REVOCATIONS_MAX,
+    TAKE,
+    TICKET,
+    TO,
+    WAIT,
+)
 from fednode.transports.server import KEEPALIVE
+from fednode.wire.gen import relay_pb2
 
 CHUNK_BYTES: Final = 256 << 10
 AGAIN_S: Final = 0.5
-"""Pause before a node waits again at a relay that it lost."""
+"""Pause before a node waits again at a relay that it lost; it is drawn around this."""
+DIAL_S: Final = 4.0
+"""How long each relay may take to connect this node with another."""
 RENEW_GRACE_S: Final = 30.0
 SILENT_S: Final = 3 * PING_S
 PATHS_MAX: Final = 1024
+TAKEN_MAX: Final = 256
+"""Calls through one relay that this node serves at a time."""
 _OPTIONS: Final = (
     *KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 800),
     ("grpc.use_local_subchannel_pool", 1),
 )
+Say = Callable[[str, str, bool], None]
+"""Records something: kind, sentence, whether it is trouble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +72,87 @@ class RelayAt:
     name: str
 
 
+@dataclass(slots=True, eq=False)
+class Relay:
+    """A relay as this node sees it. up: this node waits there. why: why not, if it was tried.
+
+    shown: the certificate that the channel shows. taken: calls that came through it.
+    """
+
+    at: RelayAt
+    up: bool = False
+    why: str = ""
+    channel: Any = None
+    shown: Credential | None = None
+    taken: int = 0
+
+    @property
+    def state(self) -> str:
+        """Return "waiting", "lost" or "unknown" (not tried yet)."""
+        return "waiting" if self.up else "lost" if self.why else "unknown"
+
+
 class RelayClient:
     """All relays of one node. Everything runs on the event loop that made it."""
 
-    def __init__(self, relays: Sequence[RelayAt], own: Own, roster: Roster) -> None:
-        self._relays, self._own, self._roster = tuple(relays), own, roster
+    def __init__(
+        self,
+        relays: Sequence[RelayAt],
+        own: Own,
+        roster: Roster,
+        *,
+        revocations: Callable[[], Sequence[bytes]] = tuple,
+        anchors: Callable[[], Sequence[bytes]] = tuple,
+        say: Say = lambda *_: None,
+        proxy: str | None = None,
+    ) -> None:
+        """Set up.
+
+        revocations, anchors: return what relays are to know: the revocations that this node knows,
+        and the certificates (PEM) of its open invitations. proxy: the setting.
+        """
+        self.relays = [Relay(at) for at in relays]
+        self._own, self._roster, self._say, self._proxy = own, roster, say, proxy
+        self._revocations, self._anchors = revocations, anchors
+        self.regained: Callable[[], None] = lambda: None
+        """Called when a relay answers after none did."""
+        self.up = asyncio.Event()
+        """Is set as long as this node waits at a relay."""
         self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
         self.inside = f"{self._folder.name}/in"
         """Path of a socket at which the node's own server is to listen, too."""
-        self.up: set[RelayAt] = set()
-        """Relays at which this node waits."""
-        self._channels: dict[RelayAt, tuple[Credential, Any]] = {}
         self._paths: dict[str, str] = {}
+        self._faults: dict[str, str] = {}
+        self._ways: dict[str, Address] = {}
+        self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._troubled = False
+
+    @property
+    def trouble(self) -> str:
+        """Return that no relay answers, in a sentence; "" if one does, or none was tried yet."""
+        if not self.relays or not all(relay.state == "lost" for relay in self.relays):
+            return ""
+        said = "; ".join(relay.why for relay in self.relays)
+        return (
+            f"no relay answers, so this node reaches no peer that needs one ({said}): check this "
+            "node's own network first, then the relay"
+        )
 
     def wait(self) -> None:
         """Wait to be called at each relay from now on."""
-        for relay in self._relays:
+        for relay in self.relays:
             self._spawn(self._stay(relay))
 
     def path_to(self, who: str) -> str:
         """Return the gRPC target that leads to a node through a relay."""
         if who in self._paths:
             return self._paths[who]
-        if not self._relays or not who:
+        if not self.relays or not who:
             raise Unreachable(f"cannot reach {who or 'a node without a name'} through a relay")
         if len(self._paths) >= PATHS_MAX:
             raise Unreachable(f"{PATHS_MAX:,} nodes are reached through relays already")
-        path = str(Path(self._folder.name) / str(len(self._paths)))
+        path = str(Path(self._folder.name) / str(next(self._numbers)))
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(path)
         listening.listen()
@@ -84,54 +160,166 @@ class RelayClient:
         self._paths[who] = f"unix:{path}"
         return self._paths[who]
 
+    def way_to(self, who: str) -> Address:
+        """Return the relay through which a node was dialled last, or would be."""
+        return self._ways.get(who) or next(iter(self._sorted())).at.address
+
+    def fault(self, who: str) -> str:
+        """Return why the last dial of a node failed; "" if it did not."""
+        return self._faults.get(who, "")
+
+    async def try_each(self) -> list[tuple[Address, str]]:
+        """Return each relay's address, and why this node cannot use it; "" if it can.
+
+        It dials the relay's own name, where nobody waits.
+        """
+
+        async def one(relay: Relay) -> tuple[Address, str]:
+            try:
+                (await self._call(relay, DIAL, TO, relay.at.name.encode())).cancel()
+            except grpc.aio.AioRpcError as fault:
+                if fault.code() is not grpc.StatusCode.NOT_FOUND:
+                    return relay.at.address, _sentence(relay, fault)
+            except TimeoutError as fault:
+                return relay.at.address, _sentence(relay, fault)
+            return relay.at.address, ""
+
+        return list(await asyncio.gather(*map(one, self.relays)))
+
     async def close(self) -> None:
         """Leave all relays."""
         while self._tasks:  # a task that is cancelled may just have begun another one
             for task in tuple(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(channel.close() for _, channel in self._channels.values()))
+        for relay in self.relays:
+            if relay.channel is not None:
+                await relay.channel.close()
         self._folder.cleanup()
 
-    def _channel(self, relay: RelayAt) -> Any:
+    def _channel(self, relay: Relay) -> Any:
         """Return the channel to a relay; a new one if this node's certificate was renewed."""
-        shown, held = self._own(), self._channels.get(relay)
-        if held is not None and held[0] is shown:
-            return held[1]
-        if held is not None:
-            self._spawn(held[1].close(RENEW_GRACE_S))
-        name = ("grpc.ssl_target_name_override", host_of(relay.name))
-        credentials = channel_credentials(self._own, self._roster)
-        channel = grpc.aio.secure_channel(relay.address, credentials, options=(*_OPTIONS, name))
-        self._channels[relay] = shown, channel
-        return channel
+        shown = self._own()
+        if relay.channel is not None and relay.shown is not shown:
+            self._drop(relay, RENEW_GRACE_S)
+        if relay.channel is None:
+            endpoint = parse(relay.at.address)
+            options = (
+                *_OPTIONS,
+                *http_proxy.options(self._proxy, endpoint, relay=True),
+                ("grpc.ssl_target_name_override", host_of(relay.at.name)),
+            )
+            credentials = channel_credentials(self._own, self._roster)
+            target = target_of(endpoint)
+            relay.channel = grpc.aio.secure_channel(target, credentials, options=options)
+            relay.shown = shown
+        return relay.channel
 
-    async def _stay(self, relay: RelayAt) -> None:
+    def _drop(self, relay: Relay, grace_s: float | None) -> None:
+        """Leave the channel to a relay; its streams may go on for some time."""
+        channel, relay.channel = relay.channel, None
+        if channel is not None:
+            self._spawn(channel.close(grace_s))
+
+    # Waiting --------------------------------------------------------------------------------------
+
+    async def _stay(self, relay: Relay) -> None:
         """Wait at one relay for ever."""
         while True:
-            with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
-                tickets = self._channel(relay).unary_stream(WAIT)(b"")
-                try:
-                    while True:
-                        async with asyncio.timeout(SILENT_S):
-                            ticket = await tickets.read()
-                        if ticket is grpc.aio.EOF:
-                            break
-                        self.up.add(relay)
-                        if ticket:
-                            self._spawn(self._take(relay, ticket))
-                finally:
-                    tickets.cancel()
-                    self.up.discard(relay)
-            await asyncio.sleep(AGAIN_S)
+            try:
+                await self._wait(relay)
+            except (grpc.aio.AioRpcError, TimeoutError) as fault:
+                relay.why = _sentence(relay, fault)
+                if isinstance(fault, TimeoutError):  # its streams would hang for minutes
+                    self._drop(relay, None)
+            relay.up = False
+            self._tell(relay)
+            await asyncio.sleep(AGAIN_S * random.uniform(0.75, 1.25))  # not all nodes at once
 
-    async def _take(self, relay: RelayAt, ticket: bytes) -> None:
+    async def _wait(self, relay: Relay) -> None:
+        """Wait at a relay until it is lost; tell it anew what it is to know when that changes."""
+        call: Any = None
+        before: Any = None
+        said: Any = None
+        try:
+            while True:
+                now = self._own(), self._statement()
+                if now != said:
+                    before, said = call, now
+                    wait = self._channel(relay).unary_stream(
+                        WAIT,
+                        relay_pb2.WaitRequest.SerializeToString,
+                        relay_pb2.Ticket.FromString,
+                    )
+                    call = wait(now[1])
+                async with asyncio.timeout(SILENT_S):
+                    ticket = await call.read()
+                if ticket is grpc.aio.EOF:
+                    await call.code()  # what it ended with
+                    relay.why = f"{relay.at.address} ended the wait"
+                    return
+                if before is not None:
+                    before.cancel()
+                    before = None
+                if not relay.up:
+                    relay.up, relay.why = True, ""
+                    self._tell(relay)
+                if ticket.ticket and relay.taken < TAKEN_MAX:
+                    self._spawn(self._take(relay, ticket))
+        finally:
+            for one in (call, before):
+                if one is not None:
+                    one.cancel()
+
+    def _statement(self) -> relay_pb2.WaitRequest:
+        return relay_pb2.WaitRequest(
+            revocations=list(self._revocations())[-REVOCATIONS_MAX:],
+            anchors=list(self._anchors())[-ANCHORS_MAX:],
+        )
+
+    def _tell(self, relay: Relay) -> None:
+        """Record once that no relay answers, and that one answers again."""
+        up = any(each.up for each in self.relays)
+        (self.up.set if up else self.up.clear)()
+        trouble = self.trouble
+        if trouble and not self._troubled:
+            self._say("relay.none", trouble, True)
+        elif self._troubled and relay.up:
+            self._say("relay.again", f"the relay {relay.at.address} answers again", False)
+            self.regained()
+        self._troubled = bool(trouble)
+
+    async def _take(self, relay: Relay, ticket: relay_pb2.Ticket) -> None:
         """Lead a call into this node's own server."""
-        call = self._channel(relay).stream_stream(TAKE)(metadata=((TICKET, ticket),))
-        with contextlib.suppress(OSError, grpc.aio.AioRpcError), _cancelled(call):
-            reader, writer = await asyncio.open_unix_connection(self.inside, limit=2 * CHUNK_BYTES)
-            with contextlib.closing(writer):
-                await _join(call, reader, writer)
+        relay.taken += 1
+        try:
+            call = await self._call(relay, TAKE, TICKET, ticket.ticket)
+            with _cancelled(call):
+                reader, writer = await self._enter(ticket.caller)
+                with contextlib.closing(writer):
+                    await _join(call, reader, writer)
+        except (OSError, grpc.aio.AioRpcError):
+            pass  # the relay tells the caller
+        finally:
+            relay.taken -= 1
+
+    async def _enter(self, caller: str) -> Any:
+        """Connect with the node's own server, under a name that stands for the caller."""
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        inner.setblocking(False)
+        mark = hashlib.sha256(caller.encode()).hexdigest()[:16]
+        path = Path(self._folder.name) / f"{next(self._numbers)}.{mark}"
+        try:
+            inner.bind(str(path))
+            await asyncio.get_running_loop().sock_connect(inner, self.inside)
+            return await asyncio.open_unix_connection(sock=inner, limit=2 * CHUNK_BYTES)
+        except BaseException:
+            inner.close()
+            raise
+        finally:
+            path.unlink(missing_ok=True)
+
+    # Dialling -------------------------------------------------------------------------------------
 
     async def _lead(self, who: str, listening: socket.socket) -> None:
         """Lead each connection of a socket to a node, for ever."""
@@ -147,19 +335,59 @@ class RelayClient:
         self, who: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """Lead a connection of this node to another one, through the first relay that knows it."""
+        faults = list[str]()
         with contextlib.closing(writer):
-            for relay in sorted(self._relays, key=lambda one: one not in self.up):
-                call = self._channel(relay).stream_stream(DIAL)(metadata=((TO, who.encode()),))
-                with contextlib.suppress(grpc.aio.AioRpcError), _cancelled(call):
-                    await call.initial_metadata()
-                    if not call.done():
-                        await _join(call, reader, writer)
-                        return
+            for relay in self._sorted():
+                try:
+                    call = await self._call(relay, DIAL, TO, who.encode())
+                except (grpc.aio.AioRpcError, TimeoutError) as fault:
+                    faults.append(_sentence(relay, fault))
+                    continue
+                self._ways[who] = relay.at.address
+                self._faults.pop(who, None)
+                with _cancelled(call), contextlib.suppress(grpc.aio.AioRpcError):
+                    await _join(call, reader, writer)
+                return
+            self._faults[who] = "; ".join(faults)
+
+    async def _call(self, relay: Relay, method: str, key: str, value: bytes) -> Any:
+        """Return a stream that the relay has accepted; raise AioRpcError or TimeoutError."""
+        make = self._channel(relay).stream_stream(method, wrapped, opened)
+        call = make(metadata=((key, value),))
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await call.initial_metadata()
+                if call.done():
+                    await call.read()  # raises what it ended with
+        except BaseException:
+            call.cancel()
+            raise
+        return call
+
+    def _sorted(self) -> list[Relay]:
+        return sorted(self.relays, key=lambda relay: not relay.up)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _sentence(relay: Relay, fault: grpc.aio.AioRpcError | TimeoutError) -> str:
+    """Return why a relay cannot be used."""
+    where = relay.at.address
+    if isinstance(fault, TimeoutError):
+        return f"{where} did not answer in time"
+    details = foreign.line(fault.details() or "", 200)
+    if fault.code() is not grpc.StatusCode.UNAVAILABLE:
+        return f"{where}: {details}"
+    if "Hostname Verification" in details or "handshake failed" in details:
+        return (
+            f"{where} does not show the certificate of the relay {relay.at.name!r}: if a proxy "
+            f"opens TLS on the way, ask IT to exempt {parse(where).host} from inspection"
+        )
+    said = any(part in details.lower() for part in ("proxy", "about to stop", "did not take"))
+    return f"{where}: {details}" if said else f"nobody answers at {where}"
 
 
 @contextlib.contextmanager

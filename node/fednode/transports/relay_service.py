@@ -2,15 +2,10 @@
 
 A node waits (`Wait`) to be called. Another one dials it by its name (`Dial`); the relay gives the
 one that waits a ticket, with which it opens a stream of its own (`Take`). Then the relay passes the
-messages of each stream on to the other. They are bytes of a TLS session between the two nodes, so a
-relay can read and change nothing; it can only refuse, delay and cut. gRPC's flow control slows a
+messages of each stream on to the other (proto/fednode/v1/relay.proto). gRPC's flow control slows a
 fast sender, and no stream blocks another.
 
-    Wait(empty)                              -> stream of tickets; an empty one is a ping
-    Dial(stream of bytes), metadata: to      -> stream of bytes
-    Take(stream of bytes), metadata: ticket  -> stream of bytes
-
-Dial and Take answer with headers once both ends are there, or with a status. Only members may call.
+Members may call. A guest may dial the node that has invited it, and nobody else (limits.py).
 """
 
 from __future__ import annotations
@@ -26,12 +21,16 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from fednode.identity.roster import Member, Roster
+from fednode.errors import IdentityError
+from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.buckets import Buckets
 from fednode.transports.credentials import caller_of
+from fednode.wire.gen import relay_pb2
 
-SERVICE: Final = "fednode.v1.Relay"
+SERVICE: Final = "fednode.v1.RelayService"
 WAIT, DIAL, TAKE = (f"/{SERVICE}/{name}" for name in ("Wait", "Dial", "Take"))
+ENDLESS: Final = frozenset((WAIT, DIAL, TAKE))
+"""Methods whose calls last as long as their nodes want."""
 TO: Final = "fednode-to-bin"
 TICKET: Final = "fednode-ticket-bin"
 TICKET_S: Final = 3.0
@@ -42,21 +41,36 @@ PAIR_MAX: Final = 8
 KEY_MAX: Final = 256
 STREAMS_MAX: Final = 4096
 """Streams at a time: between two nodes, of one node, and in all."""
+GUEST_MAX: Final = 4
+"""Streams at a time of all guests of one node."""
+GUEST_S: Final = 60.0
+"""How long a guest's stream may last."""
 WAITING_MAX: Final = 4096
 DIALS_S: Final = 20.0
 """Dials of one node in a second, on average and at once."""
+WAITS_S, WAITS_AT_ONCE = 0.5, 20.0
+"""Calls of one node to wait in a second, on average and at once. Each may change what TLS trusts.
+"""
+REVOCATIONS_MAX: Final = 256
+ANCHORS_MAX: Final = 64
+ANCHOR_BYTES_MAX: Final = 4096
+GUESTS_MAX: Final = 1024
+"""Anchors of one node, and in all."""
+DRAIN_S: Final = 30.0
+"""How long streams may go on after a relay was told to stop."""
 
+PING: Final = relay_pb2.Ticket()
 
 _End = tuple[AsyncIterator[bytes], Any]
 """One end of a stream: what it says, and the call."""
 
 
 class Refused(Exception):
-    """A request that the relay does not grant."""
+    """A request that the relay does not grant. reason: one word, for the metrics."""
 
-    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+    def __init__(self, reason: str, code: grpc.StatusCode, why: str) -> None:
         super().__init__(why)
-        self.code = code
+        self.reason, self.code = reason, code
 
 
 @dataclass(eq=False, slots=True)
@@ -69,120 +83,212 @@ class _Stream:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(slots=True)
+class Counts:
+    """Counts of a relay since its start. refused: by reason."""
+
+    streams: int = 0
+    bytes: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
 class RelayService:
     """Wait, Dial and Take."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
-        self._waiting: dict[str, asyncio.Queue[bytes]] = {}
+        self.counts = Counts()
+        self._waiting: dict[str, asyncio.Queue[relay_pb2.Ticket]] = {}
         self._calls: dict[bytes, _Stream] = {}
         self._streams: set[_Stream] = set()
         self._per_key: Counter[str] = Counter()
         self._per_pair: Counter[frozenset[str]] = Counter()
+        self._anchors: Counter[str] = Counter()
         self._dials = Buckets(DIALS_S, DIALS_S, WAITING_MAX)
+        self._waits = Buckets(WAITS_S, WAITS_AT_ONCE, WAITING_MAX)
         self._draining = False
 
+    @property
+    def waiting(self) -> int:
+        """Return how many nodes wait here."""
+        return len(self._waiting)
+
+    @property
+    def streams(self) -> int:
+        """Return how many streams there are now."""
+        return len(self._streams)
+
     def register(self, server: Any) -> None:
-        """Add this service to a grpc.aio server."""
+        """Add this service to a grpc.aio server. What it passes on stays serialized."""
         handlers = {
-            "Wait": grpc.unary_stream_rpc_method_handler(self._wait),
+            "Wait": grpc.unary_stream_rpc_method_handler(
+                self._wait,
+                relay_pb2.WaitRequest.FromString,
+                relay_pb2.Ticket.SerializeToString,
+            ),
             "Dial": grpc.stream_stream_rpc_method_handler(self._dial),
             "Take": grpc.stream_stream_rpc_method_handler(self._take),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
-    async def drain(self, limit_s: float = 30.0) -> None:
+    async def drain(self, limit_s: float = DRAIN_S) -> None:
         """Take no new streams, end all waiting, and let streams end for some time."""
         self._draining = True
-        self._waiting.clear()
+        for tickets in self._waiting.values():
+            with contextlib.suppress(asyncio.QueueFull):
+                tickets.put_nowait(PING)  # who waits learns it at once
         if ends := [asyncio.ensure_future(one.over.wait()) for one in self._streams]:
             _, left = await asyncio.wait(ends, timeout=limit_s)
             for end in left:
                 end.cancel()
 
-    async def _wait(self, _: bytes, context: Any) -> AsyncIterator[bytes]:
-        name = await self._member(context)
-        if self._draining or (len(self._waiting) >= WAITING_MAX and name not in self._waiting):
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "this relay takes no more nodes")
-        tickets = self._waiting[name] = asyncio.Queue(PAIR_MAX * PAIR_MAX)
+    # A node that waits ----------------------------------------------------------------------------
+
+    async def _wait(self, request: relay_pb2.WaitRequest, context: Any) -> AsyncIterator[Any]:
         try:
-            yield b""
+            name = self._member(context)
+            before = self._waiting.get(name)
+            self._admit_waiting(name, before is not None)
+        except Refused as fault:
+            await self._refuse(fault, context)
+            return
+        tickets = self._waiting[name] = asyncio.Queue(PAIR_MAX * PAIR_MAX)
+        while before is not None and not before.empty():
+            tickets.put_nowait(before.get_nowait())
+        self._learn(name, request)
+        try:
+            yield PING
             while self._waiting.get(name) is tickets and self._may(context):
-                try:
+                ticket = PING
+                with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PING_S):
                         ticket = await tickets.get()
-                except TimeoutError:
-                    ticket = b""
+                if self._draining:
+                    text = "this relay is about to stop"
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, text)
                 yield ticket
         finally:
             if self._waiting.get(name) is tickets:
                 del self._waiting[name]
+                self._invite(name, ())
+
+    def _admit_waiting(self, name: str, again: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        self._waits.sweep(now)
+        if self._draining:
+            raise _unavailable("draining", "this relay is about to stop")
+        if len(self._waiting) >= WAITING_MAX and not again:
+            raise _full(f"{WAITING_MAX:,} nodes wait here already")
+        if not self._waits.take(name, now):
+            raise _full(f"a node may begin to wait {WAITS_S:g} times a second")
+
+    def _learn(self, name: str, request: relay_pb2.WaitRequest) -> None:
+        """Take the revocations that a node knows, and the anchors of its invitations."""
+        for proof in request.revocations[:REVOCATIONS_MAX]:
+            with contextlib.suppress(IdentityError):
+                self._roster.take_revocation(proof)
+        room = GUESTS_MAX - self._anchors.total() + self._anchors[name]
+        fit = [one for one in request.anchors[:ANCHORS_MAX] if len(one) <= ANCHOR_BYTES_MAX]
+        self._invite(name, fit[:room])
+
+    def _invite(self, name: str, anchors: Any) -> None:
+        """Let the guests of a node call here, and nobody that it let call before."""
+        if anchors or self._anchors[name]:
+            self._roster.set_invitations(dict.fromkeys(anchors, name), by=name)
+        self._anchors[name] = len(anchors)
+        self._anchors += Counter()  # forget zeros
+
+    # Streams --------------------------------------------------------------------------------------
 
     async def _dial(self, said: AsyncIterator[bytes], context: Any) -> None:
-        name = await self._member(context)
-        to = dict(context.invocation_metadata()).get(TO, b"").decode()
         try:
-            tickets = self._admit(name, to)
-            stream, ticket = _Stream(name, to), secrets.token_bytes(16)
-            with self._held(stream, ticket):
-                tickets.put_nowait(ticket)
-                try:
-                    async with asyncio.timeout(TICKET_S):
-                        taker = await stream.taken
-                except TimeoutError:
-                    text = f"{to} did not take the call within {TICKET_S:g} s"
-                    raise Refused(grpc.StatusCode.UNAVAILABLE, text) from None
-                for one in (taker[1], context):
-                    await one.send_initial_metadata(())
-                await self._carry((said, context), taker)
-        except asyncio.QueueFull:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{to} has many calls to take")
+            await self._connect(said, context)
         except Refused as fault:
-            await context.abort(fault.code, str(fault))
+            await self._refuse(fault, context)
+
+    async def _connect(self, said: AsyncIterator[bytes], context: Any) -> None:
+        """Connect a caller with the node that it names, until one of them ends the stream."""
+        to = dict(context.invocation_metadata()).get(TO, b"").decode(errors="replace")
+        caller = caller_of(context, self._roster)
+        if isinstance(caller, Guest) and caller.by == to:
+            name, most, seconds = f"guests of {to}", GUEST_MAX, GUEST_S
+        else:
+            name, most, seconds = self._member(context), PAIR_MAX, None
+        tickets = self._admit(name, to, most)
+        stream, ticket = _Stream(name, to), secrets.token_bytes(16)
+        with self._places(stream, ticket):
+            tickets.put_nowait(relay_pb2.Ticket(ticket=ticket, caller=name))
+            try:
+                async with asyncio.timeout(TICKET_S):
+                    taker = await stream.taken
+            except TimeoutError:
+                text = f"{to} did not take the call within {TICKET_S:g} s"
+                raise _unavailable("silent", text) from None
+            for one in (taker[1], context):
+                await one.send_initial_metadata(())
+            self.counts.streams += 1
+            await self._carry((said, context), taker, seconds)
 
     async def _take(self, said: AsyncIterator[bytes], context: Any) -> None:
-        name = await self._member(context)
-        ticket = dict(context.invocation_metadata()).get(TICKET, b"")
-        stream = self._calls.get(ticket)
-        if stream is None or stream.called != name or stream.taken.done():
-            await context.abort(grpc.StatusCode.NOT_FOUND, "the ticket is spent or too old")
-        else:
-            stream.taken.set_result((said, context))
-            await stream.over.wait()
-
-    async def _carry(self, caller: _End, taker: _End) -> None:
-        """Pass messages on both ways until one end closes, or may call no more."""
-        ways = [asyncio.ensure_future(_copy(*ends)) for ends in ((caller, taker), (taker, caller))]
         try:
-            done = set[Any]()
-            while not done and self._may(caller[1]) and self._may(taker[1]):
-                done, _ = await asyncio.wait(
-                    ways, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED
-                )
+            name = self._member(context)
+            ticket = dict(context.invocation_metadata()).get(TICKET, b"")
+            stream = self._calls.get(ticket)
+            if stream is None or stream.called != name or stream.taken.done():
+                code = grpc.StatusCode.NOT_FOUND
+                raise Refused("refused", code, "the ticket is spent, too old, or not for this node")
+        except Refused as fault:
+            await self._refuse(fault, context)
+            return
+        stream.taken.set_result((said, context))
+        await stream.over.wait()
+
+    async def _carry(self, caller: _End, taker: _End, seconds: float | None) -> None:
+        """Pass messages on both ways until one end closes, or may call no more."""
+        ways = [
+            asyncio.ensure_future(self._copy(*ends)) for ends in ((caller, taker), (taker, caller))
+        ]
+        try:
+            async with asyncio.timeout(seconds):
+                done = set[Any]()
+                while not done and self._may(caller[1]) and self._may(taker[1]):
+                    done, _ = await asyncio.wait(
+                        ways, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+        except TimeoutError:
+            pass  # a guest has stayed long enough
         finally:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    def _admit(self, name: str, to: str) -> asyncio.Queue[bytes]:
+    async def _copy(self, source: _End, sink: _End) -> None:
+        async for data in source[0]:
+            self.counts.bytes += len(data)
+            await sink[1].write(data)
+
+    def _admit(self, name: str, to: str, most: int) -> asyncio.Queue[relay_pb2.Ticket]:
         """Return the tickets of the node to call; raise Refused if it may not be called now."""
-        full = grpc.StatusCode.RESOURCE_EXHAUSTED
         now = asyncio.get_running_loop().time()
         self._dials.sweep(now)
         if not self._dials.take(name, now):
-            raise Refused(full, f"a node may dial {DIALS_S:g} times a second")
+            raise _full(f"a node may dial {DIALS_S:g} times a second")
+        if self._draining:
+            raise _unavailable("draining", "this relay is about to stop")
         if to not in self._waiting:
-            raise Refused(grpc.StatusCode.NOT_FOUND, f"{to} does not wait here")
-        if self._per_pair[frozenset((name, to))] >= PAIR_MAX:
-            raise Refused(full, f"the two nodes have {PAIR_MAX} streams here already")
+            raise Refused("absent", grpc.StatusCode.NOT_FOUND, f"{to} does not wait here")
+        if self._per_pair[frozenset((name, to))] >= most:
+            raise _full(f"the two nodes have {most} streams here already")
         if max(self._per_key[name], self._per_key[to]) >= KEY_MAX:
-            raise Refused(full, f"one of the nodes has {KEY_MAX} streams here already")
+            raise _full(f"one of the nodes has {KEY_MAX} streams here already")
         if len(self._streams) >= STREAMS_MAX:
-            raise Refused(full, f"this relay has {STREAMS_MAX:,} streams already")
+            raise _full(f"this relay has {STREAMS_MAX:,} streams already")
+        if self._waiting[to].full():
+            raise _full(f"{to} has many calls to take")
         return self._waiting[to]
 
     @contextlib.contextmanager
-    def _held(self, stream: _Stream, ticket: bytes) -> Iterator[None]:
+    def _places(self, stream: _Stream, ticket: bytes) -> Iterator[None]:
         """Hold the places of a stream, from the call on."""
         keys, pair = (stream.caller, stream.called), frozenset((stream.caller, stream.called))
         self._calls[ticket] = stream
@@ -202,16 +308,23 @@ class RelayService:
             stream.over.set()
 
     def _may(self, context: Any) -> bool:
-        return isinstance(caller_of(context, self._roster), Member)
+        return caller_of(context, self._roster) is not None
 
-    async def _member(self, context: Any) -> str:
+    def _member(self, context: Any) -> str:
         found = caller_of(context, self._roster)
         if not isinstance(found, Member):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "members alone use this relay")
-            raise AssertionError("abort raises")
+            code = grpc.StatusCode.PERMISSION_DENIED
+            raise Refused("refused", code, "a guest may dial the node that has invited it alone")
         return found.name
 
+    async def _refuse(self, fault: Refused, context: Any) -> None:
+        self.counts.refused[fault.reason] += 1
+        await context.abort(fault.code, str(fault))
 
-async def _copy(source: _End, sink: _End) -> None:
-    async for data in source[0]:
-        await sink[1].write(data)
+
+def _full(why: str) -> Refused:
+    return Refused("full", grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+
+def _unavailable(reason: str, why: str) -> Refused:
+    return Refused(reason, grpc.StatusCode.UNAVAILABLE, why)

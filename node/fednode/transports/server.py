@@ -21,11 +21,13 @@ from fednode.transports.limits import Limits
 
 Register = Callable[[Any], None]
 """Adds a servicer to a grpc.aio server, such as a generated add_..._to_server function."""
-Options = tuple[tuple[str, int], ...]
+Options = tuple[tuple[str, int | str], ...]
 
 CALLS_MAX: Final = 256
 """Calls at a time of all callers without keys, who cannot be told apart."""
 CLOSE_GRACE_S: Final = 0.5
+FOLDER_CHARACTERS: Final = 90
+"""The longest path of a folder of sockets; the system takes some 107 characters for a socket."""
 KEEPALIVE_S: Final = 20
 """Seconds between two pings of each end of a connection."""
 # The protobuf field around the bytes of a Frame.
@@ -119,6 +121,9 @@ class Server:
         assert self._own is not None
         assert self._roster is not None
         self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
+        folder = self._folder.name
+        if len(folder) > FOLDER_CHARACTERS:
+            raise AddressError(f"no socket can be made in {folder}: set TMPDIR to another folder")
         limiter = ConnectionLimiter(Path(self._folder.name), message_bytes, self._scale)
         credentials = server_credentials(self._own, self._roster)
         server.add_secure_port(f"unix:{limiter.core}", credentials)

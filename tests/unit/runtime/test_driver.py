@@ -267,7 +267,7 @@ class Noting(MemoryTransport):
         super().__init__(hub)
         self.away: list[tuple[str, float]] = []
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         self.away.append((id, seconds))
 
 

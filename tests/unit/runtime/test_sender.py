@@ -36,7 +36,7 @@ class Wire:
     def expect(self, frame_bytes: int) -> None:
         raise AssertionError("a sender expects nothing")
 
-    def turn_away(self, id: str, seconds: float) -> None:
+    def disconnect(self, id: str, seconds: float) -> None:
         raise AssertionError("a sender turns nobody away")
 
     async def close(self) -> None:

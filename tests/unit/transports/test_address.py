@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.errors import AddressError
-from fednode.transports.address import Endpoint, parse
+from fednode.transports.address import Endpoint, parse, target_of
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,17 @@ def test_a_wrong_address_is_refused_each_time_and_a_right_one_is_read_once() -> 
 
 
 def test_a_node_that_takes_no_connections_is_reached_by_relay() -> None:
-    id = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
-    for text, host in (("relay", ""), (f"relay:{id}", id)):
+    for text, host in (("relay", ""), ("relay:hospital-b", "hospital-b")):
         assert parse(text) == Endpoint(host, 0, relayed=True)
         assert str(parse(text)) == text
         assert not parse(text).loopback
     assert parse("relay:443") == Endpoint("relay", 443)
-    with pytest.raises(AddressError):
-        parse(f"relay:{id[:-1]}")
+    for wrong in ("relay:", "relay:-a", "relay:a.b", f"relay:{'a' * 64}"):
+        with pytest.raises(AddressError):
+            parse(wrong)
+
+
+def test_a_target_tells_grpc_whether_to_look_a_name_up() -> None:
+    assert target_of(parse("localhost:7")) == "ipv4:127.0.0.1:7"
+    assert target_of(parse("[::1]:7")) == "ipv6:[::1]:7"
+    assert target_of(parse("node-1.example:7")) == "dns:///node-1.example:7"

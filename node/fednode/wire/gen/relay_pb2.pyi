@@ -1,6 +1,7 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -100,3 +101,25 @@ class Ping(_message.Message):
 class Drain(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class WaitRequest(_message.Message):
+    __slots__ = ("revocations", "anchors")
+    REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    ANCHORS_FIELD_NUMBER: _ClassVar[int]
+    revocations: _containers.RepeatedScalarFieldContainer[bytes]
+    anchors: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, revocations: _Optional[_Iterable[bytes]] = ..., anchors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class Ticket(_message.Message):
+    __slots__ = ("ticket", "caller")
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    ticket: bytes
+    caller: str
+    def __init__(self, ticket: _Optional[bytes] = ..., caller: _Optional[str] = ...) -> None: ...
+
+class Chunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import Unreachable
-from fednode.transports import places as module
+from fednode.transports import dial_limiter as module
+from fednode.transports.dial_limiter import MINUTE_S, MOVES_MAX, PER_PEER, DialLimiter
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.places import MINUTE_S, MOVES_MAX, PER_PEER, Places
 from tests.unit.identity.people import A, B, person
 
 GUARD_S = 180.0
@@ -71,7 +71,7 @@ async def test_a_peer_that_comes_back_to_its_place_is_reached() -> None:
 
 
 def test_moves_are_forgotten_after_a_minute_and_each_peer_has_its_own() -> None:
-    places = Places()
+    places = DialLimiter()
     for number in range(MOVES_MAX):
         places.use((f"b:{number}", "b"), 0.0)
     with pytest.raises(Unreachable):
@@ -83,6 +83,6 @@ def test_moves_are_forgotten_after_a_minute_and_each_peer_has_its_own() -> None:
 
 def test_callers_that_name_no_peer_share_the_places_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PLACES_MAX", 10)
-    places = Places()
+    places = DialLimiter()
     gone = [place for number in range(12) for place in places.use((f"n:{number}", ""), 0.0)]
     assert gone == [("n:0", ""), ("n:1", "")]

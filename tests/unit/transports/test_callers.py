@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from fednode.errors import Unreachable
 from fednode.identity.certificates import Authority, Credential, id_of, pem_of
 from fednode.identity.roster import Guest, Roster
 from fednode.transports.grpc_transport import GrpcTransport
-from tests.proto.mesh import Mesh
+from tests.meshes import Mesh
 
 ANY = "127.0.0.1:0"
 TOKEN = bytes(range(16))
@@ -52,7 +53,7 @@ class TestHandshake:
         shown = mesh.own("a")()
         assert await outcome(server, to, shown, mesh.roster()) == leaf_id(shown)
         for stranger in (other.own("a")(), guest_of(TOKEN)):
-            assert "knows no such certificate" in await outcome(server, to, stranger, mesh.roster())
+            assert "does not know this node" in await outcome(server, to, stranger, mesh.roster())
         await server.close()
 
     async def test_a_leaf_signs_no_leaf(self) -> None:
@@ -62,7 +63,7 @@ class TestHandshake:
         member = mesh.own("a")()
         held: Any = load_pem_private_key(member.key, None)
         forged = Authority("a", held, member.chain).credential("b")
-        assert "knows no such certificate" in await outcome(server, to, forged, mesh.roster())
+        assert "does not know this node" in await outcome(server, to, forged, mesh.roster())
         assert mesh.roster().identify(forged.chain) is None
         await server.close()
 
@@ -85,12 +86,12 @@ class TestInvitation:
         server = GrpcTransport(mesh.own("v"), roster)
         to = await server.listen(ANY, tell)
         guest = guest_of(TOKEN)
-        assert "knows no such certificate" in await outcome(server, to, guest, mesh.roster())
+        assert "does not know this node" in await outcome(server, to, guest, mesh.roster())
         roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
         said = await outcome(server, to, guest, mesh.roster())
         assert said.endswith("refuses this node: hospital-b is invited, and no member yet")
         roster.set_invitations({})
-        assert "knows no such certificate" in await outcome(server, to, guest, mesh.roster())
+        assert "does not know this node" in await outcome(server, to, guest, mesh.roster())
         await server.close()
 
     def test_a_guest_has_the_name_of_the_invitation(self) -> None:
@@ -110,7 +111,7 @@ class TestRevocation:
         one = GrpcTransport(lambda: shown, mesh.roster(), learn=learned.append)
         await one.send(to, b"x", 5.0, "v")
         roster.take_revocation(proof := mesh.revocation("a"))
-        with pytest.raises(Unreachable, match="this key was revoked"):
+        with pytest.raises(Unreachable, match="its key was revoked"):
             await one.send(to, b"x", 5.0, "v")
         assert learned == [proof]
         await one.close()
@@ -140,10 +141,10 @@ class TestDisconnect:
         to = await server.listen(ANY, tell)
         one = mesh.transport("a")
         caller = (await one.send(to, b"x", 5.0, "v")).decode()
-        server.turn_away(caller, 0.5)
+        server.disconnect(caller, 0.5)
         with pytest.raises(Unreachable):
             await one.send(to, b"x", 0.3, "v")
-        async with __import__("asyncio").timeout(10):
+        async with asyncio.timeout(10):
             while True:
                 try:
                     await one.send(to, b"x", 5.0, "v")

@@ -1,4 +1,4 @@
-"""The places where peers are dialled: few addresses per peer, and few new addresses per minute.
+"""Limit the addresses at which each peer is dialled: few at a time, and few new ones a minute.
 
 A member announces its own address. Without a limit, a member that announces a new address in each
 message would cost a socket per address, and would make all others dial any address it names.
@@ -23,7 +23,7 @@ MOVES_MAX: Final = 6
 MINUTE_S: Final = 60.0
 
 
-class Places:
+class DialLimiter:
     """The places in use; a new place replaces the least recently used. Callers give the time."""
 
     def __init__(self) -> None:

@@ -1,0 +1,52 @@
+"""A small mesh of certificates, for tests."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fednode.transports.address import parse
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.limits import Limits
+from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_service import ENDLESS, RelayService
+from fednode.transports.server import Server
+from tests.unit.identity.people import SmallMesh
+
+
+class Mesh(SmallMesh):
+    """A mesh whose nodes speak TLS, and may have relays."""
+
+    @classmethod
+    def new(cls, name: str = "mesh") -> Mesh:
+        return cls(name)
+
+    def transport(self, name: str, *relays: RelayAt, **more: Any) -> GrpcTransport:
+        own, roster = self.own(name), self.roster()
+        client = RelayClient(relays, own, roster) if relays else None
+        return GrpcTransport(own, roster, client, **more)
+
+    @contextlib.asynccontextmanager
+    async def relay(self, name: str = "relay") -> AsyncIterator[RunningRelay]:
+        """Run a relay."""
+        running = RunningRelay(self, name)
+        running.at = RelayAt(await running.start("127.0.0.1:0"), name)
+        try:
+            yield running
+        finally:
+            await running.server.close()
+
+
+class RunningRelay:
+    """A relay of a mesh, in this process."""
+
+    at: RelayAt
+
+    def __init__(self, mesh: Mesh, name: str) -> None:
+        self.roster = mesh.roster()
+        self.service = RelayService(self.roster)
+        self.server = Server(mesh.own(name), self.roster, Limits(self.roster, ENDLESS))
+
+    async def start(self, address: str) -> str:
+        return str(await self.server.start(parse(address), [self.service.register]))
