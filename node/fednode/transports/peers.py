@@ -47,7 +47,10 @@ _WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {
     _WRONG_NODE: "is another node than the one that is called",
     "handshake failed": "shows a certificate of another mesh, or the clocks differ",
-    "Socket closed": "closed the connection: it does not know this node's certificate, or stops",
+    **dict.fromkeys(
+        ("Socket closed", "Connection reset", "Broken pipe"),
+        "closed the connection: it does not know this node's certificate, or stops",
+    ),
 }
 REVOKED: Final = "the mesh revoked this node's key: ask for a new link"
 Learn = Callable[[bytes], bool]
