@@ -17,10 +17,9 @@ import pytest
 from fednode.app.network import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
-from tests.e2e.test_identity import Say, fednode, keyed_pair, running, until
+from tests.e2e.test_identity import keyed, running, until
 from tests.unit.app.canary import ASKED, damage, found, plant
 
-__all__ = ["fednode"]
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 WORDS = (
     *("--set", "policy.name=promptfl", "--set", "rounds.max=0", "--set", "data.shots=2"),
@@ -47,10 +46,10 @@ async def served(client: Client, address: str) -> bytes:
     return b"".join([await ask(client, address) for ask in ASKED.values()])
 
 
-async def test_no_planted_name_leaves_its_site(tmp_path: Path, fednode: Say) -> None:
+async def test_no_planted_name_leaves_its_site(tmp_path: Path) -> None:
     root, planted = await asyncio.to_thread(plant, tmp_path)
     assert planted >= 200
-    at = await keyed_pair(tmp_path, fednode)
+    _, at = await asyncio.to_thread(keyed, tmp_path, "ab")
 
     def start(name: str, *more: str) -> tuple[str, ...]:
         place = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / name))
