@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from fednode.app.asking import everyone
 from fednode.app.network import client_of, identity_in, place_of, places_of
@@ -98,9 +98,9 @@ async def relay_findings(plan: NodePlan) -> list[Found]:
 
 
 def proxy_of(plan: NodePlan) -> str:
-    """Return host and port of the proxy to the internet, without a password; "" for none."""
-    said = plan.settings.proxy or os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
-    return urlsplit(said or "").netloc.rpartition("@")[2]
+    """Return host and port of the proxy to relays, without a password; "" for none."""
+    url = plan.settings.proxy or getproxies().get("https", "")
+    return urlsplit(url).netloc.rpartition("@")[2]
 
 
 def _to_it(closed: list[str]) -> Iterator[str]:
