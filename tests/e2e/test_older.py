@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 from pathlib import Path
@@ -10,26 +11,12 @@ from typing import Any
 import pytest
 
 from fednode.learn.private import read_account
-from fednode.transports.ports import free_ports
-from tests.e2e.test_identity import Say, alive, fednode, running, start, until
+from tests.e2e.test_identity import Say, alive, fednode, keyed, running, start, until
 from tests.unit.commands.run import Fednode
 
 __all__ = ["Fednode", "fednode"]
 pytestmark = pytest.mark.e2e
 PRIVATE = ("--set", "privacy.clip=1", "--set", "privacy.noise=1")
-
-
-async def two(folder: Path, say: Say) -> dict[str, str]:
-    """Write peers.yaml of nodes a and b with keys; return their addresses."""
-    at = {name: f"127.0.0.1:{port}" for name, port in zip("ab", free_ports(2), strict=True)}
-    lines = ["mesh: m", "peers:"]
-    for name, where in at.items():
-        words = ("--mesh", "m", "--name", name, "--state", str(folder / name))
-        await say("identity", "new", *words)
-        id = (await say("identity", "show", *words)).splitlines()[0]
-        lines.append(f"- {{name: {name}, address: '{where}', id: {id}}}")
-    (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
-    return at
 
 
 def warned(reply: Any, words: str) -> bool:
@@ -40,7 +27,7 @@ def warned(reply: Any, words: str) -> bool:
 async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decides(
     private: bool, tmp_path: Path, fednode: Say
 ) -> None:
-    at = await two(tmp_path, fednode)
+    _, at = await asyncio.to_thread(keyed, tmp_path, "ab")
     more = PRIVATE if private else ()
 
     def words(name: str) -> tuple[str, ...]:
@@ -75,7 +62,7 @@ async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decide
 async def test_two_live_processes_of_one_key_are_named_at_its_peer(
     tmp_path: Path, fednode: Say
 ) -> None:
-    at = await two(tmp_path, fednode)
+    _, at = await asyncio.to_thread(keyed, tmp_path, "ab")
     async with contextlib.AsyncExitStack() as nodes:
         for name in "ab":
             await nodes.enter_async_context(running(tmp_path, name, *start(tmp_path, name)))
