@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fednode.learn.private import read_account
+from fednode.transports.ports import free_ports
 from tests.e2e.test_identity import Say, alive, fednode, keyed, running, start, until
 from tests.unit.commands.run import Fednode
 
