@@ -20,27 +20,27 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.observe.metrics import Metrics, Reading
-from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from fednode_bootstrap.invite import OWN_TOKEN, PAGE_TOKEN, invite
 from tests.command_line import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "bootstrap" / "Dockerfile"
 HEALTH = json.loads(re.findall(r"^    CMD (\[.*\])", DOCKERFILE.read_text(), re.M)[0])
 """The image's health check; tests/e2e/test_containers.py runs it."""
+IMAGE_COMMAND = json.loads(re.findall(r"^CMD (\[.*\])", DOCKERFILE.read_text(), re.M)[-1])
+PAGE_TOKEN = "page-token"
 WATCH = ROOT / "configs" / "watch"
 
 
-def settings_in(environment: Mapping[str, str], config: Path, folder: Path, token: str) -> Any:
-    """Return a node's settings with the secrets of its environment put into a folder."""
+def settings_in(environment: Mapping[str, str], folder: Path) -> Any:
+    """Return a node's settings with the secret of its environment put into a folder."""
     here = dict(environment)
     for key, value in environment.items():
         if key.endswith("_FILE"):
-            assert Path(value).name in {token, PAGE_TOKEN}
-            (folder / Path(value).name).write_text("a secret of 16 letters\n")
-            here[key] = str(folder / Path(value).name)
-    return load_settings(config, here)
+            assert Path(value).name == PAGE_TOKEN
+            (folder / PAGE_TOKEN).write_text("a secret of 16 letters\n")
+            here[key] = str(folder / PAGE_TOKEN)
+    return load_settings(ROOT / "configs" / "demo" / "node.yaml", here)
 
 
 # compose.yaml -------------------------------------------------------------------------------------
@@ -53,7 +53,8 @@ NODES = {name: one for name, one in OURS.items() if name.startswith("node-")}
 @pytest.mark.parametrize("name", OURS)
 def test_a_service_runs_a_command_that_exists_with_as_few_rights_as_it_needs(name: str) -> None:
     service = OURS[name]
-    parsed(service["command"])
+    if "entrypoint" not in service:
+        parsed(service.get("command", IMAGE_COMMAND))
     assert service["read_only"] is service["init"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -67,56 +68,51 @@ def test_what_services_mount_is_there() -> None:
             assert known, line
 
 
-def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
-    invite(tmp_path / "key", ROOT / "configs" / "compose" / "peers.yaml", tmp_path)
-    peers = load_peers(tmp_path / "peers.yaml")
-    assert [peer.name for peer in peers.peers] == list(NODES)
-    for peer in peers.peers:
-        environment = NODES[peer.name]["environment"]
-        demo, token = ROOT / "configs" / "demo" / "node.yaml", OWN_TOKEN
-        found = settings_in(environment, demo, tmp_path, token)
-        assert environment["FEDNODE_NAME"] == peer.name
-        assert peer.address == f"{peer.name}:{found.listen.split(':')[1]}"
-        assert (found.token, found.page.token) == ("a secret of 16 letters",) * 2
-        (published,) = NODES[peer.name]["ports"]
+def issued(service: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """Return the relay and the nodes, by name, that the service `init` makes folders for."""
+    relay, *nodes = service["command"]
+    return relay, dict(node.split("=") for node in nodes)
+
+
+def test_the_commands_of_the_script_exist() -> None:
+    text = (ROOT / "configs/compose/init.sh").read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("fednode ")]
+    assert [line.split()[1] for line in lines] == ["init", "invite"]
+    for line in lines:
+        plain = re.sub(r'\$\{relay:\+(.*?)"\$relay"\}', r"\1 relay-1=h:1", line)
+        plain = plain.replace('"$@"', "node-1=h:2").replace("${1#node-1=}", "h:2")
+        parsed(shlex.split(plain)[1:])
+
+
+def test_containers_are_the_nodes_that_get_folders(tmp_path: Path) -> None:
+    relay, nodes = issued(OURS["init"])
+    assert relay == ""
+    assert list(nodes) == list(NODES)
+    for name, address in nodes.items():
+        found = settings_in(NODES[name]["environment"], tmp_path)
+        assert address == f"{name}:{found.listen.split(':')[1]}"
+        assert (found.state_dir, found.page.token) == ("/state", "a secret of 16 letters")
+        (published,) = NODES[name]["ports"]
         assert published.startswith("127.0.0.1:")
         assert published.endswith(found.page.listen[-5:])
-    door = parsed(OURS["introducer"]["command"]).params
-    assert peers.introducer == f"introducer:{door['listen'].split(':')[1]}"
-    assert (door["mesh_name"], door["until"]) == (peers.mesh, len(NODES))
 
 
 @pytest.mark.parametrize("file", ["compose.yaml", "compose.relay.yaml"])
-def test_a_container_sees_its_own_token_alone(tmp_path: Path, file: str) -> None:
+def test_a_container_sees_its_own_key_alone(file: str) -> None:
     services = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]
-    asked = parsed(services["invite"]["command"]).params
-    template = dict(reversed(line.split(":")[:2]) for line in services["invite"]["volumes"])[
-        str(asked["template"])
-    ]
-    invite(tmp_path / "key", ROOT / template, tmp_path / "out", asked["relay"], asked["apart"])
-    nodes = [name for name in services if name.startswith("node-")]
-    tokens = {name: (tmp_path / "out" / name / OWN_TOKEN).read_text() for name in nodes}
-    assert len(set(tokens.values())) == len(nodes) == 5
-    seen = {place: source for source, place in mounts(services["invite"])}
-    for name, service in services.items():
-        for source, place in mounts(service):
-            if source in seen.values() and name != "invite":
-                (written,) = (at for at, volume in seen.items() if volume == source)
-                if written == "/state":
-                    assert name in {"introducer", "relay"}
-                    continue
-                # What this container reads, without the places where other volumes are mounted.
-                folder = tmp_path / "out" / Path(written).relative_to(str(asked["out"]))
-                texts = "".join(one.read_text() for one in folder.iterdir() if one.is_file())
-                known = {other for other, token in tokens.items() if token.strip() in texts}
-                assert known == ({name} if name in nodes else set()), (name, source)
-                assert place == "/mesh"
-    for name in nodes:
-        path = Path(services[name]["environment"]["FEDNODE_TOKEN_FILE"])
-        (source,) = (source for source, place in mounts(services[name]) if place == "/mesh")
-        assert seen[f"{asked['out']}/{name}"] == source
-        assert path == Path("/mesh") / OWN_TOKEN
-        assert (tmp_path / "out" / name / "peers.yaml").is_file()
+    seen = {place: source for source, place in mounts(services["init"])}
+    relay, nodes = issued(services["init"])
+    folders = [*nodes, *([relay.partition("=")[0]] if relay else [])]
+    assert {f"/nodes/{name}": name for name in folders}.items() <= seen.items()
+    assert seen.pop("/state") == "founder"
+    owners = {"relay": folders[-1]} if relay else {}
+    for name in (*nodes, *owners):
+        own = dict(reversed(mount) for mount in mounts(services[name]))
+        assert own.pop("/state") == owners.get(name, name)
+        assert set(own.items()) <= {("/watch", "watch")}
+    image = DOCKERFILE.read_text(encoding="utf-8")
+    for place in seen:
+        assert f" {place}" in image, "a volume takes its owner from the folder of the image"
 
 
 def mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -128,26 +124,20 @@ def mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
 def test_five_sites_behind_a_relay_open_no_port(tmp_path: Path) -> None:
     tree = yaml.safe_load((ROOT / "compose.relay.yaml").read_text(encoding="utf-8"))
     services = tree["services"]
-    nodes = {name: one for name, one in services.items() if name.startswith("node-")}
-    door = parsed(services["relay"]["command"]).params
-    asked = parsed(services["invite"]["command"]).params
-    assert door["relay"] is asked["relay"] is True
-    invite(tmp_path / "key", ROOT / "configs/compose/relayed.yaml", tmp_path, relay=True)
-    peers = load_peers(tmp_path / "peers.yaml")
-    assert [(peer.name, peer.address) for peer in peers.peers] == [(one, "relay") for one in nodes]
-    (relay,) = peers.relays
-    assert relay.address == peers.introducer == f"relay:{door['listen'].split(':')[1]}"
+    relay, listed = issued(services["init"])
+    nodes = {name: services[name] for name in listed}
+    assert set(listed.values()) == {"relay"}
+    listen = parsed(services["relay"]["command"]).params["listen"]
+    assert relay == f"relay-1=relay:{listen.split(':')[1]}"
     assert not any("ports" in one for one in services.values())
     sites = [tuple(one["networks"]) for one in nodes.values()]
     assert sorted(services["relay"]["networks"]) == sorted(site for (site,) in sites)
-    assert len(set(sites)) == len(nodes)
+    assert len(set(sites)) == len(nodes) == 5
     assert all(tree["networks"][site] == {"internal": True} for (site,) in sites)
     for name, service in services.items():
-        parsed(service["command"])
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         if name in nodes:
-            demo, token = ROOT / "configs/demo/node.yaml", OWN_TOKEN
-            found = settings_in(service["environment"], demo, tmp_path, token)
+            found = settings_in(service["environment"], tmp_path)
             assert (found.listen, found.page.listen) == (None, "127.0.0.1:0")
         for line in service.get("volumes", ()):
             source = line.split(":")[0]
@@ -174,7 +164,7 @@ def test_the_base_image_is_an_argument_that_takes_a_digest() -> None:
     python = re.search(r"^ARG PYTHON=(\S+)$", text, re.M)
     assert python is not None
     assert "ARG BASE=python:${PYTHON}-slim" in text
-    given = OURS["invite"]["build"]["args"]["BASE"]
+    given = OURS["init"]["build"]["args"]["BASE"]
     assert given == f"${{BASE:-python:{python[1]}-slim}}"
 
 
@@ -185,9 +175,9 @@ def test_the_unit_starts_a_node() -> None:
     text = (ROOT / "configs" / "systemd" / "fednode@.service").read_text(encoding="utf-8")
     command = re.search(r"^ExecStart=(.*)$", text, re.M)
     assert command is not None
-    words = shlex.split(command[1].replace("%i", "a"))
+    words = shlex.split(command[1].replace("%i", "a").replace("%S", "/var/lib"))
     assert words[0].endswith("/bin/fednode")
-    assert parsed(words[1:]).params["name"] == "a"
+    assert str(parsed(words[1:]).params["state"]) == "/var/lib/fednode/a"
 
 
 # Prometheus and Grafana ---------------------------------------------------------------------------
