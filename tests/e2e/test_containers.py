@@ -83,7 +83,7 @@ class Machine:
             for source, place, *_ in (line.split(":") for line in service["volumes"])
             if not source.startswith(".")
         }
-        for place, volume in volumes.items():
+        for volume in volumes.values():
             (self.folder / volume).mkdir(exist_ok=True)
         own = self.folder / volumes["/state"]
         if any("node.yaml" in line for line in service["volumes"]):
