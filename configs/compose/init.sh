@@ -6,7 +6,7 @@ relay=$1
 shift
 cd "$HOME"
 if [ ! -e demo ]; then
-    fednode init demo --data builtin --site node-1 --address "${1#node-1=}" ${relay:+--relay "$relay"}
+    fednode init demo --site node-1 --address "${1#node-1=}" ${relay:+--relay "$relay"}
 fi
 cd demo
 fednode invite --out /nodes "$@" ${relay:+"$relay"}
