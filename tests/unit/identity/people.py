@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -154,9 +156,23 @@ class SmallMesh:
         certificate = self.root.sponsor(name, self.key(name).public_key(), days)
         return Authority(f"sponsor {name}", self.key(name), certificate)
 
-    def chain(self, name: str, days: float = 90, sponsor: Authority | None = None) -> bytes:
-        """Return a new certificate of a node, with its sponsor's, in PEM."""
-        return (sponsor or self.sponsor).node(name, self.key(name).public_key(), days)
+    def chain(
+        self, name: str, days: float = 90, sponsor: Authority | None = None, dated: float = 0.0
+    ) -> bytes:
+        """Return a new certificate of a node, with its sponsor's, in PEM.
+
+        days: how long it holds. dated: days from now at which it was made, to the second.
+        """
+        now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
+
+        class Then(datetime.datetime):
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> Then:
+                moment = now + datetime.timedelta(days=dated)
+                return cls.fromtimestamp(moment.timestamp(), tz)
+
+        with patch("fednode.identity.certificates.datetime.datetime", Then):
+            return (sponsor or self.sponsor).node(name, self.key(name).public_key(), days)
 
     def credential(self, name: str, days: float = 90) -> Credential:
         return Credential(pem_of(self.key(name)), self.chain(name, days))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,9 @@ def news(name: str, chain: bytes = b"", state: str = "alive", **more: str) -> Up
 
 
 class Clock:
-    """A clock that a test sets. past: the moment at which certificates get their dates."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
-        import time
-
         self.now = time.time()
 
     def __call__(self) -> float:
@@ -140,19 +139,8 @@ class TestTwoCertificatesOfOneName:
 
 def dated(mesh: SmallMesh, name: str, days: int, sponsor: Authority | None = None) -> bytes:
     """Return the certificate of a new key of a node, dated some days from now."""
-    import datetime
-    from unittest.mock import patch
-
     mesh.keys.pop(name, None)
-    now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
-
-    class Then(datetime.datetime):
-        @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> Then:
-            return cls.fromtimestamp((now + datetime.timedelta(days=days)).timestamp(), tz)
-
-    with patch("fednode.identity.certificates.datetime.datetime", Then):
-        return mesh.chain(name, 90, sponsor)
+    return mesh.chain(name, 90, sponsor, dated=days)
 
 
 class TestRevocation:

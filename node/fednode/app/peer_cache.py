@@ -1,0 +1,96 @@
+"""The members that a node has met, in a file, so that it knows them at its next start.
+
+If all nodes of a mesh stopped at once, nobody could call a member that no peers.yaml names without
+the file. Each line holds a name, an address and the certificates. An address only says where to
+greet the member first, and certificates are checked again. If a sponsor was revoked, the members of
+the file stay that it signed (fednode.identity.roster).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from fednode.core.members.table import GONE, MEMBERS_MAX, Member
+from fednode.core.types import Update
+from fednode.errors import AddressError, IdentityError, StateError
+from fednode.identity.certificates import Facts, read_chain, read_facts, unpack
+from fednode.identity.roster import Roster
+from fednode.storage.files import put
+from fednode.transports.address import parse
+
+FILE: Final = "peers"
+LOOK_S: Final = 5.0
+"""Time between two looks at the members."""
+LOG: Final = logging.getLogger("fednode")
+
+
+class PeerCache:
+    """The file of the members that one node has met."""
+
+    def __init__(self, file: Path) -> None:
+        """Set up; nothing is read or written yet."""
+        self._file, self._text = file, ""
+        self._before = dict[str, tuple[str, Facts]]()
+
+    def load(self, roster: Roster) -> list[Update]:
+        """Return the members in the file whose certificates hold, as news; skip all other lines."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            self._text = self._file.read_text(encoding="ascii")
+        news = list[Update]()
+        for line in self._text.splitlines()[:MEMBERS_MAX]:
+            with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
+                name, address, text = line.split(" ")
+                proof = base64.b64decode(text, validate=True)
+                facts = _facts(proof)
+                if facts.name == name:
+                    news.append(Update(name, "alive", 0, str(parse(address)), facts.id, proof))
+                    self._before[name] = line, facts
+        return list(roster.filter_gossip("", news))
+
+    def store(self, members: Iterable[Member]) -> None:
+        """Write the file anew if the members, their addresses or their certificates changed.
+
+        A member of before that the node does not know now stays until its certificate has ended,
+        by the date of the newest certificate: this machine's clock may be wrong.
+        """
+        lines = dict[str, str]()
+        newest = max((facts.begins for _, facts in self._before.values()), default=0.0)
+        for member in members:
+            if member.state in GONE:
+                self._before.pop(member.name, None)
+            elif member.proof and member.address:
+                text = base64.b64encode(member.proof).decode()
+                lines[member.name] = f"{member.name} {member.address} {text}"
+                newest = max(newest, _facts(member.proof).begins)
+        for name, (line, facts) in self._before.items():
+            if facts.ends > newest:
+                lines.setdefault(name, line)
+        text = "".join(f"{line}\n" for line in list(lines.values())[:MEMBERS_MAX])
+        if text == self._text:
+            return
+        try:
+            put(self._file, text, "state directory")
+        except StateError as fault:
+            LOG.warning("Members are not remembered: %s", fault)
+        self._text = text
+
+    async def watch(self, members: Callable[[], Iterable[Member]]) -> None:
+        """Store the members again and again, for as long as the node runs."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await asyncio.to_thread(self.store, tuple(members()))
+
+
+def _facts(proof: bytes) -> Facts:
+    """Return what the certificate in a proof says; raise IdentityError for other bytes."""
+    chain = read_chain(unpack(proof))
+    if not chain:
+        raise IdentityError("a proof holds no certificates")
+    return read_facts(chain[0])
