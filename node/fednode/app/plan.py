@@ -15,6 +15,7 @@ from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
+from fednode.identity.identity import name_in
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
 from fednode.learn.settings import AUTO, TuningSettings
@@ -74,8 +75,6 @@ class NodePlan:
     @property
     def address(self) -> str:
         """The address at which peers reach this node: `advertise`, or the one in peers.yaml."""
-        if self.settings.reach == "relay":
-            return RELAY
         return self.settings.advertise or self.peers.entry(self.name).address
 
     @property
@@ -122,14 +121,24 @@ def make(
     flags: Sequence[str],
     state: Path | None,
 ) -> NodePlan:
-    """Return the plan of a node; raise ConfigError if its files are wrong."""
+    """Return the plan of a node; raise ConfigError if its files are wrong.
+
+    If the state directory is given and holds a certificate, its name is the node's.
+    """
     source = written(source_of(config), os.environ, flags)
     settings = settings_of(source)
     peers = load_peers(peers_path)
-    own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
+    given = state or (Path(settings.state_dir) if settings.state_dir else None)
+    certified = "" if peers.insecure or given is None else name_in(given)
+    if name is not None and certified not in {"", name}:
+        raise ConfigError(
+            f"The certificate in {given} is for {certified!r}, and --name says {name!r}: leave "
+            "--name out, or give the state directory of that node."
+        )
+    chosen = certified or name or settings.name
+    own = which_am_i(peers, chosen, os.environ, settings.advertise)
     settings = placed(settings, peers, own)
-    default = Path.home() / ROOT / peers.mesh / own
-    folder = state or (Path(settings.state_dir) if settings.state_dir else default)
+    folder = given or Path.home() / ROOT / peers.mesh / own
     note = strange_tuning(config, settings)
     plan = NodePlan(own, settings, peers, folder, note)
     faults = disagreements(plan)
@@ -194,21 +203,16 @@ def reach_faults(plan: NodePlan) -> list[str]:
         connector(settings.proxy)
     except AddressError as fault:
         faults.append(f"proxy: {fault}.")
-    relayed = settings.reach == "relay" or plan.address == RELAY
+    relayed = plan.address == RELAY
     if relayed and not plan.peers.relays:
         faults.append(
-            f"{plan.name!r} is reached through relays (reach, or its address), and peers.yaml "
-            "lists none: add `relays`, or set advertise to host:port."
-        )
-    if settings.reach == "direct" and plan.address == RELAY:
-        faults.append(
-            "reach is direct, and this node's address is `relay`: set reach to auto, or advertise "
-            "to host:port."
+            f"{plan.name!r} is reached through relays (by its address), and peers.yaml lists none: "
+            "add `relays`, or set advertise to host:port."
         )
     if settings.relay.serve and (plan.peers.insecure or relayed):
         faults.append(
             "relay.serve is true, and a relay needs keys and a port that the others reach: remove "
-            "it, or set advertise to host:port (and reach to auto)."
+            "it, or set advertise to host:port."
         )
     return faults
 
@@ -224,7 +228,7 @@ def topology_faults(plan: NodePlan) -> list[str]:
         )
     names = {peer.name for peer in plan.peers.peers}
     named = {name for pair in chosen.edges for name in pair}
-    strange = sorted(named - names) if plan.peers.mesh_key is None else []
+    strange = sorted(named - names) if plan.peers.insecure else []
     return [*faults, *(f"topology names {name!r}, which is not in peers.yaml." for name in strange)]
 
 

@@ -77,7 +77,7 @@ def remember(folder: Path, name: str, settings: Settings, classes: Sequence[str]
 
 def settings_text(settings: Settings) -> str:
     """Return settings as YAML, without secrets."""
-    open_ = replace(settings, token=None, proxy=None, page=replace(settings.page, token=None))
+    open_ = replace(settings, proxy=None, page=replace(settings.page, token=None))
     # Convert to JSON's types: tuples become lists, which YAML can write.
     return yaml.safe_dump(json.loads(json.dumps(tree_of(open_))), sort_keys=False)
 

@@ -211,6 +211,11 @@ class NodeIdentity:
     def __init__(self, state: Path, clock: Callable[[], float] = time.time) -> None:
         """Read the identity in a state directory; raise StateError without one that can be used."""
         refuse_earlier_state(state)
+        if not (state / IDENTITY / keys.KEY_FILE).exists():
+            raise StateError(
+                f"There is no key of a node in {state / IDENTITY}: give the state directory of a "
+                "node of this mesh with --state, or ask for a link and run `fednode join LINK`."
+            )
         self.state, self.clock = state, clock
         self.key = keys.load_node_key(state / IDENTITY)
         self.id = id_of(self.key.public_key())
@@ -312,6 +317,13 @@ class NodeIdentity:
         (self.state / SPONSOR_FILE).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         put(self.state / SPONSOR_FILE, certificate.decode(), ELSEWHERE)
         return facts
+
+
+def name_in(state: Path) -> str:
+    """Return the name in the certificate of a state directory; "" if there is none to read."""
+    with contextlib.suppress(OSError, IdentityError):
+        return read_facts(read_chain((state / IDENTITY / CERTIFICATE_FILE).read_bytes())[0]).name
+    return ""
 
 
 def refuse_earlier_state(state: Path) -> None:

@@ -25,8 +25,7 @@ from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
-from fednode.identity.listed import Listed
-from fednode.identity.trust import Believes
+from fednode.identity.roster import Listed, MemberDirectory
 from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.worker import Learning, Worker
@@ -64,7 +63,7 @@ class Driver:
         store: Store,
         learning: Learning,
         addresses: Mapping[str, Address],
-        trust: Believes | None = None,
+        members: MemberDirectory | None = None,
         refusals: Refusals | None = None,
         limits: LimitSettings | None = None,
         telemetry: Telemetry | None = None,
@@ -76,7 +75,7 @@ class Driver:
         self._store = store
         self._worker = Worker(learning, self.telemetry)
         self.addresses = dict(addresses)
-        self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
+        self.members = members or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
         self._quota = Quota(limits or LimitSettings())
         self._over: Counter[str] = Counter()
         self.refusals = refusals or Refusals()
@@ -160,7 +159,7 @@ class Driver:
 
         Raise IdentityError if the proof is invalid.
         """
-        news = self.trust.take_revocation(proof)
+        news = self.members.take_revocation(proof)
         self.tell((news,))
         return news.id
 
@@ -196,7 +195,7 @@ class Driver:
                 self.addresses[peer] = address
                 self._sender.open(peer)
             case ev.TurnAway(peer=peer, seconds=seconds):
-                if id := self.trust.id_of(peer):
+                if id := self.members.id_of(peer):
                     self.transport.disconnect(id, seconds)
             case ev.Answer(token=token, code=code, detail=detail, later=later):
                 waiting = self._answers.pop(token, None)
@@ -307,17 +306,17 @@ class Driver:
             raise FrameRefused("refused", VERSION, str(fault)) from fault
         except FrameError as fault:
             raise FrameRefused("invalid", "frame", str(fault)) from fault
-        reason = self.trust.refusal(caller, message.sender)
+        reason = self.members.check_sender(caller, message.sender)
         if reason:
             raise FrameRefused("refused", "identity", reason)
         if not message.members:
             return message
-        news = self.trust.believed(message.sender, message.members)
+        news = self.members.filter_gossip(message.sender, message.members)
         self._shut_out(news)
         return replace(message, members=news)
 
     def _shut_out(self, news: Sequence[Update]) -> None:
-        """Close the connections of revoked keys for good; trust takes no new ones."""
+        """Close the connections of revoked keys for good."""
         for update in news:
             if update.state == "revoked":
                 self.transport.disconnect(update.id, math.inf)
@@ -327,7 +326,7 @@ class Driver:
 
         Of the frames over a caller's quota, only each FLOOD-th counts.
         """
-        known = self.trust.name_of(caller) if caller else ""
+        known = self.members.name_of(caller) if caller else ""
         if fault.kind == FLOODED:
             self._over[known] += 1
         if not fault.kind or (fault.kind == FLOODED and self._over[known] % FLOOD):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import yaml
 from pydantic import InstanceOf, TypeAdapter, ValidationError, WithJsonSchema
@@ -27,7 +27,6 @@ from fednode.core.settings import (
     MembershipSettings,
     RoundSettings,
     TopologySettings,
-    bounded,
 )
 from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
@@ -56,13 +55,8 @@ class RelaySettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     serve: bool = False
-    """true: this node is a relay, too, on its own port; list its address and id under `relays` in
+    """true: this node is a relay, too, on its own port; list its name and address under `relays` in
     peers.yaml. Only for a node that others can dial."""
-    mbit: float = 0.0
-    """Megabits a second that each key may send through the relay of this node; 0: no limit."""
-
-    def __post_init__(self) -> None:
-        bounded("relay.mbit", self.mbit, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,21 +74,14 @@ class Settings:
     advertise: str | None = None
     """host:port at which other nodes reach this node, or `relay` if it takes no connections; null:
     its address in peers.yaml."""
-    reach: Literal["auto", "direct", "relay"] = "auto"
-    """How peers are dialled (docs/networks.md). auto: directly, else through a relay of peers.yaml.
-    direct: never through a relay. relay: through relays alone, and nobody dials this node
-    directly."""
     proxy: str | None = None
-    """URL of the proxy through which relays and the introducer are reached: http:// (CONNECT),
-    socks5:// or socks4://, with USER:PASSWORD@ if need be; set a password by FEDNODE_PROXY. null:
-    HTTPS_PROXY and NO_PROXY of the environment. off: none. Peers are never dialled through it."""
+    """URL of a proxy, http://HOST:PORT (CONNECT), with USER:PASSWORD@ if need be, through which
+    peers and relays are reached; set a password by FEDNODE_PROXY. null: relays are reached through
+    the proxy of HTTPS_PROXY and NO_PROXY, if there is one, and peers directly. off: none."""
     relay: RelaySettings = field(default_factory=RelaySettings)
     state_dir: str | None = None
     """Folder of the node's key, its adopted prompts and the history of its rounds; one per node,
     kept between restarts. null: ~/.local/state/fednode/MESH/NAME."""
-    token: str | None = None
-    """One-time token for the introducer of peers.yaml, if there is an introducer; set it by
-    FEDNODE_TOKEN."""
     seed: int = 1
     """Seed of all random draws: initial prompts, batches, recipients. Equal seeds repeat a run. If
     the nodes of the policy share one state, all nodes need the same seed."""

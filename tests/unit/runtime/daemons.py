@@ -15,7 +15,7 @@ from fednode.core.settings import (
     RoundSettings,
     StartSettings,
 )
-from fednode.identity.trust import Believes
+from fednode.identity.roster import MemberDirectory
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
@@ -72,7 +72,7 @@ def make(
     learner: Learner | None = None,
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
-    trust: Believes | None = None,
+    members: MemberDirectory | None = None,
 ) -> tuple[Driver, Store]:
     """Return a node that is not running yet, from what its folder holds."""
     store = Store(folder / name)
@@ -93,7 +93,7 @@ def make(
         store=store,
         learning=Learning(learner=learner),
         addresses=where,
-        trust=trust,
+        members=members,
         limits=limits,
     )
     return driver, store
@@ -110,12 +110,12 @@ async def running(
     interval_s: float = 0.0,
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
-    trust: Believes | None = None,
+    members: MemberDirectory | None = None,
 ) -> AsyncIterator[Daemon]:
     """Run a node until the block ends; it is then stopped as by SIGTERM."""
     start = StartSettings(peers=len(peers), timeout_s=GUARD_S)
     rounds = RoundSettings("async", max=most, min_interval_s=interval_s, start=start)
-    driver, store = make(hub, folder, name, peers, rounds, learner, limits, tolerance, trust)
+    driver, store = make(hub, folder, name, peers, rounds, learner, limits, tolerance, members)
     await driver.transport.listen(address(name), driver.on_frame)
     task = asyncio.create_task(driver.run())
     try:
