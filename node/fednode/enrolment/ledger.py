@@ -31,7 +31,7 @@ ELSEWHERE: Final = "state directory"
 
 
 class ApprovalPending(IdentityError):
-    """The operator has to accept the key of a newcomer first."""
+    """The operator has to approve the key of a newcomer first."""
 
 
 class TokenReused(IdentityError):
@@ -99,7 +99,7 @@ class Ledger:
     ) -> None:
         """Add an invitation; the earlier invitation of the site ends.
 
-        again: the site may be a member that lost its key. approve: the operator accepts the key
+        again: the site may be a member that lost its key. approve: the operator approves the key
         before it gets a certificate. Raise ConfigError if there is no room, or if the site is a
         member.
         """
@@ -176,7 +176,7 @@ class Ledger:
                 book.holders[site] = Holder(site, id, address)
         if not known.used:
             raise ApprovalPending(
-                f"the operator has to accept the key of {site!r} first: wait for word, then run "
+                f"the operator has to approve the key of {site!r} first: wait for word, then run "
                 "the same command again"
             )
 
@@ -218,8 +218,8 @@ class Ledger:
             raise IdentityError(f"the link for {site!r} has ended: ask for a new link")
         if entry.id not in {"", id}:
             raise TokenReused(
-                f"another key came with the link for {site!r} before: ask for a new link, and tell "
-                "its sender, because somebody else may have a copy of this link"
+                f"the link for {site!r} was used before, by another key: ask for a new link, and "
+                "tell its sender, because somebody else may have a copy of this link"
             )
         holder = book.holders.get(site)
         others = {owner, "" if holder is None else holder.id} - {"", id}

@@ -62,7 +62,7 @@ def test_the_operator_accepts_a_key_or_refuses_it(tmp_path: Path) -> None:
     book = ledger(tmp_path)
     for site in "bc":
         book.invite(site, site.encode(), 7, approve=True)
-        with pytest.raises(ApprovalPending, match="the operator has to accept the key of"):
+        with pytest.raises(ApprovalPending, match="the operator has to approve the key of"):
             book.enrol(site, f"key-{site}", AT)
     with pytest.raises(TokenReused):
         book.enrol("b", "thief", AT)

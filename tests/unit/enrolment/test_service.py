@@ -51,10 +51,10 @@ async def test_a_copied_link_is_refused_and_the_operator_hears_of_it_once_a_minu
         for now, warnings in ((0.0, 1), (59.0, 1), (60.0, 2), (61.0, 2)):
             a.now = now
             for call in (thief.describe(), thief.enrol(AWAY)):
-                with pytest.raises(Refused, match="another key came with the link for 'b' before"):
+                with pytest.raises(Refused, match="was used before, by another key"):
                     await call
             assert len(a.warned) == warnings
-        assert a.warned[0].startswith("a copied link: another key came")
+        assert a.warned[0].startswith("a copied link: the link for")
         assert NodeIdentity(tmp_path / "thief").id in a.warned[0]
         assert a.ledger.read().holders["b"].id == NodeIdentity(tmp_path / "b").id
 
@@ -84,7 +84,7 @@ async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
         await new.describe()
         assert not a.asked
         for _ in range(2):
-            with pytest.raises(Refused, match="the operator has to accept the key of 'b' first"):
+            with pytest.raises(Refused, match="the operator has to approve the key of 'b' first"):
                 await new.enrol(AWAY)
         words = words_of(keys.read_group(NodeIdentity(tmp_path / "b").id))
         ((name, text),) = a.asked

@@ -1,0 +1,177 @@
+"""Make invitations, decide on sites that wait, and issue certificates for nodes of one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from fednode.app.plan import NodePlan
+from fednode.app.sponsor import MEMBERS_SHOWN, Sponsor
+from fednode.app.writing import mesh_text
+from fednode.core.members.table import GONE
+from fednode.enrolment import invitation as links
+from fednode.enrolment.ledger import Ledger
+from fednode.enrolment.words import words_of
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.identity.certificates import TOKEN_BYTES, Authority
+from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.observe.admitting import Invitation, Site
+from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
+from fednode.settings.read import named
+from fednode.storage.files import put
+from fednode.transports.address import RELAY
+
+DAYS: Final = 7
+"""How long a link can be used, if nobody says otherwise."""
+LOG: Final = logging.getLogger("fednode")
+
+
+def link_for(
+    site: str,
+    plan: NodePlan,
+    ledger: Ledger,
+    *,
+    days: int = DAYS,
+    more: Sequence[str] = (),
+    again: bool = False,
+    approve: bool = False,
+) -> str:
+    """Return a new link for a site; the earlier link of the site ends.
+
+    more: further addresses of this node. again: the site is a member that lost its key. approve:
+    the operator accepts the key of the site first. Raise ConfigError if the site cannot be invited.
+    """
+    site = named("SITE", site)
+    addresses = [address for address in (plan.address, *more) if address != RELAY]
+    if site == plan.name:
+        raise ConfigError(f"SITE is {site!r}, which is this node's own name: choose another.")
+    faults = [text for at in addresses for text in address_faults("--address", site, at, False)]
+    if faults or len(addresses) > links.ADDRESSES_MAX:
+        few = f"There are {len(addresses)} addresses; a link has {links.ADDRESSES_MAX} at most."
+        raise ConfigError("\n".join(faults) or few)
+    token = secrets.token_bytes(TOKEN_BYTES)
+    invitation = links.Invitation(
+        mesh=plan.peers.mesh,
+        mesh_key=str(plan.peers.mesh_key),
+        token=token,
+        site=site,
+        sponsor=plan.name,
+        addresses=tuple(addresses),
+        relays=plan.peers.relays[: links.RELAYS_MAX],
+    )
+    text = links.encode(invitation)  # before the ledger changes: it may be too long
+    anchor = Authority.invitation(token).anchor(days, below=0)
+    ledger.invite(site, anchor, days, again=again, approve=approve)
+    return text
+
+
+def issue(
+    folder: Path, plan: NodePlan, authority: Authority, ledger: Ledger, nodes: Mapping[str, str]
+) -> None:
+    """Write a folder for each node: its key, its certificate, and a peers.yaml that lists them all.
+
+    authority: the sponsor's, or the mesh key's. nodes: addresses by name; relays that peers.yaml
+    lists are among them. A node that has its folder gets a new certificate for the key there; this
+    node itself gets a copy of its own key. Nobody needs to run. Raise ConfigError for a name that
+    another key has.
+    """
+    mesh, mesh_key = plan.peers.mesh, str(plan.peers.mesh_key)
+    roster = Roster(mesh, keys.read_public(mesh_key))
+    relays = {relay.name: relay.address for relay in plan.peers.relays}
+    relays = {name: nodes.get(name, address) for name, address in relays.items()}
+    peers = {peer.name: peer.address for peer in plan.peers.peers} | dict(nodes)
+    text = mesh_text(
+        mesh,
+        mesh_key,
+        [PeerEntry(*entry) for entry in peers.items() if entry[0] not in relays],
+        [RelayEntry(*entry) for entry in relays.items()],
+    )
+    for name, address in nodes.items():
+        own = folder / name
+        if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():
+            keys.keep(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
+        identity = NodeIdentity.create(own)
+        ledger.record(name, identity.id, address)
+        identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
+        put(own / "peers.yaml", text, "folder", for_all=True)
+
+
+class Invitations:
+    """What the page of a sponsor shows of newcomers, and does for its operator.
+
+    Words of a key take a tenth of a second, so a thread works them out, one key after the other.
+    """
+
+    def __init__(self, sponsor: Sponsor) -> None:
+        self._sponsor, self._ledger = sponsor, sponsor.ledger
+        self._words: dict[str, str] = {}
+        self._working: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Tell whether the node may admit sites now."""
+        return self._sponsor.open
+
+    def waiting(self) -> list[Site]:
+        """Return the sites that wait for the operator, the first one first."""
+        entries = self._ledger.read().entries.values()
+        waiting = [Site(one.site, one.address, one.id) for one in entries if one.waiting]
+        return self._with_words(waiting)
+
+    def members(self) -> list[Site]:
+        """Return this node and the members whose keys it knows, at most MEMBERS_SHOWN."""
+        plan = self._sponsor.plan
+        own = Site(plan.name, plan.address, self._sponsor.identity.id)
+        others = [
+            Site(peer.name, peer.address, peer.id)
+            for peer in self._sponsor.known()
+            if peer.id and peer.state not in GONE
+        ]
+        return self._with_words([own, *others][:MEMBERS_SHOWN])
+
+    def mesh_words(self) -> str:
+        """Return the words of the mesh key, which newcomers see; "" while they are worked out."""
+        mesh_key = str(self._sponsor.plan.peers.mesh_key)
+        return self._with_words([Site("", "", mesh_key)])[0].words
+
+    async def invite(self, site: str, approve: bool) -> Invitation:
+        """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
+        plan = self._sponsor.plan
+        words = await asyncio.to_thread(words_of, keys.read_group(str(plan.peers.mesh_key)))
+        link = await asyncio.to_thread(link_for, site, plan, self._ledger, approve=approve)
+        LOG.info("the operator invited %s on the page", site)
+        return Invitation(site, link, words, DAYS, approve)
+
+    async def settle(self, name: str, id: str, good: bool) -> str:
+        """Accept or refuse a key that waits for a name; return what happens next.
+
+        Raise ConfigError if this key does not wait under this name any more.
+        """
+        settle = self._ledger.accept if good else self._ledger.refuse
+        await asyncio.to_thread(settle, name, id)
+        LOG.info("the operator %s %s on the page", "accepted" if good else "refused", name)
+        return settled(name, good)
+
+    def _with_words(self, sites: list[Site]) -> list[Site]:
+        """Add the words that are known; begin to work out the others."""
+        missing = [site.id for site in sites if site.id not in self._words]
+        if missing and (self._working is None or self._working.done()):
+            self._working = asyncio.get_running_loop().create_task(self._work_out(missing))
+        return [site.with_words(self._words.get(site.id, "")) for site in sites]
+
+    async def _work_out(self, ids: list[str]) -> None:
+        for id in ids:
+            self._words[id] = await asyncio.to_thread(words_of, keys.read_group(id))
+
+
+def settled(name: str, good: bool) -> str:
+    """Return what follows of an operator's decision on a site."""
+    if good:
+        return f"{name} may join now: it runs the same `fednode join` again."
+    return f"{name} was refused, and its link has ended."

@@ -1,0 +1,228 @@
+"""Ask what the mesh of a link is, show it, and write the files of a node that becomes a member."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+
+from fednode import units
+from fednode.app.plan import NodePlan
+from fednode.app.writing import mesh_text, with_images, with_keys, with_values
+from fednode.data.base import NodeData
+from fednode.enrolment.client import Newcomer
+from fednode.enrolment.invitation import Invitation
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.identity.certificates import is_signed_by, read_chain
+from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY, NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.learn.learner import Learner, told
+from fednode.settings import faults, trees
+from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
+from fednode.settings.peers import PeerEntry, Peers, load_peers
+from fednode.settings.read import Tree, put_flags
+from fednode.shipped import config_file
+from fednode.storage.files import put
+from fednode.transports.address import RELAY
+
+NODE: Final = "node.yaml"
+PEERS: Final = "peers.yaml"
+FINGERPRINT: Final = "fingerprint"
+SHOWN: Final = 12
+"""Characters of a model's fingerprint that are told and shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a sponsor says of its mesh to an invited site. settings: the shared ones."""
+
+    invitation: Invitation
+    settings: Tree
+    members: tuple[str, ...]
+    model: str
+
+
+async def ask(newcomer: Newcomer) -> Offer:
+    """Ask the sponsor that made a link what the mesh is; the link is not used up.
+
+    Raise Unreachable if it does not answer, Refused if the link is not good.
+    """
+    reply = await newcomer.describe()
+    invitation = newcomer.invitation
+    return Offer(
+        invitation=invitation,
+        settings=taken(reply.settings),
+        members=tuple(name for name in reply.members if name != invitation.site),
+        model=reply.model,
+    )
+
+
+def is_of_another_mesh(identity: NodeIdentity, invitation: Invitation) -> bool:
+    """Tell whether a certificate in the state directory is of another mesh of the same name."""
+    chain = read_chain(identity.own().chain) if identity.name else []
+    root = Roster(invitation.mesh, keys.read_public(invitation.mesh_key)).root
+    anchor = x509.load_pem_x509_certificate(root)
+    return bool(chain) and not is_signed_by(chain[-1], anchor)
+
+
+def is_forgotten(folder: Path, state: Path, invitation: Invitation) -> bool:
+    """Tell whether a folder holds the settings of this node, whose key or certificate was deleted.
+
+    Only then may the folder be joined into again: nothing else belongs to the files in it.
+    """
+    if not (folder / PEERS).is_file():
+        return False
+    try:
+        peers = load_peers(folder / PEERS)
+    except ConfigError:
+        return False
+    listed = any(peer.name == invitation.site for peer in peers.peers)
+    ours = (peers.mesh, peers.mesh_key) == (invitation.mesh, invitation.mesh_key)
+    return listed and ours and not (state / IDENTITY / CERTIFICATE_FILE).exists()
+
+
+def set_aside(folder: Path) -> list[Path]:
+    """Rename node.yaml and peers.yaml of a folder, so that none is lost; return the new names."""
+    kept = list[Path]()
+    for file in (folder / NODE, folder / PEERS):
+        if file.exists():
+            kept.append(free_name(f"{file}.before"))
+            file.rename(kept[-1])
+    return kept
+
+
+def free_name(name: str) -> Path:
+    """Return a path of this name that does not exist, with a number if it has to be."""
+    paths = (Path(name + (f"-{number}" if number > 1 else "")) for number in itertools.count(1))
+    return next(path for path in paths if not path.exists())
+
+
+def settings_text(
+    offer: Offer, data: Path, model: str | None, flags: Sequence[str] = ()
+) -> str:
+    """Return node.yaml: the shared settings, this site's images and name, the rest as comments.
+
+    model: of this site, if each site has a file of its own. flags: section.key=value of this
+    site's own settings. Raise ConfigError if the model is missing, or for a flag that cannot be
+    taken.
+    """
+    tree = offer.settings
+    chosen = dict(tree.get("model", {}))
+    for key, own in (("name", LOCAL + OWN_FILE), ("pretrained", OWN_FILE)):
+        if chosen.get(key) == own and model is None:
+            raise ConfigError(
+                "The model of this mesh is a file that each site has: give yours with --model "
+                f"{'local-dir:FOLDER' if key == 'name' else 'FILE'}; its digest is compared."
+            )
+        if chosen.get(key) == own:
+            chosen[key] = model
+    text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
+    text = with_values(text, {**tree, "model": chosen})
+    return with_own(with_keys(text, {"name": offer.invitation.site}), flags)
+
+
+def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
+    """Return a node.yaml with a site's own settings; raise ConfigError for a flag that is none.
+
+    founds: the site founds the mesh, so it sets the shared settings, too.
+    """
+    tree, places = Tree(), dict[tuple[str, ...], str]()
+    put_flags(tree, places, flags)
+    for place, flag in places.items():
+        if fault := unknown(place):
+            raise ConfigError(f"{flag}: {fault}")
+        if not founds and any(place[: len(key)] == key for key in SHARED):
+            raise ConfigError(
+                f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
+            )
+    text = with_keys(text, tree)
+    said = trees.read(text)[1]
+    for place, flag in places.items():
+        if faults.at(said, place) != faults.at(tree, place):
+            raise ConfigError(
+                f"{flag} cannot be set here: write it into node.yaml before the first start"
+                f"{'' if founds else ' (join with --no-start)'}."
+            )
+    return text
+
+
+def peers_of(invitation: Invitation, address: str) -> Peers:
+    """Return the peers.yaml of this site: the sponsor that made the link, and itself."""
+    at = invitation.addresses[0] if invitation.addresses else RELAY
+    return Peers(
+        invitation.mesh,
+        (PeerEntry(invitation.sponsor, at), PeerEntry(invitation.site, address)),
+        mesh_key=invitation.mesh_key,
+        relays=invitation.relays,
+    )
+
+
+def write(folder: Path, settings: str, peers: Peers) -> None:
+    """Write node.yaml and peers.yaml into a new folder; raise StateError if that fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = mesh_text(peers.mesh, str(peers.mesh_key), peers.peers, peers.relays)
+    for name, content in ((NODE, settings), (PEERS, text)):
+        put(folder / name, content, "folder", for_all=True)
+
+
+def model_line(offer: Offer, own: str) -> str:
+    """Return the model of the mesh in words; own: the fingerprint of the model here, "" if none.
+
+    Raise ConfigError if it is another model than that of the node that made the link.
+    """
+    name, said, theirs = offer.model.rpartition(f", {FINGERPRINT} ")
+    if not own:
+        return offer.model
+    if not said:
+        return (
+            f"{offer.model}, {FINGERPRINT} {own[:SHOWN]} here; {offer.invitation.sponsor} still "
+            "loads its own, and nodes compare them"
+        )
+    if not own.startswith(theirs):
+        raise ConfigError(
+            f"The model of the mesh is {offer.model}, and the one here has {own[:SHOWN]}: "
+            "take the same file or version as the other sites."
+        )
+    return f"{name}{said}{theirs}"
+
+
+def leaves(plan: NodePlan, learner: Learner) -> str:
+    """Return what a node sends to its peers, in words."""
+    classes, images = told(learner)
+    arrays = learner.initial(plan.settings.seed)
+    each = [array for array in arrays.values() if array.shape[:1] == (0,)]
+    numbers = sum(array.size for array in arrays.values())
+    if plan.policy.name == "local":
+        return "nothing that was learned"
+    if each:  # rows, one for each class
+        sent = (
+            f"{sum(array.shape[1] for array in each):,} numbers for each of {len(classes)} classes"
+        )
+    else:
+        sent = f"at most {numbers:,} numbers a round"
+    named = plan.settings.data.tell_classes or each
+    names = f"{len(classes)} class name{'s' * (len(classes) != 1)}" if named else ""
+    counted = f"the number of images to train on ({images:,})"
+    rest: Sequence[str] = [part for part in (names, counted) if part]
+    least = plan.settings.privacy.least_images
+    again = f"; a class again once {least} of its images changed" if each else ""
+    few = [name for name in learner.classes if name not in classes] if each else []
+    unsent = ""
+    if few:
+        unsent = f"; nothing of {units.listed(few, 5)}, with fewer than {least} images to train on"
+    return f"{sent}, {' and '.join(rest)}{again}{unsent}"
+
+
+def images_line(data: NodeData) -> str:
+    """Return how many images a node has, and what for, in words."""
+    rest = (
+        f", {len(split.images):,} kept from training for {use}"
+        for split, use in ((data.validation, "validation"), (data.own, "tests"))
+        if split.images
+    )
+    return f"{len(data.train.images):,} to train on{''.join(rest)}"

@@ -1,0 +1,149 @@
+"""Enrolment beside a running node: its service, its invitations, and what newcomers are told.
+
+Every node with keys answers, so that it is a sponsor as soon as the mesh key makes it one; a node
+that is none refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from random import SystemRandom
+from typing import Final
+
+from fednode.app.plan import NodePlan
+from fednode.core.events import Record
+from fednode.core.members.table import GONE, Member
+from fednode.core.types import Update
+from fednode.enrolment.ledger import FOLDER, Ledger
+from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService, Mesh
+from fednode.errors import StateError
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster, day
+from fednode.observe.present import ASKS
+from fednode.observe.telemetry import Refusals
+from fednode.runtime.driver import Driver
+from fednode.settings.agreed import shared
+from fednode.wire.gen import enrolment_pb2 as pb
+
+MEMBERS_SHOWN: Final = 64
+LOOK_S: Final = 1.0
+"""Time between two looks at the ledger, which the operator's commands change."""
+LOG: Final = logging.getLogger("fednode")
+
+
+class Sponsor:
+    """The enrolment of one node, beside its transport."""
+
+    def __init__(
+        self, plan: NodePlan, identity: NodeIdentity, roster: Roster, refusals: Refusals
+    ) -> None:
+        self.plan, self.identity, self._roster = plan, identity, roster
+        self._refusals = refusals
+        self._node: Driver | None = None
+        self._backbone = ""
+        self._seen: object = None
+        self.ledger = Ledger(plan.state / FOLDER)
+        self.appointed = asyncio.Event()
+        """Is set when the node becomes a sponsor, which renews its own certificate."""
+        mesh = Mesh(
+            describe=self._describe,
+            contacts=self._contacts,
+            greet=self._greet,
+            warn=lambda text: self._show("admission.copied", text),
+            ask=lambda name, text: self._show(ASKS, text, name),
+        )
+        self.service = EnrolmentService(identity, roster, self.ledger, mesh)
+
+    @property
+    def open(self) -> bool:
+        """Whether this node may sign certificates now."""
+        try:
+            return self.identity.sponsor(self._roster.root) is not None
+        except StateError:
+            return False  # whoever calls is told
+
+    def attach(self, node: Driver, backbone: str) -> None:
+        """Take the members from a node that runs. backbone: the fingerprint of its model."""
+        self._node, self._backbone = node, backbone
+
+    def take_certificate(self, pem: bytes) -> str:
+        """Become a sponsor by a certificate of the mesh key; return what this node does now.
+
+        Raise IdentityError if the certificate is of another node, key or mesh.
+        """
+        facts = self.identity.take_sponsor(pem, self._roster.root)
+        self.appointed.set()
+        return f"{facts.name} admits newcomers until {day(facts.ends)}"
+
+    def renew_own(self) -> bool:
+        """Renew this node's own certificate if it is a sponsor; tell whether it did."""
+        authority = self.identity.sponsor(self._roster.root)
+        if authority is None:
+            return False
+        chain = authority.node(self.identity.name, self.identity.key.public_key())
+        self.identity.take_certificate(chain, self._roster)
+        return True
+
+    async def watch(self) -> None:
+        """Let in the guests of the ledger's invitations, for as long as the node runs."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Read the ledger if it was changed, or if an invitation may have ended."""
+        now = self.open, self.ledger.stamp(), time.time() // 60
+        if now == self._seen:
+            return
+        try:
+            anchors = await asyncio.to_thread(self.ledger.anchors) if self.open else {}
+        except StateError as fault:
+            LOG.warning("No invitation holds: %s", fault)
+            anchors = {}
+        self._seen = now
+        self._roster.set_invitations(anchors)
+
+    def known(self) -> tuple[Member, ...]:
+        """Return all members, as far as this node knows."""
+        return () if self._node is None else tuple(self._node.view().peers)
+
+    def _greet(self, new: pb.Contact) -> None:
+        """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
+        if not any(member.id and member.name != new.name for member in self.known()):
+            LOG.info(
+                "%s is the first site that joined. Let it admit sites and renew certificates, too, "
+                "so that the mesh outlives this machine: fednode sponsor %s",
+                *(new.name, new.name),
+            )
+        update = Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
+        news = self._roster.filter_gossip("", [update])
+        if self._node is not None:
+            self._node.tell(news)
+
+    def _show(self, kind: str, text: str, peer: str = "") -> None:
+        self._refusals.show(Record(kind, text, "warning", {"peer": peer} if peer else {}))
+
+    def _contacts(self, but: str) -> Iterable[pb.Contact]:
+        """Return this node, and some others that live, drawn at random."""
+        own = pb.Contact(
+            name=self.plan.name, address=self.plan.address, proof=self.identity.proof
+        )
+        live = [
+            pb.Contact(name=member.name, address=member.address, proof=member.proof)
+            for member in self.known()
+            if member.answers and member.proof and member.address and member.name != but
+        ]
+        return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
+
+    def _describe(self) -> pb.DescribeReply:
+        others = [one.name for one in self.known() if one.state not in GONE]
+        model = self.plan.settings.model.title
+        known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
+        return pb.DescribeReply(
+            settings=shared(self.plan.settings).encode(),
+            members=[self.plan.name, *others][:MEMBERS_SHOWN],
+            model=model + known,
+        )
