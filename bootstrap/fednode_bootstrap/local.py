@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from fednode.app.network import client_of
+from fednode.app.client import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.terminal import show

@@ -26,13 +26,16 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
+from fednode.app.client import client_of
 from fednode.cli import main
 from fednode.errors import FAULT_CODES, FednodeError, Unreachable
 from fednode.observe.client import Client
+from fednode.settings.peers import load_peers
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
@@ -52,6 +55,15 @@ class Pair:
         self.address = dict(zip("ab", (f"127.0.0.1:{port}" for port in free_ports(2)), strict=True))
         listed = [{"name": name, "address": where} for name, where in self.address.items()]
         self.peers.write_text(yaml.safe_dump({"mesh": "m", "insecure": True, "peers": listed}))
+
+    def certify(self) -> Path:
+        """Give both nodes certificates of one mesh; return the state directory of a."""
+        mesh = SmallMesh("m")
+        tree = yaml.safe_load(self.peers.read_text()) | {"mesh_key": mesh.mesh_key_text}
+        self.peers.write_text(yaml.safe_dump(tree | {"insecure": False}))
+        for name in "ab":
+            mesh.write(self.folder / name, name, sponsor=name == "a")
+        return self.folder / "a"
 
     def words(self, name: str, *more: str, state: Path | None = None) -> list[str]:
         """Return the words after `fednode` that start a node."""
@@ -143,6 +155,30 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
             assert name == "a" or rounds[0] <= before.round < again.round
         a.signal(signal.SIGTERM)
         assert await a.ended() == 0
+
+
+async def test_two_daemons_with_certificates_exchange_and_know_each_other_again(pair: Pair) -> None:
+    """Each node's key is in the file of the other, so that they greet after a restart."""
+    state, paced = pair.certify(), ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.1")
+    for _ in range(2):
+        async with (
+            client_of(load_peers(pair.peers), state) as client,
+            pair.running("a", *paced),
+            pair.running("b", *paced),
+        ):
+            start = (await pair.until(client, "a", lambda reply: reply.life == "running")).round
+
+            def exchanged(reply: Any, least: int = start + 3) -> bool:
+                merged = int(reply.peers[0].shown.get("chosen", "0"))
+                return bool(reply.round >= least and merged > 0)
+
+            reply = await pair.until(client, "a", exchanged)
+            assert (reply.peers[0].state, reply.peers[0].path) == ("alive", "direct")
+            with pytest.raises(FednodeError):
+                async with Client() as stranger:
+                    await stranger.status(pair.address["a"])
+    for name, other in ("ab", "ba"):
+        assert (pair.folder / name / "identity" / "peers").read_text().startswith(f"{other} ")
 
 
 async def test_a_finished_run_gets_more_rounds_on_the_same_state(pair: Pair) -> None:

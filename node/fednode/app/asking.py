@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
-from fednode.transports.address import RELAY, asked_at
+from fednode.transports.address import asked_at
 from fednode.wire.gen import status_pb2
 
 if TYPE_CHECKING:  # `fednode status ADDRESS` starts without settings
@@ -41,7 +40,7 @@ async def everyone(client: Client, targets: Targets) -> Targets:
 
 async def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | None]:
     """Return the peers that a plan's node knows; none, and why, if it does not answer."""
-    from fednode.app.network import client_of, place_of
+    from fednode.app.client import client_of, place_of
 
     try:
         async with client_of(plan.peers, plan.state) as client:
@@ -72,10 +71,5 @@ async def _unlisted(client: Client, replies: Replies) -> Targets:
             for peer in named
             if peer.name not in known and peer.state not in GONE and peer.address
         ]
-        ids = dict[str, str]()
-        if any(peer.address == RELAY and peer.name not in more for peer in new):
-            with contextlib.suppress(FednodeError):
-                ids = {peer.name: peer.id for peer in await client.peers(where)}
-        more |= {peer.name: asked_at(peer.address, ids.get(peer.name, "")) for peer in new
-                 if peer.address != RELAY or ids.get(peer.name)}  # fmt: skip
+        more |= {peer.name: asked_at(peer.address, peer.name) for peer in new}
     return sorted(more.items())[:MORE_MAX]

@@ -15,19 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 import uvloop
 
 from fednode.app.interfaces import Interfaces
-from fednode.app.inviting import Inviting
-from fednode.app.network import NodeNetwork, get_lease, join, keep_lease, lease_warning
+from fednode.app.invite import Invitations
+from fednode.app.mesh import Mesh, certificate_warning, connect, keep_certificate, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, tie
 from fednode.app.saved import remember
-from fednode.app.standing import lost, require_member
 from fednode.app.sums import sums_fault
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
 from fednode.core.policy import NodeContext
 from fednode.data.base import Told
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, IdentityError
 from fednode.freed import trim
-from fednode.identity.trust import Trust
 from fednode.learn.learner import Learner, told
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
@@ -71,84 +69,80 @@ async def live(plan: NodePlan, store: Store) -> None:
     """
     stop = _stopped_by_signals()
     try:
-        mesh = join(plan)
-        require_member(mesh)
-        if isinstance(mesh.trust, Trust):
-            mesh.trust.heard = partial(_stop_if_lost, mesh, stop)
+        mesh = connect(plan)
+        if mesh.roster is not None:
+            mesh.roster.on_revoked = partial(_stop_if_revoked, mesh, stop)
     except BaseException:
         store.close()
         raise
     await _serve(plan, store, mesh, stop)
-    require_member(mesh)
+    if text := revoked(mesh.roster, mesh.identity):
+        raise IdentityError(text)
 
 
-def _stop_if_lost(mesh: NodeNetwork, stop: asyncio.Event) -> None:
-    text = lost(mesh.trust, mesh.identity)
+def _stop_if_revoked(mesh: Mesh, stop: asyncio.Event) -> None:
+    text = revoked(mesh.roster, mesh.identity)
     if text and not stop.is_set():
         mesh.refusals.show(Record("identity.revoked", text, "error"))
         stop.set()
 
 
-async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.Event) -> None:
+async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) -> None:
     """Listen, load, then run a node until it is to stop."""
     door, transport, own = Door(), mesh.transport, plan.listen
     faces = Interfaces(plan, mesh, store)
     transport.add_service(faces.register)
-    faces.service.standing = partial(lease_warning, mesh)
+    faces.service.standing = partial(certificate_warning, mesh)
+    beside = list[asyncio.Task[None]]()
     try:
         await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
-        if mesh.admission is not None:
-            faces.service.take_right = mesh.admission.take_right
-            faces.service.admitting = Inviting(mesh.identity, mesh.admission)
-            await mesh.admission.open()
+        if mesh.sponsor is not None:
+            faces.service.take_right = mesh.sponsor.take_certificate
+            faces.service.admitting = Invitations(mesh.sponsor)
+            beside.append(asyncio.create_task(mesh.sponsor.watch()))
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
-        beside = [] if mesh.relay is None else [asyncio.create_task(mesh.relay.watch())]
-        enrolling = asyncio.create_task(get_lease(mesh))
         loading = _loaded(plan, faces.working)
-        if not (await _unless(stop, loading) and await _unless(stop, enrolling)):
-            enrolling.cancel()
+        if not await _unless(stop, loading):
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
         learner, privacy = loading.result()
         faces.service.privacy = lambda: privacy.note
         driver = driver_of(plan, mesh, store, learner, privacy, faces)
-        if mesh.tls is not None and mesh.tls.links is not None:
-            mesh.tls.links.regained = driver.regained
+        if mesh.relays is not None:
+            mesh.relays.regained = driver.regained
         await faces.attach(driver, learner)
-        if mesh.admission is not None:
-            mesh.admission.attach(driver, learner.backbone)
+        if mesh.sponsor is not None:
+            mesh.sponsor.attach(driver, learner.backbone)
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
-        beside.append(asyncio.create_task(keep_lease(mesh)))
-        if mesh.met is not None:
-            beside.append(asyncio.create_task(mesh.met.watch(lambda: driver.view().peers)))
+        beside.append(asyncio.create_task(keep_certificate(mesh)))
+        if mesh.cache is not None:
+            beside.append(asyncio.create_task(mesh.cache.watch(lambda: driver.view().peers)))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
         await driver.run()
         if mesh.relay is not None:
             await mesh.relay.drain(RELAY_DRAIN_S)
-        for task in beside:
-            task.cancel()
-        if mesh.met is not None:
-            mesh.met.note(driver.view().peers)
-        if not lost(mesh.trust, mesh.identity):
+        if mesh.cache is not None:
+            mesh.cache.store(driver.view().peers)
+        if not revoked(mesh.roster, mesh.identity):
             log.info(LEFT if driver.left else GOES_ON, plan.name, driver.view().round)
     finally:
+        for task in beside:
+            task.cancel()
         await faces.close()
-        if mesh.admission is not None:
-            await mesh.admission.close()
         await transport.close()
         store.close()
 
 
-def _place(plan: NodePlan, mesh: NodeNetwork) -> str:
+def _place(plan: NodePlan, mesh: Mesh) -> str:
     """Return the words after `fednode status` that ask a node."""
     if plan.peers.insecure:
         return plan.address
-    return f"{asked_at(plan.address, mesh.identity.id)} --state {plan.state}"
+    return f"{asked_at(plan.address, plan.name)} --state {plan.state}"
 
 
 def _stopped_by_signals() -> asyncio.Event:
@@ -216,7 +210,7 @@ async def _unless(stop: asyncio.Event, work: asyncio.Future[Any]) -> bool:
 
 def driver_of(
     plan: NodePlan,
-    mesh: NodeNetwork,
+    mesh: Mesh,
     store: Store,
     learner: Learner,
     privacy: Privacy,
@@ -249,7 +243,7 @@ def driver_of(
         store=store,
         learning=learning_of(plan, learner, privacy),
         addresses={peer.name: peer.address for peer in plan.others},
-        trust=mesh.trust,
+        members=mesh.members,
         refusals=mesh.refusals,
         limits=settings.limits,
         telemetry=Telemetry(faces.events, faces.metrics),
@@ -258,7 +252,7 @@ def driver_of(
     return driver
 
 
-def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, boot: str) -> NodeContext:
+def context_of(plan: NodePlan, mesh: Mesh, learner: Learner, boot: str) -> NodeContext:
     """Return what a node's policy may know. boot: what this start drew (NodeContext)."""
     settings = plan.settings
     return NodeContext(
@@ -270,13 +264,13 @@ def context_of(plan: NodePlan, mesh: NodeNetwork, learner: Learner, boot: str) -
         samples=told(learner)[1],
         domain=settings.data.domain,
         address=plan.address,
-        id="" if plan.peers.insecure else mesh.identity.id,
-        proof=mesh.identity.proof,
+        id=mesh.id,
+        proof=b"" if mesh.identity is None else mesh.identity.proof,
         topology=settings.topology,
         guard=settings.guard,
         start=start_of(settings),
         remote=plan.remote,
-        introduced=plan.peers.grows,
+        introduced=plan.peers.mesh_key is not None,
         boot=boot,
         private=settings.privacy.clip is not None,
     )

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from fednode.app.asking import everyone
-from fednode.app.network import client_of, identity_in, place_of, places_of
+from fednode.app.client import client_of, place_of, places_of
+from fednode.app.mesh import revoked_in
 from fednode.app.plan import NodePlan
-from fednode.app.standing import lost_in
 from fednode.errors import FednodeError, KeyRefused, Unreachable
 from fednode.learn.learner import Learner
 from fednode.observe.classes import compared
 from fednode.observe.client import Client
-from fednode.transports.address import RELAY, parse
-from fednode.transports.gates import check_free
+from fednode.transports.address import RELAY, asked_at, parse
+from fednode.transports.server import check_free
 from fednode.wire.gen.status_pb2 import StatusReply
 
 Found = tuple[Literal["fault", "warning", "note"], str]
@@ -60,9 +60,7 @@ async def runs(plan: NodePlan) -> bool:
     """Tell whether the node itself answers at its address."""
     try:
         async with client_of(plan.peers, plan.state) as client:
-            own = plan.listen
-            if own == RELAY:
-                own = f"{RELAY}:{identity_in(plan.state, plan.peers.mesh, plan.name).id}"
+            own = asked_at(plan.listen, plan.name)
             return (await client.status(own)).name == plan.name
     except FednodeError:
         return False
@@ -148,7 +146,7 @@ async def peer_findings(plan: NodePlan, learner: Learner, ours: str, running: bo
                 findings.append(("fault", f"{peer} at {address}: {differing}."))
             if text := _clock(reply.clock - time.time() + took_s / 2, took_s):
                 findings.append(("warning", f"{peer} at {address}: {text}."))
-    revoked = lost_in(plan.state, plan.peers, plan.name) if refusals else ""
+    revoked = revoked_in(plan.state, plan.peers) if refusals else ""
     findings += [("fault", text) for text in ([revoked] if revoked else refusals)]
     notes = compared(learner.classes, classes, CLASSES_NAMED) if plan.compares_classes else []
     notes += _slow(slowest, plan.settings.membership.timing.probe_timeout_s)
@@ -157,7 +155,7 @@ async def peer_findings(plan: NodePlan, learner: Learner, ours: str, running: bo
 
 async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, str]:
     """Return the other nodes and where they are asked."""
-    places = places_of(plan.peers, plan.state)
+    places = places_of(plan.peers)
     if running:
         places = dict(await everyone(client, list({**places, plan.name: place_of(plan)}.items())))
     places.pop(plan.name, None)

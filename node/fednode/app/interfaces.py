@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednode.app.baseline import gains
 from fednode.app.link import draw
-from fednode.app.network import NodeNetwork
+from fednode.app.mesh import Mesh
 from fednode.app.plan import NodePlan
 from fednode.data.reasons import told
 from fednode.learn.learner import Learner
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Interfaces:
     """The node's interfaces, which answer from the start, while the model still loads."""
 
-    def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
+    def __init__(self, plan: NodePlan, mesh: Mesh, store: Store) -> None:
         self._settings, self._state = plan.settings, plan.state
         self.events, self.metrics = Events(), Metrics()
         self.working = Working(logging.getLogger("fednode").info)
@@ -40,7 +40,7 @@ class Interfaces:
             mesh.transport.caller,
             self.events,
             mesh.transport.channel,
-            lambda id: mesh.trust.admits(id, about.node_id),
+            mesh.members.check_member,
             self.working.__str__,
         )
         self.service.gains = lambda: gains(self._settings, self._state)
@@ -83,17 +83,17 @@ class Interfaces:
             await self._web.close()
 
 
-def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:
+def about_of(plan: NodePlan, mesh: Mesh) -> About:
     """Return what is known of a node before its model is loaded."""
     return About(
         name=plan.name,
         mesh=plan.peers.mesh,
         policy=plan.policy.name,
-        node_id=mesh.identity.id,
+        node_id=mesh.id,
         address=plan.address,
         model=plan.settings.model.title,
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
-        paths=Paths.of(mesh.tls),
+        paths=Paths() if mesh.identity is None else Paths.of(mesh.transport, mesh.relays),
         shared=shared(plan.settings).encode(),
     )

@@ -102,9 +102,7 @@ def free_name(name: str) -> Path:
     return next(path for path in paths if not path.exists())
 
 
-def settings_text(
-    offer: Offer, data: Path, model: str | None, flags: Sequence[str] = ()
-) -> str:
+def settings_text(offer: Offer, data: Path, model: str | None, flags: Sequence[str] = ()) -> str:
     """Return node.yaml: the shared settings, this site's images and name, the rest as comments.
 
     model: of this site, if each site has a file of its own. flags: section.key=value of this

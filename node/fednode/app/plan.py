@@ -37,8 +37,8 @@ from fednode.settings.read import (
     written,
 )
 from fednode.storage.store import Store, has_rounds
+from fednode.transports import http_proxy
 from fednode.transports.address import RELAY, parse
-from fednode.transports.proxy import connector
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
     from fednode.learn.private import Privacy
@@ -200,7 +200,7 @@ def reach_faults(plan: NodePlan) -> list[str]:
     """Return the faults of how the node reaches its peers, as sentences."""
     settings, faults = plan.settings, list[str]()
     try:
-        connector(settings.proxy)
+        http_proxy.check(settings.proxy or http_proxy.OFF)
     except AddressError as fault:
         faults.append(f"proxy: {fault}.")
     relayed = plan.address == RELAY

@@ -42,7 +42,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             "There is no peers.yaml here: give the address of a node (host:port), or --peers FILE "
             "for all nodes of a mesh."
         )
-    from fednode.app.network import client_of, own_places, places_of
+    from fednode.app.client import client_of, own_places, places_of
     from fednode.settings.peers import load_peers
 
     file = peers_path or PEERS
@@ -53,13 +53,10 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
 
     if address is not None and by_place:
         return make, [("", address)]
-    listed = places_of(peers, state)
+    listed = places_of(peers)
     known = own_places(peers.mesh, state) | listed
     if address is None and not known:
-        raise ConfigError(
-            f"{file} lists no nodes, because they enrol with an introducer, and none of them ran "
-            "on this machine: give the address of a node, host:port."
-        )
+        raise ConfigError(f"{file} lists no nodes: give the address of a node, host:port.")
     if address is None:
         return make, list((listed or known).items())
     if address not in known and known:

@@ -20,6 +20,7 @@ from fednode.core.types import Update
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService, Mesh
 from fednode.errors import StateError
+from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.present import ASKS
@@ -78,6 +79,20 @@ class Sponsor:
         self.appointed.set()
         return f"{facts.name} admits newcomers until {day(facts.ends)}"
 
+    def ending(self) -> str:
+        """Return that the right to sign certificates ends soon, and the remedy; "" if not."""
+        try:
+            end = self.identity.sponsor_end()
+        except StateError as fault:
+            return str(fault)
+        if not end or end - self.identity.clock() > SPONSOR_DAYS * 24 * 3600 / 3:
+            return ""
+        name = self.identity.name
+        return (
+            f"{name} may admit sites and renew certificates until {day(end)} only: on the "
+            f"founder's machine run `fednode sponsor {name}`"
+        )
+
     def renew_own(self) -> bool:
         """Renew this node's own certificate if it is a sponsor; tell whether it did."""
         authority = self.identity.sponsor(self._roster.root)
@@ -128,9 +143,7 @@ class Sponsor:
 
     def _contacts(self, but: str) -> Iterable[pb.Contact]:
         """Return this node, and some others that live, drawn at random."""
-        own = pb.Contact(
-            name=self.plan.name, address=self.plan.address, proof=self.identity.proof
-        )
+        own = pb.Contact(name=self.plan.name, address=self.plan.address, proof=self.identity.proof)
         live = [
             pb.Contact(name=member.name, address=member.address, proof=member.proof)
             for member in self.known()

@@ -158,9 +158,9 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
 
 
 def _lost(plan: NodePlan) -> str:
-    from fednode.app.standing import lost_in
+    from fednode.app.mesh import revoked_in
 
-    return lost_in(plan.state, plan.peers, plan.name)
+    return revoked_in(plan.state, plan.peers)
 
 
 def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from fednode.app.assemble import run
-from fednode.app.network import require_key
 from fednode.app.plan import NodePlan, make
 from fednode.errors import ConfigError
 from fednode.observe import logs
@@ -45,7 +44,6 @@ def start(
 
 def begin(plan: NodePlan) -> None:
     """Run a node until SIGTERM, SIGHUP or Ctrl-C."""
-    require_key(plan)
     if plan.settings.state_dir and not plan.state.exists():
         click.echo(
             f"There is no state directory {plan.state} yet: this node begins anew.", err=True

@@ -102,14 +102,13 @@ def _require_member(peers_path: Path | None, state: Path | None) -> None:
     file = peers_path or PEERS
     if not file.exists():
         return
-    from fednode.app.network import key_folder
-    from fednode.app.standing import lost_in
+    from fednode.app.client import key_folder
+    from fednode.app.mesh import revoked_in
     from fednode.settings.peers import load_peers
 
     peers = load_peers(file)
     if not peers.insecure:
-        folder = key_folder(peers.mesh, state)
-        if text := lost_in(folder, peers, folder.name):
+        if text := revoked_in(key_folder(peers.mesh, state), peers):
             raise IdentityError(text)
 
 

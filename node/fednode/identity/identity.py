@@ -304,6 +304,16 @@ class NodeIdentity:
             ) from fault
         return authority if self.clock() <= facts.ends else None
 
+    def sponsor_end(self) -> float:
+        """Return when the sponsor's certificate ends; 0 without one. Raise StateError if damaged."""
+        file = self.state / SPONSOR_FILE
+        try:
+            return read_facts(read_chain(file.read_bytes())[0]).ends if file.exists() else 0.0
+        except (OSError, IdentityError) as fault:
+            raise StateError(
+                f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
+            ) from fault
+
     def take_sponsor(self, certificate: bytes, root: bytes) -> Facts:
         """Store the right to sign certificates, which the mesh key gave; return what it says.
 

@@ -190,6 +190,11 @@ class Roster:
             self.version += 1
             self._read.cache_clear()
 
+    def invitations(self) -> list[bytes]:
+        """Return the certificates (PEM) of this node's own open invitations."""
+        pem = serialization.Encoding.PEM
+        return [one.anchor.public_bytes(pem) for one in self._invited.values() if not one.by]
+
     def identify(self, chain: bytes) -> Member | Guest | None:
         """Return whose chain of certificates (PEM) this is; None if it may not call."""
         found = self._read(chain)

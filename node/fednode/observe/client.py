@@ -6,7 +6,7 @@ Importing this file does not import torch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from fednode.core import foreign
 from fednode.errors import AddressError, FednodeError, KeyRefused, Refused, Unreachable
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.grpc import GrpcTransport
+from fednode.transports.grpc_transport import GrpcTransport
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from fednode.wire.replies import clean
 
@@ -25,6 +25,8 @@ TIMEOUT_S: Final = 3.0
 HISTORY_PAGE: Final = 1000
 # A bound on what one history call gathers: a million rounds.
 HISTORY_PAGES_MAX: Final = 1000
+NOBODY: Final = "nobody answers"
+_OF_TRANSPORT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED})
 CHANNEL_OPTIONS: Final = (
     # A stream may be silent for long; pings tell whether its node is still there.
     ("grpc.keepalive_time_ms", 20_000),
@@ -51,13 +53,15 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         transport: GrpcTransport | None = None,
         hint: str = "",
+        shown: Callable[[], str] = lambda: "",
     ) -> None:
         """Set up.
 
         transport: for a mesh that speaks TLS; it is closed with the client. hint: what else to try
-        if nobody answers.
+        if nobody answers. shown: returns what is wrong with the certificate that the client shows,
+        because a node that refuses it in the handshake cannot say why.
         """
-        self._timeout_s, self._hint = timeout_s, hint
+        self._timeout_s, self._hint, self._shown = timeout_s, hint, shown
         self._transport = transport
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -180,10 +184,13 @@ class Client:
 
     def _sentence(self, address: str, error: grpc.aio.AioRpcError) -> FednodeError:
         code = error.code()
-        why = self._transport.why(address, "") if self._transport else ""
-        if why:
-            barred = self._transport is not None and self._transport.barred(address)
-            return (KeyRefused if barred else Unreachable)(f"{why[0].upper()}{why[1:]}.")
+        if self._transport is not None and code in _OF_TRANSPORT:
+            if fault := self._shown():
+                return KeyRefused(f"The certificate that this command shows is refused: {fault}.")
+            explained = self._transport.explain(address, error)
+            text = str(explained).rstrip(".")
+            if NOBODY not in text:
+                return type(explained)(f"{text[0].upper()}{text[1:]}.")
         if code == grpc.StatusCode.UNAVAILABLE:
             return Unreachable(
                 f"Nobody answers at {address}: start the node, or give the address in peers.yaml."

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fednode.transports.tls import Tls
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.relay_client import RelayClient
 from fednode.wire.gen import status_pb2
 
 
@@ -22,20 +23,17 @@ class Paths:
     trouble: Callable[[], str] = lambda: ""
 
     @classmethod
-    def of(cls, tls: Tls | None) -> Paths:
-        """Return the paths of a node's gate; of a node without keys, nothing."""
-        if tls is None:
-            return cls()
-        links = tls.links
-        if links is None:
-            return cls(tls.exits.path)
+    def of(cls, transport: GrpcTransport, client: RelayClient | None) -> Paths:
+        """Return the paths of a node. client: its end of the relays; None without relays."""
+        if client is None:
+            return cls(transport.path)
         return cls(
-            tls.exits.path,
+            transport.path,
             lambda: [
-                status_pb2.Relay(address=link.address, state=link.state, why=link.why)
-                for link in links.links
+                status_pb2.Relay(address=relay.at.address, state=relay.state, why=relay.why)
+                for relay in client.relays
             ],
-            lambda: links.trouble,
+            lambda: client.trouble,
         )
 
 

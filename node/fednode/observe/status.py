@@ -30,6 +30,7 @@ from fednode.storage.history import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
+CALLS_NO_MORE: Final = "the certificate of this caller has ended, or its key was revoked"
 LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
 SPONSOR: Final = "sponsor"
@@ -144,7 +145,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def _known(self, context: Any) -> str | None:
         """Return the id of a call; end the call if its key is no member's any more."""
         caller = self._caller(context)
-        why = self._admits(caller) if caller else ""
+        why = self._admits(caller) if caller else CALLS_NO_MORE if caller is None else ""
         if why:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         return caller
@@ -156,7 +157,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         operator.
         """
         caller = await self._known(context)
-        if caller in {"", None, self.about.node_id}:
+        if caller in {"", self.about.node_id}:
             return ""
         over = self._quota.refuse(str(caller), 0, asyncio.get_running_loop().time())
         if over:

@@ -1,0 +1,257 @@
+"""Connect a node to its mesh: its identity, the members that it knows, its transport, renewal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fednode.app.peer_cache import FILE as PEERS
+from fednode.app.peer_cache import PeerCache
+from fednode.app.plan import NodePlan
+from fednode.app.sponsor import Sponsor
+from fednode.core.events import Record
+from fednode.core.members.table import GONE
+from fednode.core.types import Update
+from fednode.enrolment.client import Place, renew
+from fednode.errors import FednodeError, IdentityError
+from fednode.identity import keys
+from fednode.identity.certificates import SPONSOR, common_name, read_chain
+from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.roster import Listed, MemberDirectory, Roster, day
+from fednode.observe.telemetry import Refusals
+from fednode.settings.peers import Peers
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_service import RelayService
+
+PROXY: Final = "FEDNODE_PROXY"
+"""The setting `proxy` as a variable, which commands without a node.yaml read."""
+REVOKED_FILE: Final = "revoked"
+"""File of the revocations that this node knows, one per line."""
+ASKED_MAX: Final = 64
+"""Members that are asked for a new certificate."""
+RENEWAL_S: Final = 6 * 3600.0
+REVOKED: Final = (
+    "The mesh {mesh!r} revoked the key of this node, {name!r}: ask for a new link. `fednode reset "
+    "{name} --all` and then `fednode join LINK` make it a member again."
+)
+NO_CERTIFICATE: Final = (
+    "This node, {name!r}, has no certificate: ask for a link and run `fednode join LINK` in the "
+    "folder that holds the folder of its settings."
+)
+LOG: Final = logging.getLogger("fednode")
+
+
+@dataclass(slots=True)
+class Mesh:
+    """A node's place in its mesh, before it listens.
+
+    members: who may send what; the roster itself, or in a mesh without keys the names of
+    peers.yaml. identity, roster, sponsor, cache: None without keys. relays: the relays that this
+    node waits at. relay: on this node's port; None if there is none. contacts: members to greet at
+    the start. fault: why the certificate could not be renewed last; "" if it could.
+    """
+
+    plan: NodePlan
+    members: MemberDirectory
+    transport: GrpcTransport
+    refusals: Refusals
+    identity: NodeIdentity | None = None
+    roster: Roster | None = None
+    sponsor: Sponsor | None = None
+    cache: PeerCache | None = None
+    relays: RelayClient | None = None
+    relay: RelayService | None = None
+    contacts: list[Update] = field(default_factory=list)
+    fault: str = ""
+
+    @property
+    def id(self) -> str:
+        """Return the id of this node's key; "" without keys."""
+        return "" if self.identity is None else self.identity.id
+
+
+def connect(plan: NodePlan) -> Mesh:
+    """Build a node's identity, roster and transport: plain text on loopback, or mutual TLS.
+
+    Raise IdentityError if the node has no certificate or a revoked key, StateError if what it has
+    stored cannot be used.
+    """
+    refusals, peers = Refusals(), plan.peers
+    if peers.insecure:
+        names = frozenset(peer.name for peer in peers.peers)
+        return Mesh(plan, Listed(names), GrpcTransport(), refusals)
+    identity = NodeIdentity(plan.state)
+    roster, cache, contacts = roster_in(plan.state, peers)
+    if not identity.own().chain:
+        raise IdentityError(NO_CERTIFICATE.format(name=plan.name))
+    if identity.name != plan.name:
+        raise IdentityError(
+            f"The certificate in {plan.state / IDENTITY} is for {identity.name!r}, and this node "
+            f"is {plan.name!r}: give the state directory of {plan.name!r} with --state."
+        )
+    if text := revoked(roster, identity):
+        raise IdentityError(text)
+    if fault := roster.explain(identity.own().chain):
+        raise IdentityError(
+            f"The certificate of this node, {plan.name!r}, cannot be used: {fault}. If this "
+            "machine's clock is right, ask for a new link: `fednode reset "
+            f"{plan.name} --all` and then `fednode join LINK` make the node a member again."
+        )
+
+    def say(kind: str, text: str, bad: bool) -> None:
+        refusals.show(Record(kind, text, "warning" if bad else "info"))
+
+    relays = relays_of(peers, identity, roster, plan.settings.proxy, say)
+    transport = GrpcTransport(
+        identity.own,
+        roster,
+        relays,
+        learn=learning(roster, identity.id),
+        note=refusals.note,
+        proxy=plan.settings.proxy,
+    )
+    sponsor = Sponsor(plan, identity, roster, refusals)
+    transport.add_service(sponsor.service.register)
+    relay = RelayService(roster) if plan.settings.relay.serve else None
+    if relay is not None:
+        transport.add_service(relay.register)
+    return Mesh(
+        plan, roster, transport, refusals, identity, roster, sponsor, cache, relays, relay, contacts
+    )
+
+
+def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[Update]]:
+    """Return the roster of a state directory, its file of members, and these as news.
+
+    Members come first, because those stay whose sponsor is revoked. Raise StateError if the
+    revocations are damaged.
+    """
+    listed = [peer.name for peer in peers.peers]
+    roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)), listed)
+    cache = PeerCache(state / IDENTITY / PEERS)
+    contacts = cache.load(roster)
+    roster.keep_in(state / IDENTITY / REVOKED_FILE)
+    return roster, cache, [news for news in contacts if roster.id_of(news.name) == news.id]
+
+
+def learning(roster: Roster, own: str) -> Callable[[bytes], bool]:
+    """Return what takes a revocation and tells whether a node's own key is revoked."""
+
+    def learn(proof: bytes) -> bool:
+        with contextlib.suppress(IdentityError):
+            roster.take_revocation(proof)
+        return roster.is_revoked(own)
+
+    return learn
+
+
+def relays_of(
+    peers: Peers,
+    identity: NodeIdentity,
+    roster: Roster,
+    proxy: str | None,
+    say: Callable[[str, str, bool], None] = lambda *_: None,
+) -> RelayClient | None:
+    """Return this node's end of the relays of a peers.yaml; None without relays."""
+    if not peers.relays:
+        return None
+    return RelayClient(
+        [
+            RelayAt(relay.address, relay.name)
+            for relay in peers.relays
+            if relay.name != identity.name
+        ],
+        identity.own,
+        roster,
+        revocations=roster.revocations,
+        anchors=roster.invitations,
+        say=say,
+        proxy=proxy,
+    )
+
+
+def revoked(roster: Roster | None, identity: NodeIdentity | None) -> str:
+    """Return that a node's key was revoked; "" as far as the node knows that it was not."""
+    if roster is None or identity is None or not roster.is_revoked(identity.id):
+        return ""
+    return REVOKED.format(mesh=roster.mesh, name=identity.name)
+
+
+def revoked_in(state: Path, peers: Peers) -> str:
+    """Return that the key in a state directory was revoked; "" as far as the node knows not."""
+    if peers.insecure:
+        return ""
+    with contextlib.suppress(FednodeError):  # whoever runs the node is told
+        return revoked(roster_in(state, peers)[0], NodeIdentity(state))
+    return ""
+
+
+async def renew_certificate(mesh: Mesh) -> None:
+    """Renew the certificate if it ends soon; if nobody renews it, warn and go on."""
+    identity, roster, sponsor = mesh.identity, mesh.roster, mesh.sponsor
+    if identity is None or roster is None or sponsor is None or not identity.needs_renewal(roster):
+        return
+    try:
+        if not sponsor.renew_own():
+            places = list(_places(mesh, identity, roster))[:ASKED_MAX]
+            await renew(
+                mesh.transport, places, lambda chain: identity.take_certificate(chain, roster)
+            )
+        mesh.fault = ""
+    except FednodeError as fault:
+        mesh.fault = str(fault)
+        LOG.warning("%s", certificate_warning(mesh))
+
+
+def _places(mesh: Mesh, identity: NodeIdentity, roster: Roster) -> Iterator[Place]:
+    """Yield whom to ask for a new certificate: sponsors first, then all others."""
+    known = {peer.name: peer.address for peer in mesh.plan.others}
+    met = () if mesh.sponsor is None else mesh.sponsor.known()
+    known |= {one.name: one.address for one in met if one.address and one.state not in GONE}
+    own = common_name(read_chain(identity.own().chain)[0], issuer=True).removeprefix(SPONSOR)
+    for name in dict.fromkeys((own, *roster.sponsors(), *known)):
+        if name in known and name != identity.name:
+            yield name, known[name]
+
+
+async def keep_certificate(mesh: Mesh) -> None:
+    """Renew the certificate before it ends, for as long as the node runs."""
+    if mesh.sponsor is None:
+        return
+    while True:
+        if text := mesh.sponsor.ending():
+            mesh.refusals.show(Record("enrolment.ends", text, "warning"))
+        await renew_certificate(mesh)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(mesh.sponsor.appointed.wait(), RENEWAL_S)
+        mesh.sponsor.appointed.clear()
+
+
+def certificate_warning(mesh: Mesh) -> str:
+    """Return until when the certificate holds and who can renew it, if that failed; else ""."""
+    identity, roster = mesh.identity, mesh.roster
+    if identity is None or roster is None or not identity.needs_renewal(roster):
+        return ""
+    ended = identity.end() < identity.clock()
+    if not (mesh.fault or ended):
+        return ""
+    date = day(identity.end())
+    text = (
+        f"The certificate of this node ended on {date}, so the other members take nothing from it "
+        "any more."
+        if ended
+        else f"The certificate of this node ends on {date}, and it is not renewed."
+    )
+    why = f" {mesh.fault.rstrip('.')}." if mesh.fault else ""
+    names = ", ".join(roster.sponsors()) or "no site that this node knows"
+    return (
+        f"{text} Those who can renew it: {names}; start one of them.{why} If all of them are lost, "
+        f"the mesh key that the founder kept makes another: `fednode sponsor {mesh.plan.name} "
+        "--mesh-key FILE` on this machine (docs/first-mesh.md)."
+    )
