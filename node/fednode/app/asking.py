@@ -64,7 +64,7 @@ async def _unlisted(client: Client, replies: Replies) -> Targets:
     known = {reply.name for _, reply in replies if reply is not None}
     known |= {name for (name, _), _ in replies}
     more = dict[str, str]()
-    for (_, where), reply in replies:
+    for _, reply in replies:
         named = () if reply is None else reply.peers
         new = [
             peer

@@ -107,9 +107,8 @@ def _require_member(peers_path: Path | None, state: Path | None) -> None:
     from fednode.settings.peers import load_peers
 
     peers = load_peers(file)
-    if not peers.insecure:
-        if text := revoked_in(key_folder(peers.mesh, state), peers):
-            raise IdentityError(text)
+    if not peers.insecure and (text := revoked_in(key_folder(peers.mesh, state), peers)):
+        raise IdentityError(text)
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:

@@ -305,7 +305,10 @@ class NodeIdentity:
         return authority if self.clock() <= facts.ends else None
 
     def sponsor_end(self) -> float:
-        """Return when the sponsor's certificate ends; 0 without one. Raise StateError if damaged."""
+        """Return when the sponsor's certificate ends; 0 without one.
+
+        Raise StateError if its file is damaged.
+        """
         file = self.state / SPONSOR_FILE
         try:
             return read_facts(read_chain(file.read_bytes())[0]).ends if file.exists() else 0.0
