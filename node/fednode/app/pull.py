@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvloop
 
-from fednode.app.joining import free_name
+from fednode.app.join import free_name
 from fednode.app.plan import NodePlan, begins_anew, disagreements, placed
 from fednode.app.reach import reach
 from fednode.app.writing import with_shared

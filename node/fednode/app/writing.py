@@ -21,19 +21,13 @@ ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
 EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
 """Values of keys of policies that have no valid default."""
-ABOUT_A_LIST: Final = (
-    (
-        "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is "
-        "one.\n",
-        "# How this node finds its mesh. Each node has such a file of its own; members that are not"
-        "\n# listed here make themselves known to each other.\n",
-    ),
-    (
-        "# All nodes, in the same order everywhere: data.partition goes by it.\n",
-        "# The nodes that this node greets first, and this node itself.\n",
-    ),
+EVERYWHERE: Final = (
+    "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is one.\n"
 )
-"""What is true of a file that lists all nodes, and what is true in a mesh of links."""
+OWN_FILE: Final = (
+    "# How this node finds its mesh. Each node has such a file of its own; members that are not\n"
+    "# listed here make themselves known to each other.\n"
+)
 
 
 def with_images(text: str, data: Path | None) -> str:
@@ -104,28 +98,24 @@ def _yaml(value: object) -> str:
 
 def mesh_text(
     mesh: str,
-    mesh_key: str,
-    sponsors: Sequence[str],
+    mesh_key: str | None,
     peers: Sequence[PeerEntry],
     relays: Sequence[RelayEntry] = (),
 ) -> str:
-    """Return the peers.yaml of a mesh whose members have leases of a mesh key."""
+    """Return the peers.yaml of a mesh; without a mesh_key its nodes speak plain text."""
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
-    for listed_all, alone in ABOUT_A_LIST:
-        head = head.replace(listed_all, alone)
     head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
-    head = head.replace("insecure: true\n", "# insecure: false\n")
-    head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")
-    head = head.replace("# sponsors: []\n", f"sponsors: [{', '.join(sponsors)}]\n")
+    if mesh_key is not None:
+        head = head.replace(EVERYWHERE, OWN_FILE)
+        head = head.replace("insecure: true\n", "# insecure: false\n")
+        head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")
     if relays:
-        listed = "".join(f'  - {{address: "{one.address}", id: {one.id}}}\n' for one in relays)
-        head = head.replace("# relays: []\n", f"relays:\n{listed}")
-    entries = "".join(
-        f'  - {{name: {peer.name}, address: "{peer.address}"'
-        + (f", id: {peer.id}}}\n" if peer.id else "}\n")
-        for peer in peers
-    )
-    return head + line + entries
+        head = head.replace("# relays: []\n", f"relays:\n{_entries(relays)}")
+    return head + line + _entries(peers)
+
+
+def _entries(nodes: Sequence[PeerEntry | RelayEntry]) -> str:
+    return "".join(f'  - {{name: {one.name}, address: "{one.address}"}}\n' for one in nodes)
 
 
 def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:

@@ -1,162 +1,198 @@
-"""`fednode init`: write a node.yaml and a peers.yaml to start from."""
+"""`fednode init`: create a mesh, with this machine's node or with nodes on this machine alone."""
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
-from fednode.app.saved import ROOT
-from fednode.app.writing import ENTRIES, with_images, with_policy
-from fednode.errors import AddressError, ConfigError
+from fednode.app.writing import mesh_text, with_images, with_keys, with_policy
+from fednode.errors import ConfigError, DataError
 from fednode.shipped import config_file
-from fednode.terminal.paths import PATH, PEERS
+from fednode.terminal.paths import PATH
 
 NODES_MAX: Final = 64
 PORT_MAX: Final = 65_535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The contents of a new node.yaml, where they are not the defaults.
-
-    rounds: None leaves the default to the policy.
-    """
-
-    data: Path | None
-    case: Recommendation
-    rounds: int | None
-
-
 @click.command()
-@click.argument("folder", type=PATH, default=".")
+@click.argument("mesh")
 @click.option("--data", type=PATH, help="Folder of images, one folder per class [built-in images].")
 @click.option(
     "--others",
     type=click.Choice(list(CASES)),
-    help="What the peers' images have in common with this node's: take the policy that is "
+    help="What the other sites' images have in common with this site's: take the policy that is "
     "recommended for that case, and say why [same-classes].",
 )
 @click.option("--policy", help="Take this policy with its own tuning, not the recommended one.")
+@click.option("--model", help="The frozen model [fednode-mini].")
+@click.option(
+    "--set",
+    "flags",
+    multiple=True,
+    help="section.key=value, such as model.pretrained=openai (the weights of --model ViT-B-16).",
+)
 @click.option(
     "--rounds", type=int, help="Number of rounds; 0: no end [the policy's: 0 with gda, else 100]."
 )
-@click.option("--nodes", type=int, default=3, show_default=True, help="Entries in peers.yaml.")
-@click.option("--mesh", help="Name of the mesh [drawn].")
-@click.option("--port", type=int, help="Port of the first node; the others follow [drawn].")
-@click.option("--tls", is_flag=True, help="Make a key for each node, and write their ids.")
+@click.option("--wait", type=int, help="Members with whom round one begins [2].")
+@click.option("--site", help="Name of this node [the host's name].")
+@click.option("--address", help="HOST[:PORT] at which the other sites reach it [this machine's].")
 @click.option(
     "--relay",
     "relays",
     multiple=True,
-    nargs=2,
-    metavar="HOST:PORT ID",
-    help="With --tls: list a relay, as `fednode relay key` prints it, and let every node be "
-    "reached through relays alone.",
+    metavar="NAME=HOST:PORT",
+    help="A relay of the mesh. Without --address this node is reached through relays alone.",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--nodes", type=int, help="Instead: so many nodes on this machine, in plain text.")
+@click.option("--port", type=int, help="With --nodes: the port of the first; the others follow.")
 def init(
-    folder: Path,
+    mesh: str,
     data: Path | None,
     others: str | None,
     policy: str | None,
+    model: str | None,
+    flags: tuple[str, ...],
     rounds: int | None,
-    nodes: int,
-    mesh: str | None,
+    wait: int | None,
+    site: str | None,
+    address: str | None,
+    relays: tuple[str, ...],
+    nodes: int | None,
     port: int | None,
-    tls: bool,
-    relays: tuple[tuple[str, str], ...],
-    force: bool,
 ) -> None:
-    """Write node.yaml and peers.yaml into FOLDER, for a mesh of nodes on this machine.
+    """Create a mesh of this name, and a folder MESH with node.yaml and peers.yaml.
 
-    node.yaml names the recommended policy. Unless you give them, the name of the mesh and the ports
-    are drawn, so that two meshes on one machine do not meet.
+    The mesh key and the key of this node are made; `fednode invite SITE` then prints a link for
+    each other site. With --nodes the mesh is for a try on this machine: its nodes a, b, ... speak
+    plain text on loopback.
     """
+    from fednode.app.join import with_own
     from fednode.settings.read import named
 
+    mesh, folder = named("MESH", mesh), Path(mesh)
     if policy is not None and others is not None:
-        raise ConfigError(
-            f"--others {others} chooses a policy, and --policy {policy} names one: give one of the "
-            "two options."
-        )
-    check_relays(relays, tls)
-    if not 1 <= nodes <= NODES_MAX:
-        raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
-    mesh = f"fednode-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
-    for name in ("node.yaml", "peers.yaml"):
-        if (folder / name).exists() and not force:
-            raise ConfigError(
-                f"{folder / name} is there already: use another folder, or --force to replace it."
-            )
-    case = CASES[others] if others else RECOMMENDED
-    if policy is not None:
-        case = Recommendation(policy)
-    settings = settings_text(Wanted(data=data, case=case, rounds=rounds))
-    ports = ports_of(nodes, port)
-    ids = ids_of(nodes, mesh) if tls else {}
-    texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids, relays)}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as fault:
-        raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
+        raise ConfigError("--others chooses a policy, and --policy names one: give one of the two.")
+    if folder.exists():
+        raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
+    case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
+    text = settings_text(data, case, rounds)
+    text = with_own(with_keys(text, {"model": {"name": model}} if model else {}), flags, True)
+    if nodes is not None:
+        apart = {"--site": site, "--address": address, "--wait": wait, "--relay": relays or None}
+        if names := [name for name, value in apart.items() if value is not None]:
+            raise ConfigError(f"--nodes makes nodes on this machine alone: leave {names[0]} out.")
+        _create_local(folder, text, ports_of(nodes, port), own=data is not None)
+    elif port is not None:
+        raise ConfigError("--port goes with --nodes: give --address HOST:PORT instead.")
+    else:
+        _create(folder, text, site, address, relays, 2 if wait is None else wait)
     if case.why:
         click.echo(case.why)
-    _say_next(folder, mesh, nodes, own=data is not None, tls=tls)
-    if relays:
-        click.echo(f"Each relay takes this file, too: fednode relay run --peers {PEERS} ...")
 
 
-def check_relays(relays: Sequence[tuple[str, str]], tls: bool) -> None:
-    """Raise ConfigError for relays that peers.yaml cannot list."""
-    from fednode.settings.peers import RELAYS_MAX
-    from fednode.transports.address import RELAY, parse
+def _create(
+    folder: Path,
+    text: str,
+    site: str | None,
+    address: str | None,
+    relays: Sequence[str],
+    wait: int,
+) -> None:
+    """Create a mesh with the node of this machine, and say what comes next."""
+    from fednode.app.create import address_here, create_mesh, mesh_key_file, site_here, with_port
+    from fednode.app.plan import make
+    from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
+    from fednode.settings.read import named
+    from fednode.transports.address import RELAY
 
-    if relays and not tls:
-        raise ConfigError("--relay needs --tls, because relays carry TLS between keys alone.")
-    if len(relays) > RELAYS_MAX:
-        raise ConfigError(f"There are {len(relays)} times --relay; list at most {RELAYS_MAX}.")
-    for address, id in relays:
-        try:
-            good = not parse(address).relayed and parse(f"{RELAY}:{id}").relayed
-        except AddressError:
-            good = False
-        if not good:
-            raise ConfigError(
-                f"--relay {address} {id}: give host:port and the id that `fednode relay key` "
-                "prints."
-            )
+    mesh, site = folder.name, named("--site", site or site_here())
+    if wait < 1:
+        raise ConfigError(f"--wait is {wait}; give the number of members, this node counted.")
+    listed = [RelayEntry(*entry) for entry in addresses_of("--relay", relays).items()]
+    if address == RELAY and not listed:
+        raise ConfigError("--address relay needs --relay NAME=HOST:PORT: at which relay it waits.")
+    address = with_port(address) if address else RELAY if listed else address_here()
+    if faults := address_faults("--address", site, address, insecure=False):
+        raise ConfigError("\n".join(faults))
+    _require_new(mesh)
+    text = with_keys(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
+    _check(text)
+    mesh_key = create_mesh(mesh, site, address, folder)
+    _write(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
+    make(folder / "peers.yaml", folder / "node.yaml", None, (), None)  # finds faults
+    click.echo(
+        f"Founded mesh {mesh}: node {site} at {address}, settings in {folder.resolve()}.\n"
+        f"Keep a copy of {mesh_key_file(mesh)} on a disk in a safe: its holder decides who is a "
+        "member, and without it no key can be revoked. No daemon reads it.\nNext:"
+    )
+    for relay in listed:
+        name, at = relay.name, relay.address
+        click.echo(f"  cd {folder} && fednode invite --out folders {name}={at}   # for the relay")
+    reached = "" if address == RELAY else f"        # the other sites must reach {address}"
+    click.echo(
+        f"  cd {folder} && fednode start{reached}\n"
+        "  fednode invite SITE             # in another terminal: prints the link for a site\n"
+        "  fednode sponsor SITE            # after SITE joined: it renews certificates, too, so "
+        "the mesh outlives this machine"
+    )
 
 
-def _say_next(folder: Path, mesh: str, nodes: int, *, own: bool, tls: bool) -> None:
-    """Print what was written, and the commands that come next.
+def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> None:
+    """Write the files of a mesh on this machine, and say what comes next.
 
     own: whether node.yaml names the images of the first node, so that the others need their own.
     """
-    click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'} of mesh {mesh}. Next:")
-    here = f"--peers {folder / 'peers.yaml'} --config {folder / 'node.yaml'}"
-    click.echo(f"  fednode check {here} --name {name_of(0)}")
-    for number in range(min(nodes, 3)):
+    from fednode.settings.peers import PeerEntry
+
+    entries = [PeerEntry(name_of(at), f"127.0.0.1:{port}") for at, port in enumerate(ports)]
+    _write(folder, text, mesh_text(folder.name, None, entries))
+    click.echo(f"Wrote node.yaml and peers.yaml of mesh {folder.name} into {folder}. Next:")
+    click.echo(f"  cd {folder}\n  fednode check --name {name_of(0)}")
+    for number in range(min(len(ports), 3)):
         images = " --set data.path=FOLDER" if own and number else ""
-        click.echo(f"  fednode start {here} --name {name_of(number)}{images}")
-    if own and nodes > 1:
+        click.echo(f"  fednode start --name {name_of(number)}{images}")
+    if own and len(ports) > 1:
         click.echo("FOLDER: the images of that node; without the option it takes those of node a.")
-    if tls:
-        click.echo(
-            "These commands are all that a mesh on this machine takes: the nodes' keys are below "
-            f"{Path.home() / ROOT / mesh}, and they are secret. For a node on another machine, run "
-            f"`fednode identity new --mesh {mesh} --name {name_of(nodes - 1)}` there, write the id "
-            "that it prints and the address of that machine into peers.yaml, and give each machine "
-            "this peers.yaml."
-        )
+
+
+def _write(folder: Path, settings: str, peers: str) -> None:
+    from fednode.storage.files import put
+
+    try:
+        folder.mkdir(parents=True)
+    except OSError as fault:
+        raise ConfigError(f"{folder} cannot be made: {fault.strerror}.") from fault
+    for name, content in (("node.yaml", settings), ("peers.yaml", peers)):
+        put(folder / name, content, "folder", for_all=True)
+
+
+def addresses_of(option: str, nodes: Sequence[str], default: str = "") -> Mapping[str, str]:
+    """Return addresses by name, from NAME=HOST:PORT; raise ConfigError for other words.
+
+    default: the address of a NAME alone; "" if there must be one.
+    """
+    from fednode.settings.peers import address_faults
+    from fednode.settings.read import named
+
+    found = dict[str, str]()
+    for word in nodes:
+        name, _, address = word.partition("=")
+        name, address = named(option, name), address or default
+        if not address:
+            raise ConfigError(f"{option} is {word!r}: give NAME=HOST:PORT.")
+        if faults := address_faults(option, name, address, insecure=False):
+            raise ConfigError("\n".join(faults))
+        if name in found:
+            raise ConfigError(f"{option} names {name!r} twice: names must differ.")
+        found[name] = address
+    return found
 
 
 def name_of(number: int) -> str:
@@ -168,6 +204,8 @@ def ports_of(nodes: int, first: int | None) -> list[int]:
     """Return a port for each node: from the first on, or drawn among those that are free."""
     from fednode.transports.ports import free_ports
 
+    if not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
     if first is None:
         return sorted(free_ports(nodes))
     if not 1 <= first <= PORT_MAX + 1 - nodes:
@@ -178,55 +216,51 @@ def ports_of(nodes: int, first: int | None) -> list[int]:
     return list(range(first, first + nodes))
 
 
-def ids_of(nodes: int, mesh: str) -> dict[str, str]:
-    """Return the id of each node, by name; make the keys that are not there yet."""
-    from fednode.app.network import IDENTITY
-    from fednode.identity.identity import Identity
-
-    names = [name_of(number) for number in range(nodes)]
-    root = Path.home() / ROOT / mesh
-    return {name: Identity(root / name / IDENTITY, mesh, name).id for name in names}
-
-
-def peers_text(
-    mesh: str,
-    ports: list[int],
-    ids: dict[str, str],
-    relays: Sequence[tuple[str, str]] = (),
-) -> str:
-    """Return a peers.yaml of nodes on this machine, one for each port.
-
-    ids: by name; without them the mesh speaks plain text. relays: address and id of each; the nodes
-    are reached through them alone.
-    """
-    head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
-    head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
-    if ids:
-        head = head.replace("insecure: true\n", "# insecure: false\n")
-    listed = (f'  - {{address: "{address}", id: {id}}}\n' for address, id in relays)
-    if relays:
-        head = head.replace("# relays: []\n", f"relays:\n{''.join(listed)}")
-    entries = ""
-    for number, port in enumerate(ports):
-        name = name_of(number)
-        id = f", id: {ids[name]}" if ids else ""
-        address = "relay" if relays else f'"127.0.0.1:{port}"'
-        entries += f"  - {{name: {name}, address: {address}{id}}}\n"
-    return head + line + entries
-
-
-def settings_text(wanted: Wanted) -> str:
+def settings_text(data: Path | None, case: Recommendation, rounds: int | None) -> str:
     """Return node.yaml: data, model and policy, and every other key as a comment.
 
-    All nodes share the built-in images, so without `data` each node takes its block of the classes.
-    With `data` the node trains with all of its images.
-    Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
+    data: None takes the built-in images, of which each node takes its block of the classes. rounds:
+    None leaves the default to the policy. Raise ConfigError for a folder or a policy that does not
+    exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
-    text = with_images(text, wanted.data)
-    text = with_policy(text, wanted.case.policy)
-    if wanted.rounds is not None:
-        if wanted.rounds < 0:
-            raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
-        text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
+    text = with_images(text, data)
+    text = with_policy(text, case.policy)
+    if rounds is not None:
+        if rounds < 0:
+            raise ConfigError(f"--rounds is {rounds}; give a number, or 0 for no end.")
+        text = re.sub(r"(?m)^  #max: .*$", f"  max: {rounds}", text)
     return text
+
+
+def _require_new(mesh: str) -> None:
+    """Raise ConfigError if there is a mesh of this name on this machine."""
+    from fednode.app.create import mesh_key_file
+
+    key = mesh_key_file(mesh)
+    if key.exists():
+        raise ConfigError(
+            f"This machine founded a mesh {mesh!r} already (its key is {key}): take another name. "
+            f"To start over, as long as nobody joined, end its nodes and delete {key.parent} and "
+            "the folder of its settings."
+        )
+
+
+def _check(text: str) -> None:
+    """Raise DataError or ModelError if a node could not start with its images or its model."""
+    from fednode.data import load
+    from fednode.learn.cache import cache_of
+    from fednode.settings import trees
+    from fednode.settings.read import Source, settings_in
+    from fednode.terminal.progress import Shown
+
+    settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
+    if settings.tuning.kind != "torch":
+        return
+    with Shown("No mesh was founded.") as told:
+        problems, _ = load.look(settings.data, cache_of(settings.cache), told)
+    if faults := [problem.text for problem in problems if problem.fatal]:
+        raise DataError("\n".join(faults))
+    from fednode.clip import backbone  # loads torch
+
+    backbone.load(settings.model)

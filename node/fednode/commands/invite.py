@@ -1,60 +1,144 @@
-"""`fednode invite`: print the link that admits a site."""
+"""`fednode invite`: admit sites by a link, decide on sites that wait, or issue folders."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fednode.errors import ConfigError
+from fednode.terminal.paths import PATH
+
+if TYPE_CHECKING:
+    from fednode.app.plan import NodePlan
+    from fednode.enrolment.ledger import Ledger
 
 DAYS_MAX = 365
 
 
 @click.command()
-@click.argument("site")
+@click.argument("sites", nargs=-1, metavar="[SITE]")
 @click.option("--days", default=7, show_default=True, help="How long the link can be used.")
 @click.option("--address", "more", multiple=True, help="Another HOST:PORT of this node.")
-@click.option("--again", is_flag=True, help="Free the name of a member that lost its key.")
-@click.option("--approve", is_flag=True, help="SITE only asks (`fednode requests`).")
-@click.option("--revoke", is_flag=True, help="End the links for this site that nobody used.")
+@click.option("--again", is_flag=True, help="SITE is a member that lost its key.")
+@click.option("--approve", is_flag=True, help="SITE waits until you accept its key.")
+@click.option("--list", "listing", is_flag=True, help="List invitations, and sites that wait.")
+@click.option("--accept", metavar="SITE", help="Accept the key of SITE, which waits.")
+@click.option("--refuse", metavar="SITE", help="End the link of SITE, which is no member yet.")
+@click.option(
+    "--out",
+    type=PATH,
+    help="Instead: write a folder into this one for each NAME[=HOST:PORT], with key and "
+    "certificate; a NAME alone is reached through relays.",
+)
 def invite(
-    site: str, days: int, more: tuple[str, ...], again: bool, approve: bool, revoke: bool
+    sites: tuple[str, ...],
+    days: int,
+    more: tuple[str, ...],
+    again: bool,
+    approve: bool,
+    listing: bool,
+    accept: str | None,
+    refuse: str | None,
+    out: Path | None,
 ) -> None:
     """Print a link that admits the node of the name SITE, once. Send it to that site alone.
 
-    This node redeems the link while it runs. A new link for a site ends those before it.
+    This node redeems the link while it runs. A new link for a site ends the one before it. With
+    --approve compare the words of the key by phone (--list shows them) before you --accept it.
     """
-    from fednode.admission.words import words_of
-    from fednode.app.admission import register_of
-    from fednode.app.founding import admitting
-    from fednode.app.inviting import link_for
-    from fednode.app.network import IDENTITY
-    from fednode.identity import keys
-    from fednode.identity.identity import Identity
-    from fednode.settings.read import named
+    from fednode.app.create import sponsor_here
+    from fednode.app.invite import link_for, settled
+    from fednode.enrolment.ledger import FOLDER, Ledger
 
-    site = named("SITE", site)
-    if not 1 <= days <= DAYS_MAX:
-        raise ConfigError(f"--days is {days}; give 1 to {DAYS_MAX}.")
-    plan = admitting()
-    identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
-    register = register_of(plan.state, identity)
-    if revoke:
-        count = register.tokens.end_links(site)
-        click.echo(f"{count} link{'' if count == 1 else 's'} for {site} ended.")
+    if sum((bool(sites), listing, accept is not None, refuse is not None)) != 1:
+        raise ConfigError("Give one SITE, or one of --list, --accept SITE and --refuse SITE.")
+    if out is not None:
+        _issue(sites, out)
         return
-    text = link_for(
-        site, plan, identity, register, days=days, more=more, again=again, approve=approve
-    )
-    click.echo(text)
-    words = words_of(keys.read_group(str(plan.peers.mesh_key)))
+    plan = sponsor_here()
+    ledger = Ledger(plan.state / FOLDER)
+    if listing:
+        _list(ledger)
+    elif accept is not None:
+        click.echo(settled(ledger.accept(accept).site, good=True))
+    elif refuse is not None:
+        click.echo(settled(ledger.refuse(refuse).site, good=False))
+    elif len(sites) > 1:
+        raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
+    else:
+        if not 1 <= days <= DAYS_MAX:
+            raise ConfigError(f"--days is {days}; give 1 to {DAYS_MAX}.")
+        text = link_for(sites[0], plan, ledger, days=days, more=more, again=again, approve=approve)
+        _show(text, sites[0], plan, days, approve)
+
+
+def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> None:
+    """Print a link, and beside it what its site and this node's operator do."""
+    from fednode.enrolment.words import words_of
+    from fednode.identity import keys
+
+    click.echo(link)
     then = (
         f"{site} does not join at once: `fednode join` there asks this node, and ends. Then "
-        f"`fednode requests` here shows the words of {site}'s key, and after `fednode requests "
-        f"admit {site}` the same `fednode join` joins.\n"
+        f"`fednode invite --list` here shows the words of {site}'s key, and after `fednode invite "
+        f"--accept {site}` the same `fednode join` joins.\n"
     )
+    words = words_of(keys.read_group(str(plan.peers.mesh_key)))
     click.echo(
         f"For {site}, to be used once within {days} days: fednode join LINK --data DIR\n"
         f"{then if approve else ''}"
         f"The words of the mesh, which {site} must see, too: {words}",
         err=True,
+    )
+
+
+def _list(ledger: Ledger) -> None:
+    from fednode.enrolment.words import words_of
+    from fednode.identity import keys
+    from fednode.identity.roster import day
+
+    entries = list(ledger.read().entries.values())
+    for entry in entries:
+        if entry.waiting:
+            words = words_of(keys.read_group(entry.id))
+            click.echo(f"{entry.site} at {entry.address} waits: {words}")
+        elif not entry.used:
+            click.echo(f"{entry.site} has a link until {day(entry.end)}")
+    if all(entry.used for entry in entries):
+        click.echo("No link is open, and no site waits.")
+
+
+def _issue(nodes: tuple[str, ...], out: Path) -> None:
+    """Write a folder for each node."""
+    from fednode.app.create import load_mesh_key, node_here
+    from fednode.app.invite import issue
+    from fednode.commands.init import addresses_of
+    from fednode.enrolment.ledger import FOLDER, Ledger
+    from fednode.identity import keys
+    from fednode.identity.certificates import Authority
+    from fednode.identity.identity import NodeIdentity
+    from fednode.identity.roster import Roster
+    from fednode.transports.address import RELAY
+
+    plan = node_here()
+    mesh = plan.peers.mesh
+    if plan.peers.mesh_key is None:
+        raise ConfigError(f"The mesh {mesh!r} speaks plain text (insecure: true): it has no keys.")
+    addresses = addresses_of("NAME", nodes, RELAY)
+    if RELAY in addresses.values() and not plan.peers.relays:
+        name = next(name for name, address in addresses.items() if address == RELAY)
+        raise ConfigError(
+            f"{name!r} has no address, and peers.yaml lists no relay: give {name}=HOST:PORT."
+        )
+    root = Roster(mesh, keys.read_public(plan.peers.mesh_key)).root
+    authority = NodeIdentity(plan.state).sponsor(root)
+    if authority is None:
+        authority = Authority.root(mesh, load_mesh_key(plan))
+    issue(out, plan, authority, Ledger(plan.state / FOLDER), addresses)
+    click.echo(
+        f"Wrote {', '.join(str(out / name) for name in addresses)}: move each folder to its "
+        "machine over a safe channel, because it holds the key of that node, and put its node.yaml "
+        "there. Then: cd FOLDER && fednode start (a relay: fednode relay --state FOLDER)"
     )

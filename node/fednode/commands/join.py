@@ -14,10 +14,10 @@ from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:
-    from fednode.admission.link import Link
-    from fednode.app.joining import Invitation
+    from fednode.app.join import Offer
     from fednode.app.plan import NodePlan
-    from fednode.identity.identity import Identity
+    from fednode.enrolment.invitation import Invitation
+    from fednode.identity.identity import NodeIdentity
     from fednode.learn.learner import Learner
     from fednode.settings.peers import Peers
 
@@ -46,10 +46,10 @@ def join(
     """Join the mesh of a LINK: show what it is, ask, write a folder of settings, and start.
 
     Without LINK the command asks for it, and - reads it from standard input, so that it does not
-    stand in the list of processes. In a folder whose node was forgotten (`fednode leave --forget`)
-    the settings are written anew, and the old files are kept. The exit code is 1 if you answer no.
+    stand in the list of processes. In a folder whose node was deleted (`fednode reset --all`) the
+    settings are written anew, and the old files are kept. The exit code is 1 if you answer no.
     """
-    from fednode.admission import link as links
+    from fednode.enrolment import invitation as links
 
     if yes and words is None:
         raise ConfigError("--yes needs --words: the five words that the founder of the mesh said.")
@@ -60,15 +60,15 @@ def join(
     elif link is None:
         link = _asked()
     known = words if yes else None
-    begin_as(links.read(str(link)), data, address, model, known, no_start, flags)
+    begin_as(links.decode(str(link)), data, address, model, known, no_start, flags)
 
 
 def _asked() -> str:
     """Ask for the link; read on while it is not whole, because a mail program may break lines."""
-    from fednode.admission import link as links
+    from fednode.enrolment import invitation as links
 
     text = str(click.prompt("The link"))
-    while links.goes_on(text):
+    while links.is_unfinished(text):
         more = click.prompt(
             "The link is not whole yet. Its next line (empty: there is none)",
             default="",
@@ -81,7 +81,7 @@ def _asked() -> str:
 
 
 def begin_as(
-    link: Link,
+    invitation: Invitation,
     data: Path,
     address: str | None,
     model: str | None,
@@ -92,52 +92,52 @@ def begin_as(
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
-    from fednode.app.founding import address_of, remember_files
-    from fednode.app.joining import (
+    from fednode.app.create import address_of, remember_files
+    from fednode.app.join import (
         ask,
-        forgotten,
+        is_forgotten,
+        is_of_another_mesh,
         peers_of,
         set_aside,
         settings_text,
-        strange,
-        take_lease,
         write,
     )
-    from fednode.app.network import IDENTITY, PROXY
+    from fednode.app.mesh import PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin
-    from fednode.identity.identity import Identity
+    from fednode.enrolment.client import Newcomer
+    from fednode.identity.identity import NodeIdentity
     from fednode.transports.address import parse
-    from fednode.transports.proxy import connector
 
-    folder, state = Path(link.mesh), Path.home() / ROOT / link.mesh / link.name
-    again = folder.exists() and forgotten(folder, state, link)
+    folder = Path(invitation.mesh)
+    state = Path.home() / ROOT / invitation.mesh / invitation.site
+    again = folder.exists() and is_forgotten(folder, state, invitation)
     if folder.exists() and not again:
         raise ConfigError(
             f"There is a {folder.resolve()} already: run this in another folder, or, if you joined "
             "before, `fednode start` in that one. If the node was removed from the mesh: `fednode "
-            f"leave {link.name} --forget` in that one first."
+            "reset --all` in that one first."
         )
-    identity = Identity(state / IDENTITY, link.mesh, link.name)
-    if strange(identity, link):
+    identity = NodeIdentity.create(state)
+    if is_of_another_mesh(identity, invitation):
         raise ConfigError(
-            f"The link is of another mesh called {link.mesh!r} than the one that {state} belongs "
-            "to: remove that folder if you want to leave the other mesh for good."
+            f"The link is of another mesh called {invitation.mesh!r} than the one that {state} "
+            "belongs to: remove that folder if you want to leave the other mesh for good."
         )
-    first = parse(link.addresses[0]) if link.addresses else None
+    first = parse(invitation.addresses[0]) if invitation.addresses else None
     address = address_of(state, address, (first.numeric, first.port) if first else None)
-    connect = connector(os.environ.get(PROXY))
-    invitation = uvloop.run(ask(link, identity, address, connect))
-    text, peers = settings_text(invitation, data, model, flags), peers_of(invitation, address)
-    if not _agreed(invitation, identity, words, *_parts(text, peers, state)):
+    newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
+    offer = uvloop.run(ask(newcomer))
+    text, peers = settings_text(offer, data, model, flags), peers_of(invitation, address)
+    if not _agreed(offer, identity, words, *_parts(text, peers, state)):
         raise Declined(NOTHING)
-    uvloop.run(take_lease(invitation, identity, address, connect))
+    uvloop.run(newcomer.enrol(address))
     for before in set_aside(folder) if again else ():
         click.echo(f"The settings of the node that was here before are kept as {before}.")
     write(folder, text, peers)
     remember_files(state, folder)
-    click.echo(f"Joined {link.mesh}; the settings are in {folder.resolve()}.")
+    click.echo(f"Joined {invitation.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)
     if idle:
         click.echo(f"Start the node: cd {folder} && fednode start")
@@ -166,15 +166,15 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
 
 
 def _agreed(
-    invitation: Invitation, identity: Identity, words: str | None, plan: NodePlan, learner: Learner
+    offer: Offer, identity: NodeIdentity, words: str | None, plan: NodePlan, learner: Learner
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
-    from fednode.admission.words import same, words_of
-    from fednode.app.joining import images_line, leaves, model_line
+    from fednode.enrolment.words import same, words_of
+    from fednode.app.join import images_line, leaves, model_line
     from fednode.app.plan import SUMS
     from fednode.identity import keys
 
-    known = words_of(keys.read_group(invitation.link.mesh_key))
+    known = words_of(keys.read_group(offer.invitation.mesh_key))
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
     least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
@@ -195,10 +195,10 @@ def _agreed(
         f"mesh           {plan.peers.mesh}, words: {known}\n"
         f"this node      {plan.name} at {plan.address}, words: "
         f"{words_of(keys.read_group(identity.id))}\n"
-        f"members        {', '.join(invitation.members)}\n"
+        f"members        {', '.join(offer.members)}\n"
         f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
         f"{least}\n"
-        f"model          {model_line(invitation, learner.backbone)}\n"
+        f"model          {model_line(offer, learner.backbone)}\n"
         f"{images}"
         f"leaves here    {leaves(plan, learner)}\n"
         f"stays here     all images, labels and file names\n"
@@ -211,7 +211,7 @@ def _agreed(
                 "of the mesh that you were invited to, or a word is misspelt."
             )
         return True
-    click.echo(f"Ask {invitation.right.name} by phone whether the words of the mesh are the same.")
+    click.echo(f"Ask {offer.invitation.sponsor} by phone whether the words of the mesh are the same.")
     try:
         return click.confirm("Join this mesh?", default=False)
     except click.Abort:

@@ -19,7 +19,7 @@ def settings(context: click.Context) -> None:
 
     Run it in the node's folder (peers.yaml and node.yaml).
     """
-    from fednode.app.founding import node_here
+    from fednode.app.create import node_here
     from fednode.settings.agreed import agreed
     from fednode.settings.differences import lines
 
@@ -36,7 +36,7 @@ def pull(peer: str | None, yes: bool) -> None:
     The command shows what differs, and asks. The old file is kept beside the new one. A node that
     runs goes by the new file after a restart. The exit code is 1 if you answer no.
     """
-    from fednode.app.founding import folder_here, node_here
+    from fednode.app.create import folder_here, node_here
     from fednode.app.pull import ask, pulled, write
 
     folder, plan = folder_here(), node_here()
