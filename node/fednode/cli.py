@@ -21,17 +21,12 @@ from fednode.defects import reported
 from fednode.errors import ConfigError, FednodeError
 
 COMMANDS: Final = {
-    "found": (
-        "fednode.commands.found",
-        "Found a mesh: its key, and its first node's settings.",
-    ),
-    "invite": ("fednode.commands.invite", "Print the link that admits a site to the mesh."),
-    "requests": ("fednode.commands.requests", "List, admit or refuse the sites that wait."),
+    "init": ("fednode.commands.init", "Create a mesh: its key, and its first node's settings."),
+    "invite": ("fednode.commands.invite", "Admit sites: links, approvals, folders."),
     "sponsor": ("fednode.commands.sponsor", "Let another node of the mesh admit sites, too."),
     "remove": ("fednode.commands.remove", "Revoke the key of a site, and tell the mesh."),
     "settings": ("fednode.commands.settings", "See and change the settings that a mesh shares."),
     "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
-    "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),
     "start": ("fednode.commands.start", "Run one node of a mesh."),
     "status": ("fednode.commands.status", "Show how a node or a mesh is."),
@@ -45,7 +40,6 @@ COMMANDS: Final = {
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
-    "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "relay": (
         "fednode_bootstrap.relay_command",
         "Connect nodes that take no connections.",

@@ -102,7 +102,7 @@ def begin_as(
         settings_text,
         write,
     )
-    from fednode.app.mesh import PROXY
+    from fednode.app.client import PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin
@@ -224,7 +224,7 @@ def _check(folder: Path) -> None:
 
     faults = 0
     with Shown("The node is a member; `fednode start` in its folder runs it.") as told:
-        files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None, live=True)
+        files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)
         for finding in look(files, told):
             faults += finding.level == "fault"
             with told.hidden():

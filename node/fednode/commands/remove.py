@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from fednode.errors import Declined, FednodeError, Unreachable
+from fednode.terminal.paths import PATH
 from fednode.terminal.questions import require_person
 
 if TYPE_CHECKING:
-    from fednode.app.removing import Removable
+    from fednode.app.revoke import Removal
 
 NOTHING: Final = "Nothing was done; the site is still a member."
 
@@ -18,40 +20,39 @@ NOTHING: Final = "Nothing was done; the site is still a member."
 @click.command()
 @click.argument("site")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also end the leases that SITE gave to others."
+    "--mesh-key",
+    "key_file",
+    type=PATH,
+    help="A copy of the mesh key [the one that `init` made here]. With it any member runs this.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def remove(site: str, everything: bool, yes: bool) -> None:
+def remove(site: str, key_file: Path | None, yes: bool) -> None:
     """Revoke the key of the node SITE, for good, and let this node tell all others.
 
-    With the mesh key, on the founder's machine, any site can be removed. A sponsor removes the
-    sites that it admitted. The name can be invited again. If SITE was a sponsor, the leases that
-    it gave stay, and it can give no more. The exit code is 1 if you answer no.
+    The command needs the mesh key. The name can be invited again. If SITE is a sponsor, it can
+    admit nobody any more. The exit code is 1 if you answer no.
     """
     import uvloop
 
     from fednode.app.asking import ask_peers
-    from fednode.app.founding import admitting
-    from fednode.app.network import client_of, place_of
-    from fednode.app.removing import removable
-    from fednode.app.removing import remove as revoke
-    from fednode.identity.lease import disarm
+    from fednode.app.client import client_of, place_of
+    from fednode.app.create import load_mesh_key, node_here
+    from fednode.app.revoke import find_removal, revoke
 
-    plan = admitting()
+    plan = node_here()
+    load_mesh_key(plan, key_file)
     peers, fault = uvloop.run(ask_peers(plan))
-    found = removable(plan, site, peers)
+    removal = find_removal(plan, site, peers)
     if not yes:
-        _ask(found, everything)
-    removed = revoke(found, everything)
+        _ask(removal)
+    proof = revoke(plan, removal, key_file)
 
     async def tell() -> str:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.control(place_of(plan), "revoke", disarm(removed.line))
+            return await client.control(place_of(plan), "revoke", proof)
 
-    if removed.stay:
-        click.echo(f"{site} had admitted {', '.join(removed.stay)}: these sites stay.")
-    if removed.out:
-        click.echo(f"{', '.join(removed.out)} had a lease from {site} and need new links.")
+    if removal.admitted:
+        click.echo(_stays(removal))
     if isinstance(fault, Unreachable):
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
@@ -63,15 +64,18 @@ def remove(site: str, everything: bool, yes: bool) -> None:
         raise type(failed)(text) from None
 
 
-def _ask(found: Removable, everything: bool) -> None:
+def _stays(removal: Removal) -> str:
+    names = ", ".join(removal.admitted)
+    return f"{removal.site} had admitted {names}: nodes that have met these sites go on with them."
+
+
+def _ask(removal: Removal) -> None:
     """Say what follows of a removal and ask; raise Declined for no."""
-    site, given = found.site, sorted(found.given)
+    site = removal.site
     require_person(f"remove {site}")
     click.echo(f"The key of {site} is revoked for good: no node takes anything from it any more.")
-    if given and everything:
-        click.echo(f"{', '.join(given)} had a lease from {site} and will need new links.")
-    elif given:
-        click.echo(f"{site} can admit nobody any more. {', '.join(given)}, whom it admitted, stay.")
+    if removal.admitted:
+        click.echo(_stays(removal))
     click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
     try:
         if click.confirm(f"Remove {site} from the mesh?"):

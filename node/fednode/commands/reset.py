@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Final
 
 import click
 
-from fednode.app.admission import FOLDER as ADMISSION
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
+from fednode.app.create import FILES
 from fednode.app.link import FILE as PAGE_TOKEN
-from fednode.app.network import IDENTITY
 from fednode.app.saved import find
+from fednode.enrolment.ledger import FOLDER as ENROLMENT
 from fednode.errors import Declined, StateError
+from fednode.identity.identity import IDENTITY
+from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
 from fednode.storage.store import (
@@ -35,7 +38,7 @@ LEARNED: Final = (
     *(CHECKPOINTS, RUNS, HISTORY, SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
     *(CONTROL, SENTENCES),
 )
-KEPT: Final = (IDENTITY, ADMISSION, ACCOUNT)
+KEPT: Final = (IDENTITY, ENROLMENT, ACCOUNT)
 """Only --all deletes these."""
 WHOLE: Final = (*LEARNED, *KEPT)
 """All that a node writes there."""
@@ -43,14 +46,15 @@ WHOLE: Final = (*LEARNED, *KEPT)
 
 @click.command()
 @click.option("--state", type=PATH, help="State directory [the only one of this machine].")
-@click.option("--all", "whole", is_flag=True, help="Delete key and privacy account, too.")
+@click.option("--all", "whole", is_flag=True, help="Delete key, certificate and privacy account.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def reset(state: Path | None, whole: bool, yes: bool) -> None:
     """Delete prompts, history, log and settings from a state directory. Stop the node first.
 
     The next start begins at round 0. The node keeps its key, so its peers still know it, and the
-    account of the privacy that it spent. With --all these are deleted: peers refuse a new key under
-    an old id, and privacy that was spent is counted no more. Files that are not fednode's stay.
+    account of the privacy that it spent. With --all these are deleted, too: the node needs a new
+    link to join again (`fednode invite SITE --again`), and a sponsor admits nobody any more.
+    Privacy that was spent is counted no more. Files that are not fednode's stay.
     """
     folder = find(state)
     if not folder.is_dir():
@@ -59,6 +63,8 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
+    note = folder / ENROLMENT / FILES
+    settings = note.read_text(encoding="utf-8").strip() if note.exists() else ""
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes and not _confirmed(folder, doomed):
@@ -74,8 +80,17 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
         click.echo(f"Kept: {', '.join(kept)}; --all deletes these, too.")
     if others:
         click.echo(f"Left alone, because fednode did not write them: {', '.join(others)}.")
-    if not kept and not others:
-        folder.rmdir()
+    mesh_key = folder.parent / MESH_KEY_FILE
+    if whole and mesh_key.exists():
+        click.echo(f"The mesh key stays, {mesh_key}: its holder decides who is a member.")
+    if whole and settings:
+        click.echo(
+            f"To join again: `fednode join LINK` in {Path(settings).parent}, with a new link. It "
+            f"writes new settings, and keeps those in {settings} as node.yaml.before."
+        )
+    for empty in (folder, folder.parent):
+        with contextlib.suppress(OSError):
+            empty.rmdir()
 
 
 def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
