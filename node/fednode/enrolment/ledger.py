@@ -225,7 +225,7 @@ class Ledger:
         others = {owner, "" if holder is None else holder.id} - {"", id}
         if others and not entry.again:
             raise IdentityError(
-                f"the name {site!r} belongs to another key: if that key is lost, its operator needs "
+                f"the name {site!r} belongs to another key: if that key is lost, it needs "
                 "a link from `fednode invite --again`"
             )
         other = next((one.name for one in book.holders.values() if one.id == id), site)
