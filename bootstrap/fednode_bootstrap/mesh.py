@@ -23,10 +23,9 @@ from typing import Final, Protocol, Self
 
 import yaml
 
-from fednode.app.network import IDENTITY
 from fednode.core.life import Life
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
-from fednode.identity.identity import Identity
+from fednode.identity.identity import IDENTITY, Identity
 from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import forks, preload

@@ -22,7 +22,8 @@ ENTRIES: Final = "\npeers:\n"
 EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
 """Values of keys of policies that have no valid default."""
 EVERYWHERE: Final = (
-    "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is one.\n"
+    "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is "
+    "one.\n"
 )
 OWN_FILE: Final = (
     "# How this node finds its mesh. Each node has such a file of its own; members that are not\n"

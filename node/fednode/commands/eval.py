@@ -13,7 +13,6 @@ from fednode.app import baseline
 from fednode.app.baseline import TUNED
 from fednode.app.plan import learner_of
 from fednode.app.saved import Tuned, find, recall
-from fednode.app.standing import lease_end
 from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData, Told
@@ -80,8 +79,6 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
     trained = [control.note] if control is not None and control.note else []
     for note in (*tuned.notes, *learner.notes, *trained, *hints):
         click.echo(note, err=True)
-    if ended := lease_end(tuned.folder):
-        click.echo(f"warning: {ended}", err=True)
     for warning in learner.warnings:
         click.echo(f"warning: {warning}", err=True)
     if form == "csv":

@@ -12,6 +12,7 @@ import click
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.app.writing import mesh_text, with_images, with_keys, with_policy
+from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError, DataError
 from fednode.shipped import config_file
 from fednode.terminal.paths import PATH
@@ -77,6 +78,7 @@ def init(
     from fednode.settings.read import named
 
     mesh, folder = named("MESH", mesh), Path(mesh)
+    data = None if data == Path(BUILTIN) else data
     if policy is not None and others is not None:
         raise ConfigError("--others chooses a policy, and --policy names one: give one of the two.")
     if folder.exists():

@@ -92,6 +92,7 @@ def begin_as(
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
+    from fednode.app.client import PROXY
     from fednode.app.create import address_of, remember_files
     from fednode.app.join import (
         ask,
@@ -102,7 +103,6 @@ def begin_as(
         settings_text,
         write,
     )
-    from fednode.app.client import PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin
@@ -169,9 +169,9 @@ def _agreed(
     offer: Offer, identity: NodeIdentity, words: str | None, plan: NodePlan, learner: Learner
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
-    from fednode.enrolment.words import same, words_of
     from fednode.app.join import images_line, leaves, model_line
     from fednode.app.plan import SUMS
+    from fednode.enrolment.words import same, words_of
     from fednode.identity import keys
 
     known = words_of(keys.read_group(offer.invitation.mesh_key))
@@ -211,7 +211,8 @@ def _agreed(
                 "of the mesh that you were invited to, or a word is misspelt."
             )
         return True
-    click.echo(f"Ask {offer.invitation.sponsor} by phone whether the words of the mesh are the same.")
+    sponsor = offer.invitation.sponsor
+    click.echo(f"Ask {sponsor} by phone whether the words of the mesh are the same.")
     try:
         return click.confirm("Join this mesh?", default=False)
     except click.Abort:
