@@ -4,7 +4,7 @@
     ├── ConfigError               a key, a value or a file of settings
     ├── DataError                 images and folders
     ├── ModelError                a backbone, a checkpoint, a prompt that does not fit it
-    ├── IdentityError             a key, a certificate or a lease that cannot be used or believed
+    ├── IdentityError             a key or a certificate that cannot be used or believed
     ├── StateError                the state directory: locked, torn, of another version, full disk
     ├── AddressError              a port in use, an address that cannot be listened on
     ├── Unreachable               a peer or daemon that does not answer (retry may help)
@@ -53,7 +53,7 @@ class ModelError(FednodeError):
 
 
 class IdentityError(FednodeError):
-    """A key, certificate or lease is damaged, expired, revoked or another's."""
+    """A key or certificate is damaged, expired, revoked or another's."""
 
     exit_code = 4
 

@@ -55,11 +55,9 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
         return make, [("", address)]
     listed = places_of(peers)
     known = own_places(peers.mesh, state) | listed
-    if address is None and not known:
-        raise ConfigError(f"{file} lists no nodes: give the address of a node, host:port.")
     if address is None:
-        return make, list((listed or known).items())
-    if address not in known and known:
+        return make, list(listed.items())
+    if address not in known:
         known = dict(uvloop.run(_with_members(make, list(known.items()))))
     if address not in known:
         names = ", ".join(sorted(known)) or "no names"

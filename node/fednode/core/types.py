@@ -37,8 +37,8 @@ class Update:
     incarnation: how often the member contradicted a suspicion; only the member itself raises it.
     address, id: where the member is reached and the fingerprint of its key; "" if the teller does
     not know.
-    proof: a signed statement (node/fednode/identity/lease.py); hosts check it, the core passes it
-    on.
+    proof: its certificates, or a revocation (node/fednode/identity); hosts check it, the core
+    passes it on.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""The identity of a node (key, certificate, leases of the mesh key), and whom it trusts."""
+"""The identity of a node (key and certificates), and the roster of the mesh's members."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -25,16 +24,6 @@ _BYTES: Final = 32
 GROUP: Final = 8
 # A PEM file of such a key has 119 bytes.
 _KEY_BYTES_MAX: Final = 4096
-
-
-def node_id(key: Ed25519PrivateKey) -> str:
-    """Return a key's id: SHA-256 of the public key in base32, in groups joined by hyphens."""
-    return fingerprint(raw(key.public_key()))
-
-
-def fingerprint(public: bytes) -> str:
-    """Return the id of a raw public key of 32 bytes."""
-    return grouped(hashlib.sha256(public).digest())
 
 
 def raw(key: Ed25519PublicKey) -> bytes:
@@ -71,16 +60,6 @@ def grouped(data: bytes) -> str:
     """Return 32 bytes as text: base32 in groups joined by hyphens."""
     text = base64.b32encode(data).decode().rstrip("=")
     return "-".join(text[start : start + GROUP] for start in range(0, len(text), GROUP))
-
-
-def load_or_create(folder: Path) -> Ed25519PrivateKey:
-    """Return the key in a folder; if there is none, make a key that only its owner can read.
-
-    Raise StateError if the key is damaged or cannot be read or written. The caller holds the lock
-    of the state directory, so that no two processes make a key at the same time.
-    """
-    path = folder / KEY_FILE
-    return load(path) if path.exists() else create(path)
 
 
 def load(path: Path) -> Ed25519PrivateKey:

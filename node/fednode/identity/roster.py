@@ -318,18 +318,19 @@ class Roster:
 
     def check_sender(self, caller: str, sender: str) -> str:
         """Return why a caller may not send as `sender`; "" if it may."""
-        if fault := self.check_member(caller):
-            return fault
         name = self.name_of(caller)
+        if not name:
+            return self._stranger(caller)
         return "" if name == sender else f"the key of {name!r} cannot speak for {sender!r}"
 
     def check_member(self, id: str) -> str:
         """Return why a key does not belong to this mesh now; "" if it does."""
+        return "" if self.name_of(id) else self._stranger(id)
+
+    def _stranger(self, id: str) -> str:
         if id in self._revoked:
             return f"the key {id} was revoked by the mesh key"
-        if not self.name_of(id):
-            return f"the key {id or 'of this caller'} belongs to nobody in this mesh"
-        return ""
+        return f"the key {id or 'of this caller'} belongs to nobody in this mesh"
 
     # News of members ------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Client:
         return clean(reply)
 
     async def peers(self, address: str) -> list[status_pb2.Peer]:
-        """Return the peers of the node at an address, with their ids and leases."""
+        """Return the peers of the node at an address, with their ids and certificates."""
         request = status_pb2.PeersRequest()
         async with self._call(address) as stub:
             reply = await stub.Peers(request, timeout=self._timeout_s)

@@ -67,8 +67,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         events: of the node, made before its driver.
         dial: None if peers must not be asked.
         admits: returns why an id is no member's, "" if it is; checked at each answer, because
-        connections outlive leases and revocations. working: returns what the node loads or encodes
-        now.
+        connections outlive certificates and revocations. working: returns what the node loads or
+        encodes now.
         """
         self._admits, self._working = admits, working
         self._dial = dial
@@ -227,7 +227,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         reply = status_pb2.PeersReply(peers=self.now().peers)
         known = {} if self._node is None else {one.name: one for one in self._node.view().peers}
         for peer in reply.peers:
-            peer.id, peer.lease = known[peer.name].id, known[peer.name].proof
+            peer.id, peer.certificates = known[peer.name].id, known[peer.name].proof
         return reply
 
     async def Settings(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.app.interfaces import Interfaces
-from fednode.app.network import join
+from fednode.app.mesh import connect
 from fednode.app.plan import NodePlan, make
 from fednode.storage.store import Store
 from tests.unit.commands.run import PEERS
@@ -22,7 +22,7 @@ def planned(folder: Path, *flags: str) -> NodePlan:
 async def test_the_page_is_served_only_if_it_is_set(tmp_path: Path, shown: bool) -> None:
     listen = "127.0.0.1:0" if shown else "null"
     plan = planned(tmp_path, f"page.listen={listen}")
-    store, mesh = Store(plan.state), join(plan)
+    store, mesh = Store(plan.state), connect(plan)
     made = Interfaces(plan, mesh, store)
     try:
         await made.open()

@@ -10,12 +10,15 @@ from fednode.app import reach as reach_module
 from fednode.app.asking import Targets
 from fednode.app.reach import reach
 from fednode.errors import ConfigError
-from fednode.identity import keys
-from fednode.identity.identity import Identity
+from fednode.identity.identity import NodeIdentity
 from fednode.observe.client import Client
 from tests.unit.commands.run import PEERS
-from tests.unit.identity.people import MESH_KEY
+from tests.unit.identity.people import SmallMesh
 
+KEYED = f"""mesh: m
+mesh_key: {SmallMesh().mesh_key_text}
+peers: [{{name: z, address: "10.0.0.9:1"}}]
+"""
 A, B = ("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")
 
 
@@ -37,8 +40,7 @@ def test_an_address_is_asked_with_a_key_if_the_file_here_is_of_a_mesh_with_tls(
     make, targets = reach("127.0.0.1:9", None, None)
     assert (make()._transport, targets) == (None, [("", "127.0.0.1:9")])
     monkeypatch.setenv("HOME", str(here))
-    key = keys.written(MESH_KEY.public_key())
-    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
+    (here / "peers.yaml").write_text(KEYED)
     make, targets = reach("127.0.0.1:9", None, None)
     assert targets == [("", "127.0.0.1:9")]
     with pytest.raises(ConfigError, match="speaks TLS, and no node of it has a key below"):
@@ -63,28 +65,20 @@ def test_a_name_is_looked_up_and_an_address_beside_a_file_is_kept(here: Path) ->
 def test_nothing_to_ask_says_what_to_give(here: Path) -> None:
     with pytest.raises(ConfigError, match=r"no peers.yaml here: give the address"):
         reach(None, None, None)
-    key = keys.written(MESH_KEY.public_key())
-    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
-    with pytest.raises(ConfigError, match="lists no nodes, because they enrol"):
-        reach(None, None, None)
-    with pytest.raises(ConfigError, match="there are no names: give one of these names"):
-        reach("z", None, None)
 
 
 def test_nodes_of_this_machine_are_known_and_name_the_others(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mesh of an introducer: peers.yaml lists nobody."""
+    """peers.yaml lists none of them."""
     monkeypatch.setenv("HOME", str(here))
-    key = keys.written(MESH_KEY.public_key())
-    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
+    (here / "peers.yaml").write_text(KEYED)
     for name, advertise in (("c", "null"), ("b", "relay"), ("a", A[1])):
         state = here / ".local/state/fednode/m" / name
-        Identity(state / "identity", "m", name)
+        NodeIdentity.create(state)
         (state / "settings.yaml").write_text(f"name: {name}\nadvertise: {advertise}\n")
-    own = Identity(here / ".local/state/fednode/m/b/identity", "m", "b")
-    assert reach(None, None, None)[1] == [A, ("b", f"relay:{own.id}")]
-    assert reach(None, None, Path("a"))[1] == [A]
+    assert reach("b", None, None)[1] == [("b", "relay:b")]
+    assert reach(None, None, None)[1] == [("z", "10.0.0.9:1")]
     assert reach("a", None, None)[1] == [A]
     asked = list[Targets]()
 
@@ -94,4 +88,4 @@ def test_nodes_of_this_machine_are_known_and_name_the_others(
 
     monkeypatch.setattr(reach_module, "everyone", names)
     assert reach("d", None, Path("a"))[1] == [("d", "10.0.0.4:1")]
-    assert asked == [[A]]
+    assert asked == [[A, ("z", "10.0.0.9:1")]]

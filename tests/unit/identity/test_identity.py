@@ -1,135 +1,127 @@
-"""What a node shows of itself: kept on disk, renewed in time, replaced when it is rotated."""
+"""A node's identity on disk: key, certificate, sponsor's certificate, and state of before."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity import lease as leases
-from fednode.identity.certificate import DAYS
-from fednode.identity.identity import Identity, valid_until
-from fednode.identity.lease import DAY_S, disarm
-from tests.unit.identity.people import LISTED, MESH, NOW, STRANGER, der, lease, trust
+from fednode.identity.identity import NodeIdentity
+from tests.unit.identity.people import SmallMesh
+
+DAY = 86_400
 
 
-def identity(folder: Path, now: float = NOW) -> Identity:
-    return Identity(folder, MESH, "n", lambda: now)
+def test_a_key_is_made_once(tmp_path: Path) -> None:
+    one, again = NodeIdentity.create(tmp_path), NodeIdentity.create(tmp_path)
+    assert one.id == again.id
+    assert (one.name, one.proof, one.own().chain) == ("", b"", b"")
+    assert (tmp_path / "identity" / "node.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_key_is_made_once_and_its_certificate_is_kept(tmp_path: Path) -> None:
-    first = identity(tmp_path)
-    assert identity(tmp_path).id == first.id
-    assert valid_until(tmp_path) == ""
-    key, certificate = first.credentials()
-    assert keys.node_id(key) == first.id
-    assert first.credentials()[1] is certificate
-    assert valid_until(tmp_path) == "2028-02-16"
+def test_no_key_is_made_to_read_one(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no key of a node"):
+        NodeIdentity(tmp_path)
 
 
-def test_a_certificate_is_renewed_when_half_its_time_is_over(tmp_path: Path) -> None:
-    now = [float(NOW)]
-    made = Identity(tmp_path, MESH, "n", lambda: now[0])
-    first = made.credentials()[1]
-    now[0] += DAYS * DAY_S * 0.49
-    assert made.credentials()[1] is first
-    now[0] += DAYS * DAY_S * 0.02
-    assert made.credentials()[1].not_valid_after_utc > first.not_valid_after_utc
+def test_a_certificate_gives_the_name_and_is_shown_from_then_on(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    node = NodeIdentity.create(tmp_path)
+    mesh.keys["b"] = node.key
+    roster, before = mesh.roster(), node.own()
+    assert node.needs_renewal(roster)
+    node.take_certificate(mesh.chain("b"), roster)
+    assert node.name == NodeIdentity(tmp_path).name == "b"
+    assert not node.needs_renewal(roster)
+    assert node.own() is not before
+    assert node.own() is node.own()
+    assert roster.identify_packed(node.proof)
 
 
-def test_a_lease_is_shown_at_once_and_wanted_when_it_is_missing_or_nearly_over(
-    tmp_path: Path,
-) -> None:
-    made = identity(tmp_path)
-    assert made.wants_lease()
-    before = made.credentials()[1]
-    made.take_lease(lease("n", made.key))
-    assert made.credentials()[1] is not before
-    assert not made.wants_lease()
-    assert identity(tmp_path, NOW + 61 * DAY_S).wants_lease()
+def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    with pytest.raises(IdentityError, match="is for 'c' with the key"):
+        node.take_certificate(mesh.chain("c"), roster)
+    mesh.keys["c"] = mesh.key("b")
+    with pytest.raises(IdentityError, match="this node is 'b'"):
+        node.take_certificate(mesh.chain("c"), roster)
+    with pytest.raises(IdentityError, match="no certificate of this mesh"):
+        node.take_certificate(SmallMesh().chain("b"), roster)
+    assert NodeIdentity(tmp_path).name == "b"
 
 
-@pytest.mark.parametrize(
-    ("name", "mesh", "key"), [("x", MESH, None), ("n", "other", None), ("n", MESH, STRANGER)]
-)
-def test_a_lease_of_somebody_else_is_not_kept(
-    tmp_path: Path, name: str, mesh: str, key: object
-) -> None:
-    made = identity(tmp_path)
-    with pytest.raises(IdentityError, match="this node is 'n' of 'mesh'"):
-        made.take_lease(lease(name, key or made.key, mesh=mesh))  # type: ignore[arg-type]
-    assert made.lease is None
+def test_it_is_renewed_in_the_last_third_or_if_its_sponsor_was_revoked(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster("b")
+    now = node.clock()
+    node.clock = lambda: now + 58 * DAY
+    assert not node.needs_renewal(roster)
+    node.clock = lambda: now + 61 * DAY
+    assert node.needs_renewal(roster)
+    node.clock = lambda: now
+    roster.take_revocation(mesh.revocation("a"))
+    assert node.needs_renewal(roster)
 
 
-def test_rotation_makes_a_new_key_that_peers_follow(tmp_path: Path) -> None:
-    made = identity(tmp_path)
-    believes = trust({**LISTED, "n": made.id})
-    before, after = made.rotate()
-    again = identity(tmp_path)
-    assert (again.id, again.id != before) == (after, True)
-    assert leases.peek(again.proof).kind == "succession"
-    assert believes.judge(der(again.credentials()[1]))[1] == ""
-    assert believes.name_of(after) == "n"
+def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "a")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    assert node.sponsor(roster.root) is None
+    facts = node.take_sponsor(mesh.sponsor.chain, roster.root)
+    authority = node.sponsor(roster.root)
+    assert authority is not None
+    assert roster.identify(authority.node("b", mesh.key("b").public_key()))
+    node.clock = lambda: facts.ends + 1
+    assert node.sponsor(roster.root) is None
+    with pytest.raises(IdentityError, match="ended on"):
+        node.take_sponsor(mesh.sponsor.chain, roster.root)
 
 
-def test_a_rotation_that_cannot_prove_its_new_key_keeps_the_old_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The other way round, the node would come back with a key that no peer can follow."""
-    made = identity(tmp_path)
-    before = made.id
-
-    def full(path: Path, *_: object) -> None:
-        raise StateError(f"{path} cannot be written: the disk is full.")
-
-    monkeypatch.setattr("fednode.identity.identity.put", full)
-    with pytest.raises(StateError, match="disk is full"):
-        made.rotate()
-    assert made.id == before == identity(tmp_path).id
+def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "b")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    with pytest.raises(IdentityError, match="another key"):
+        node.take_sponsor(mesh.sponsor.chain, roster.root)
+    mesh.keys["x"] = mesh.key("b")
+    with pytest.raises(IdentityError, match="for 'x'"):
+        node.take_sponsor(mesh.sponsor_of("x").chain, roster.root)
 
 
-def test_a_damaged_proof_is_named(tmp_path: Path) -> None:
-    made = identity(tmp_path)
-    (tmp_path / "lease").write_text("?")
-    with pytest.raises(StateError, match="lease is damaged: delete it"):
-        made.credentials()
-    with pytest.raises(IdentityError, match="base64"):
-        disarm("ä")
+@pytest.mark.parametrize("name", ["node.key", "node.crt"])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+    SmallMesh().write(tmp_path, "b")
+    (tmp_path / "identity" / name).write_text("x")
+    with pytest.raises(StateError, match=name):
+        NodeIdentity(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("days", "said"), [(-20_000, True), (-2, True), (-0.05, False), (9, False)]
-)
-def test_a_clock_before_the_own_certificate_is_said_and_the_certificate_stays(
-    tmp_path: Path, days: float, said: bool
-) -> None:
-    identity(tmp_path).credentials()
-    held = (tmp_path / "node.crt").read_text()
-    wrong = identity(tmp_path, NOW + days * DAY_S)
-    assert bool(wrong.clock_fault()) == said
-    wrong.credentials()
-    assert ((tmp_path / "node.crt").read_text() == held) == said
-    if said:
-        assert "was made on 2027-01-15: set the clock, and start the node" in wrong.clock_fault()
+def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
+    SmallMesh().write(tmp_path, "b")
+    (tmp_path / "identity" / "node.crt").write_bytes(SmallMesh().chain("b"))
+    with pytest.raises(StateError, match="of another key"):
+        NodeIdentity(tmp_path)
 
 
-@pytest.mark.parametrize("text", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\nAAAA\n", b"\xff"])
-def test_a_damaged_certificate_is_named(tmp_path: Path, text: bytes) -> None:
-    (tmp_path / "node.crt").write_bytes(text)
-    with pytest.raises(StateError, match=r"node.crt is damaged \((.|\n)*\): delete it"):
-        valid_until(tmp_path)
-    assert identity(tmp_path).clock_fault() == ""
-
-
-def test_a_lease_that_ended_is_said_with_its_day(tmp_path: Path) -> None:
-    made = identity(tmp_path)
-    assert made.lease_end() == ""
-    made.take_lease(lease("n", made.key))
-    assert made.lease_end() == ""
-    assert (
-        identity(tmp_path, NOW + 91 * DAY_S)
-        .lease_end()
-        .startswith("The lease of this node ended on 2027-04-15, so the other members take nothing")
-    )
+@pytest.mark.parametrize("what", ["key", "lease", "admission"])
+def test_state_of_before_is_named_and_not_changed(tmp_path: Path, what: str) -> None:
+    """A folder as 0.0 left it: an Ed25519 key, a lease, and an admission folder at the founder."""
+    folder = tmp_path / "identity"
+    keys.keep(folder / "node.key", Ed25519PrivateKey.generate())
+    (folder / "node.crt").write_text("x")
+    if what == "lease":
+        (folder / "lease").write_text("bGVhc2U=\n")
+    if what == "admission":
+        (tmp_path / "admission").mkdir()
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    for begin in (NodeIdentity, NodeIdentity.create):
+        with pytest.raises(StateError, match=r"earlier version.*nothing there was changed.*anew"):
+            begin(tmp_path)
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}

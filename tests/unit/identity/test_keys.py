@@ -11,8 +11,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from fednode.errors import StateError
-from fednode.identity.keys import KEY_FILE, load_or_create, node_id
+from fednode.errors import IdentityError, StateError
+from fednode.identity import keys
+from fednode.identity.certificates import id_of
+from fednode.identity.keys import KEY_FILE, create_node_key, load_node_key
 
 
 def pem(key: Ed25519PrivateKey | X25519PrivateKey, password: bytes = b"") -> bytes:
@@ -26,23 +28,24 @@ def pem(key: Ed25519PrivateKey | X25519PrivateKey, password: bytes = b"") -> byt
     )
 
 
-def test_the_id_stays_and_another_folder_has_another(tmp_path: Path) -> None:
-    first = node_id(load_or_create(tmp_path / "a" / "identity"))
-    assert node_id(load_or_create(tmp_path / "a" / "identity")) == first
-    assert node_id(load_or_create(tmp_path / "b" / "identity")) != first
+def test_a_key_is_read_as_it_was_made(tmp_path: Path) -> None:
+    made = create_node_key(tmp_path / "identity")
+    assert load_node_key(tmp_path / "identity").public_key() == made.public_key()
+    id = id_of(made.public_key())
+    assert re.fullmatch(r"([A-Z2-7]{8}-){6}[A-Z2-7]{4}", id)
+    assert id != id_of(create_node_key(tmp_path / "other").public_key())
 
 
-def test_the_id_is_the_fingerprint_of_the_public_key() -> None:
-    # RFC 8032, section 7.1, test 1; the digest of its public key by sha256sum, base32 by base32.
-    secret = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"
-    key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(secret))
-    found = node_id(key)
-    assert re.fullmatch(r"([A-Z2-7]{8}-){6}[A-Z2-7]{4}", found)
-    assert found == "EH7DDX5B-KSRGCYTL-7BKAI36S-E4NXX3KL-NK7ELKSY-Q57PI74X-EG4Q"
+def test_the_mesh_key_is_written_as_text_and_read_back(tmp_path: Path) -> None:
+    key = keys.create(tmp_path / "mesh.key")
+    text = keys.written(key.public_key())
+    assert keys.read_public(text) == key.public_key() == keys.load(tmp_path / "mesh.key").public_key()
+    with pytest.raises(IdentityError, match="is no id or key"):
+        keys.read_public(text.lower())
 
 
 def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
-    load_or_create(tmp_path / "identity")
+    create_node_key(tmp_path / "identity")
     path = tmp_path / "identity" / KEY_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700

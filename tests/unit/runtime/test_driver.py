@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
 from fednode.wire import codec
 from tests.contract.memory_transport import Hub, MemoryTransport
-from tests.unit.identity.people import LISTED, B, revocation, trust
+from tests.unit.identity.people import SmallMesh
 from tests.unit.runtime.daemons import address, make, running
 
 
@@ -275,12 +274,12 @@ async def test_a_revoked_and_a_quarantined_key_lose_their_connections(tmp_path: 
     hub = Hub()
     transport = Noting(hub)
     async with running(hub, tmp_path, "a", ("b",)) as a:
-        a.driver.transport, a.driver.trust = transport, trust(clock=time.time)
-        now = int(time.time())
+        mesh = SmallMesh()
+        a.driver.transport, a.driver.members = transport, mesh.roster("b")
         await a.driver._perform(TurnAway("b", 60.0))
-        assert transport.away == [(LISTED["b"], 60.0)]
-        a.driver.revoke(revocation("b", B, issued=now))
-        assert transport.away[1:] == [(LISTED["b"], math.inf)]
+        assert transport.away == [(mesh.id("b"), 60.0)]
+        a.driver.revoke(mesh.revocation("b"))
+        assert transport.away[1:] == [(mesh.id("b"), math.inf)]
 
 
 async def test_releases_elsewhere_are_counted_and_a_full_disk_is_said(tmp_path: Path) -> None:

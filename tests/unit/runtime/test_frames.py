@@ -9,15 +9,21 @@ import pytest
 
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import LimitSettings
-from fednode.identity import keys
-from fednode.identity.trust import Trust
+from fednode.identity.roster import Roster
 from fednode.runtime import driver
 from fednode.wire import codec
 from fednode.wire.codec import Ack
 from tests.contract.memory_transport import Hub
-from tests.unit.identity.people import LISTED, STRANGER, trust
+from tests.unit.identity.people import SmallMesh
 from tests.unit.runtime.daemons import Daemon, running
 from tests.unit.wire.samples import opened, sealed
+
+MESH = SmallMesh()
+
+
+def known() -> Roster:
+    return MESH.roster("a", "b")
+
 
 PATIENT = Tolerance(budget=2.5, quarantine_s=600.0)
 HURRIED = LimitSettings(messages_s=0.1)
@@ -29,7 +35,7 @@ def hello(node: Daemon, sender: str = "b") -> bytes:
     return codec.encode(replace(message, sender=sender), "float32")
 
 
-async def answered(node: Daemon, frame: bytes, caller: str = LISTED["b"]) -> Ack:
+async def answered(node: Daemon, frame: bytes, caller: str = MESH.id("b")) -> Ack:
     return codec.decode_ack(await node.driver.on_frame(frame, caller))
 
 
@@ -41,7 +47,14 @@ async def test_a_frame_within_the_quota_comes_in_and_one_beyond_it_does_not(
     tmp_path: Path,
 ) -> None:
     async with running(
-        Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, tolerance=PATIENT, trust=trust()
+        Hub(),
+        tmp_path,
+        "a",
+        ("b",),
+        most=0,
+        limits=HURRIED,
+        tolerance=PATIENT,
+        members=known(),
     ) as a:
         assert await answered(a, hello(a)) == Ack("ok", "")
         over = await answered(a, hello(a))
@@ -53,25 +66,29 @@ async def test_a_caller_s_name_is_looked_up_once_a_frame(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    name_of = Trust.name_of
+    name_of = Roster.name_of
 
-    def counted(self: Trust, id: str) -> str:
+    def counted(self: Roster, id: str) -> str:
         asked.append(id)
         return name_of(self, id)
 
-    monkeypatch.setattr(Trust, "name_of", counted)
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, trust=trust()) as a:
+    monkeypatch.setattr(Roster, "name_of", counted)
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, members=known()
+    ) as a:
         for frame, code in ((hello(a), "ok"), (hello(a), "busy")):
             asked.clear()
             assert (await answered(a, frame)).code == code
-            assert asked == [LISTED["b"]]
+            assert asked == [MESH.id("b")]
 
 
 async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
+    ) as a:
         for caller, said in (
-            (keys.node_id(STRANGER), "belongs to nobody in this mesh"),
-            (LISTED["a"], "the key of 'a' cannot speak for 'b'"),
+            (MESH.id("x"), "belongs to nobody in this mesh"),
+            (MESH.id("a"), "the key of 'a' cannot speak for 'b'"),
         ):
             refused = await answered(a, hello(a), caller)
             assert (refused.code, said in refused.detail) == ("refused", True)
@@ -85,7 +102,9 @@ async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
 async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
     tmp_path: Path, fault: str
 ) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
+    ) as a:
         assert (await answered(a, hello(a))).code == "ok"
         bad = {"frame": b"no frame", "identity": hello(a, "c")}[fault]
         for _ in range(2):
@@ -98,9 +117,11 @@ async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
 
 
 async def test_a_frame_of_a_stranger_costs_nobody_a_point(tmp_path: Path) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
+    ) as a:
         for _ in range(5):
-            await answered(a, b"no frame", keys.node_id(STRANGER))
+            await answered(a, b"no frame", MESH.id("x"))
         assert (await answered(a, hello(a))).code == "ok"
         assert state(a) == "alive"
 
@@ -109,10 +130,16 @@ async def test_a_flood_costs_its_caller_a_point_for_every_so_many_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver, "FLOOD", 5)
-    other = keys.node_id(STRANGER)
-    mesh = trust({**LISTED, "c": other})
+    other = MESH.id("c")
     async with running(
-        Hub(), tmp_path, "a", ("b", "c"), 0, limits=HURRIED, tolerance=PATIENT, trust=mesh
+        Hub(),
+        tmp_path,
+        "a",
+        ("b", "c"),
+        0,
+        limits=HURRIED,
+        tolerance=PATIENT,
+        members=MESH.roster("a", "b", "c"),
     ) as a:
         assert (await answered(a, hello(a))).code == "ok"
         for _ in range(14):
@@ -146,7 +173,9 @@ def newer(node: Daemon, name: str, value: int) -> bytes:
 async def test_what_another_version_says_is_refused_and_costs_no_points(
     tmp_path: Path, name: str, value: int, said: str
 ) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
+    ) as a:
         for _ in range(5):  # more than twice what ends in a quarantine
             refused = await answered(a, newer(a, name, value))
             assert (refused.code, said in refused.detail) == ("refused", True)

@@ -8,9 +8,7 @@ import pytest
 
 from fednode import registry
 from fednode.errors import ConfigError
-from fednode.identity import keys
 from fednode.settings.peers import load_peers, which_am_i
-from tests.unit.identity.people import made_key
 from tests.unit.settings.test_read import write
 
 PEERS = """\
@@ -30,6 +28,7 @@ def peers_fault(tmp_path: Path, text: str) -> str:
 
 SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
 KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
+KEYED = f'mesh: m\nmesh_key: {KEY}\npeers: [{{name: a, address: "10.0.0.7:1"}}]\n'
 
 
 def test_peers_are_read_in_order(tmp_path: Path) -> None:
@@ -49,11 +48,10 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
         (("127.0.0.1:7102", "127.0.0.1"), "line 5: the address '127.0.0.1' has no port"),
         (("127.0.0.1:7102", "127.0.0.1:0"), "line 5: the address 127.0.0.1:0 of 'b' has port 0"),
         (("clinic", "My Clinic"), "line 1: mesh is 'My Clinic'; use small letters"),
-        (("insecure: true", "insecure: false"), "line 4: 'a' has no id, and there is no mesh_key"),
-        (("insecure: true\n", ""), "line 3: 'a' has no id, and there is no mesh_key"),
-        (("insecure: true", "introducer: 127.0.0.1:1"), "line 2: introducer needs the mesh_key"),
+        (("insecure: true", "insecure: false"), "line 1: the mesh has no mesh_key"),
+        (("insecure: true\n", ""), "line 1: the mesh has no mesh_key"),
         (("insecure: true", "mesh_key: AB"), "line 2: mesh_key is wrong: 'AB' is no id or key"),
-        (('7102"', '7102", id: AB'), "line 5: the id of 'b' is wrong: 'AB' is no id or key"),
+        (('7102"', '7102", id: AB'), "unknown key 'id' in entry 2 of 'peers'"),
         (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
         (("mesh: clinic\n", ""), "'mesh' is missing"),
         (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
@@ -66,17 +64,13 @@ def test_what_is_wrong_with_peers_is_named(
     assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
 
 
-def test_ids_make_any_address_good_and_nobody_is_believed_without(tmp_path: Path) -> None:
-    text = f'mesh: m\npeers:\n  - {{name: a, address: "10.0.0.7:7101", id: {KEY}}}\n'
-    peers = load_peers(write(tmp_path, text, "peers.yaml"))
-    assert (peers.insecure, peers.entry("a").id) == (False, KEY)
-    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
-    assert load_peers(write(tmp_path, leased, "peers.yaml")).peers == ()
+def test_a_mesh_key_makes_any_address_good(tmp_path: Path) -> None:
+    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
+    assert (peers.insecure, peers.mesh_key, peers.entry("a").address) == (False, KEY, "10.0.0.7:1")
 
 
 def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
-    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
-    peers = load_peers(write(tmp_path, leased, "peers.yaml"))
+    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
     assert which_am_i(peers, "new", {}, "127.0.0.1:9") == "new"
     with pytest.raises(ConfigError, match="does not list 'new', so it must be said where"):
         which_am_i(peers, "new", {})
@@ -87,7 +81,7 @@ def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
 def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
     text = "mesh: m\ninsecure: true\npeers: []\n"
     assert peers_fault(tmp_path, text) == (
-        "peers.yaml, line 3: peers is empty; list at least this node, or name an introducer."
+        "peers.yaml, line 3: peers is empty; list at least this node."
     )
 
 
@@ -101,13 +95,12 @@ def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         which_am_i(peers, "z", {})
 
 
-RELAY_ID = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
-OTHER_ID = keys.node_id(made_key(1))
 RELAYED = f"""mesh: m
-relays: [{{address: "relay.example.org:443", id: {RELAY_ID}}}]
+relays: [{{name: relay-1, address: "relay.example.org:443"}}]
 peers:
-  - {{name: a, address: relay, id: {RELAY_ID}}}
-  - {{name: b, address: relay, id: {OTHER_ID}}}
+  - {{name: a, address: relay}}
+  - {{name: b, address: relay}}
+mesh_key: {KEY}
 """
 
 
@@ -136,8 +129,8 @@ def test_nodes_without_an_address_of_their_own_need_a_relay(tmp_path: Path) -> N
 def test_faults_of_relays_are_said(tmp_path: Path) -> None:
     path = tmp_path / "peers.yaml"
     entry = RELAYED.splitlines()[1].partition("[")[2].rstrip("]")
-    wrong = relayed(path, (entry, entry.replace(RELAY_ID, "NONE")))
-    assert "the id of the relay relay.example.org:443 is wrong" in wrong
+    wrong = relayed(path, (entry, entry.replace("relay-1", "R!")))
+    assert "the name 'R!' of a relay is not allowed" in wrong
     assert "stands in two entries" in relayed(path, (entry, f"{entry}, {entry}"))
     five = ", ".join(entry.replace("443", f"44{number}") for number in range(5))
     assert "there are 5 relays; list at most 4" in relayed(path, (entry, five))

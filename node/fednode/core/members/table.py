@@ -301,7 +301,7 @@ class Members:
 
         A member's own news gives its address. News from another member gives an address only if
         none is held. For listed peers the host drops addresses that others tell
-        (fednode.identity.trust).
+        (fednode.identity.roster).
         """
         held = self._table[news.name]
         if news.state == "revoked":

@@ -135,7 +135,7 @@ class Relay(_message.Message):
     def __init__(self, address: _Optional[str] = ..., state: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "shown", "path", "path_why", "id", "lease")
+    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "shown", "path", "path_why", "id", "certificates")
     class ShownEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,7 +155,7 @@ class Peer(_message.Message):
     PATH_FIELD_NUMBER: _ClassVar[int]
     PATH_WHY_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
-    LEASE_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: str
@@ -168,8 +168,8 @@ class Peer(_message.Message):
     path: str
     path_why: str
     id: str
-    lease: bytes
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., shown: _Optional[_Mapping[str, str]] = ..., path: _Optional[str] = ..., path_why: _Optional[str] = ..., id: _Optional[str] = ..., lease: _Optional[bytes] = ...) -> None: ...
+    certificates: bytes
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., shown: _Optional[_Mapping[str, str]] = ..., path: _Optional[str] = ..., path_why: _Optional[str] = ..., id: _Optional[str] = ..., certificates: _Optional[bytes] = ...) -> None: ...
 
 class Traffic(_message.Message):
     __slots__ = ("messages_in", "messages_out", "payload_in", "payload_out", "serialized_in", "serialized_out", "wire_in", "wire_out")

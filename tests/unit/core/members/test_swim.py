@@ -368,7 +368,7 @@ def test_a_peer_that_takes_nothing_now_is_not_suspect() -> None:
 
 def test_what_others_say_of_a_listed_peer_does_not_take_its_listed_address_away() -> None:
     made = swim(("b", "c"))
-    # Hearsay of a listed peer comes with its id and without an address (fednode.identity.trust).
+    # Hearsay of a listed peer comes with its id and without an address (fednode.identity.roster).
     hearsay = Update("b", "alive", 0, "", "AAAA-B", b"proof")
     assert [one for one in made.learn(1.0, [hearsay]) if isinstance(one, Introduce)] == []
     own = replace(hearsay, address="10.0.0.2:7100")
