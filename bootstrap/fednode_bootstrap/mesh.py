@@ -25,7 +25,10 @@ import yaml
 
 from fednode.core.life import Life
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
-from fednode.identity.identity import IDENTITY, Identity
+from fednode.identity import keys
+from fednode.identity.certificates import Authority
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
 from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import forks, preload
@@ -74,7 +77,7 @@ class MeshSettings:
         restarts: times that each dead daemon is started again, unless its settings are at fault
         module: the daemon's program, run as `python -m` does
         forked: start daemons as forks of one process that has loaded the model, if this system can
-        tls: give every node a key, and let them speak mutual TLS
+        tls: give every node a key and a certificate, and let them speak mutual TLS
         at_once: most daemons that load their model at the same time; the next one waits for them
     """
 
@@ -307,10 +310,19 @@ class LocalMesh:
         ]
         content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
         if settings.tls:
-            for entry in listed:
-                identity = Identity(folder / entry["name"] / IDENTITY, settings.name, entry["name"])
-                entry["id"] = identity.id
+            content["mesh_key"] = self._certify(folder)
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+
+    def _certify(self, folder: Path) -> str:
+        """Give every node a certificate of the mesh key; return the key's public half as text."""
+        file = folder / keys.MESH_KEY_FILE
+        key = keys.load(file) if file.exists() else keys.create(file)
+        root = Authority.root(self.settings.name, key)
+        roster = Roster(self.settings.name, key.public_key())
+        for name in self.members:
+            node = NodeIdentity.create(folder / name)
+            node.take_certificate(root.node(name, node.key.public_key()), roster)
+        return keys.written(key.public_key())
 
     async def _run(self, words: Sequence[str], log: Path) -> Process:
         """Start a daemon's program with these arguments."""

@@ -14,17 +14,20 @@ import pytest
 from fednode.app import assemble
 from fednode.app import plan as plans
 from fednode.app.assemble import context_of, learning_of
-from fednode.app.network import join
+from fednode.app.mesh import connect
 from fednode.app.plan import NodePlan, learner_of, make, privacy_of
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
+from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
 from fednode.learn import build
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store, read_snapshot
-from tests.unit.app.founders import founded, identity_of
+from tests.unit.app.founders import founded
 from tests.unit.commands.run import PEERS
 
 
@@ -162,10 +165,11 @@ def test_a_context_holds_what_the_plan_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = founded(tmp_path, monkeypatch)
-    context = context_of(plan, join(plan), learner_of(plan.settings, "a"), "word")
+    context = context_of(plan, connect(plan), learner_of(plan.settings, "a"), "word")
     assert (context.name, context.mesh, context.boot) == ("a", "ward", "word")
     assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
-    assert context.id == identity_of(plan).id
+    assert context.id == NodeIdentity(plan.state).id
+    assert Roster("ward", keys.read_public(str(plan.peers.mesh_key))).identify_packed(context.proof)
     assert context.introduced
 
 

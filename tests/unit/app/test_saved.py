@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.network import key_folder
+from fednode.app.client import key_folder
 from fednode.app.plan import learner_of, make
 from fednode.app.saved import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors

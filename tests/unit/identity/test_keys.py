@@ -39,7 +39,9 @@ def test_a_key_is_read_as_it_was_made(tmp_path: Path) -> None:
 def test_the_mesh_key_is_written_as_text_and_read_back(tmp_path: Path) -> None:
     key = keys.create(tmp_path / "mesh.key")
     text = keys.written(key.public_key())
-    assert keys.read_public(text) == key.public_key() == keys.load(tmp_path / "mesh.key").public_key()
+    assert (
+        keys.read_public(text) == key.public_key() == keys.load(tmp_path / "mesh.key").public_key()
+    )
     with pytest.raises(IdentityError, match="is no id or key"):
         keys.read_public(text.lower())
 
@@ -68,17 +70,17 @@ def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None
     path = tmp_path / KEY_FILE
     path.write_bytes(content)
     with pytest.raises(StateError, match=r"The key .*node\.key is damaged, has a password"):
-        load_or_create(tmp_path)
+        load_node_key(tmp_path)
     assert path.read_bytes() == content
 
 
 def test_a_half_written_key_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "node.new").write_bytes(b"-----BEGIN")
-    key = load_or_create(tmp_path)
-    assert node_id(load_or_create(tmp_path)) == node_id(key)
+    key = create_node_key(tmp_path)
+    assert load_node_key(tmp_path).public_key() == key.public_key()
 
 
 def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "identity").write_text("I am a file")
     with pytest.raises(StateError, match="cannot be used: a file is where"):
-        load_or_create(tmp_path / "identity")
+        create_node_key(tmp_path / "identity")

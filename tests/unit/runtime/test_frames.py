@@ -73,9 +73,7 @@ async def test_a_caller_s_name_is_looked_up_once_a_frame(
         return name_of(self, id)
 
     monkeypatch.setattr(Roster, "name_of", counted)
-    async with running(
-        Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, members=known()
-    ) as a:
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, members=known()) as a:
         for frame, code in ((hello(a), "ok"), (hello(a), "busy")):
             asked.clear()
             assert (await answered(a, frame)).code == code
