@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fednode.app.network import client_of
+from fednode.app.client import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from tests.e2e.test_identity import keyed, running, until

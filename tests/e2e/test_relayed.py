@@ -14,7 +14,16 @@ from fednode.app.create import mesh_key_file
 from fednode.identity import keys
 from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
-from tests.e2e.test_identity import POLL_S, Say, alive, fednode, running, start, until
+from tests.e2e.test_identity import (
+    POLL_S,
+    Say,
+    alive,
+    fednode,
+    files_of_a,
+    running,
+    start,
+    until,
+)
 from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
@@ -69,7 +78,8 @@ async def test_nodes_without_ports_meet_restart_are_asked_checked_and_removed(
             checked = await fednode("check", *asks, "--name", "a", *QUICK)
             assert f"note: The relay {gate}: open." in checked
             assert "does not answer" not in checked
-            monkeypatch.chdir(tmp_path)
+            await asyncio.to_thread(files_of_a, tmp_path)
+            monkeypatch.chdir(tmp_path / "files")
             await fednode("remove", "b", "--yes")
             await until(
                 tmp_path,

@@ -46,6 +46,7 @@ OPTIONS: Final[Options] = (
 _WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {
     _WRONG_NODE: "is another node than the one that is called",
+    "address lookup failed": "has a name that does not resolve",
     "handshake failed": "shows a certificate of another mesh, or the clocks differ",
     **dict.fromkeys(
         ("Socket closed", "Connection reset", "Broken pipe"),
