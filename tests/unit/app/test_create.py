@@ -1,0 +1,112 @@
+"""A founder's key, certificate and right; the mesh key lies beside the nodes."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from fednode.app.create import (
+    address_here,
+    address_of,
+    create_mesh,
+    load_mesh_key,
+    mesh_key_file,
+    remember_files,
+    site_here,
+    sponsor_here,
+    with_port,
+)
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.identity.roster import Member, Roster
+from fednode.transports.address import parse
+from tests.unit.app.founders import MESH, founded, identity_of
+
+
+def test_the_founder_has_a_certificate_and_the_right_to_sign_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    own, key = identity_of(plan), keys.read_public(str(plan.peers.mesh_key))
+    roster = Roster(MESH, key)
+    assert roster.identify(own.own().chain) == Member("a", own.id)
+    authority = own.sponsor(roster.root)
+    assert authority is not None
+    assert authority.name == "sponsor a"
+    assert mesh_key_file(MESH).stat().st_mode & 0o077 == 0
+    assert mesh_key_file(MESH).parent == plan.state.parent
+    assert plan.peers.mesh_key == keys.written(keys.load(mesh_key_file(MESH)).public_key())
+    with pytest.raises(ConfigError, match="This machine founded a mesh 'ward' already"):
+        create_mesh(MESH, "a", "127.0.0.1:7100", tmp_path)
+
+
+def test_the_node_that_admits_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="No node of this machine admits sites: create a mesh"):
+        sponsor_here()
+    plan = founded(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert sponsor_here().name == plan.name
+    (plan.state / "enrolment" / "sponsor.crt").unlink()
+    with pytest.raises(ConfigError, match="No node of this machine admits sites"):
+        sponsor_here()
+
+
+def test_the_mesh_key_is_read_by_commands_on_the_founders_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    assert keys.written(load_mesh_key(plan).public_key()) == plan.peers.mesh_key
+    remember_files(plan.state, tmp_path / "moved")
+    assert (plan.state / "enrolment" / "files").read_text() == f"{tmp_path / 'moved'}\n"
+    mesh_key_file(MESH).unlink()
+    with pytest.raises(ConfigError, match=r"This takes the mesh key, .*: run it on the founder's"):
+        load_mesh_key(plan)
+
+
+def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Büro_7.Example.org")
+    assert site_here() == "b-ro-7"
+    monkeypatch.setattr("socket.gethostname", lambda: "ß")
+    assert site_here() == "site"
+    there = parse(address_here(("127.0.0.1", 9)))
+    assert there.loopback
+    assert there.port > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("127.0.0.2", "127.0.0.2:7100"),
+        ("node.example.org", "node.example.org:7100"),
+        ("[2001:db8::1]", "[2001:db8::1]:7100"),
+        ("2001:db8::1", "[2001:db8::1]:7100"),
+        ("10.0.0.1:9", "10.0.0.1:9"),
+        ("[2001:db8::1]:9", "[2001:db8::1]:9"),
+        ("relay", "relay"),
+    ],
+)
+def test_an_address_without_a_port_gets_the_usual_one(given: str, address: str) -> None:
+    assert with_port(given) == address
+
+
+def test_a_node_that_tries_to_join_again_keeps_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = ("127.0.0.1", 9)
+    assert address_of(tmp_path / "r", None, None) == "relay"
+    first = address_of(tmp_path, None, near)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr("fednode.app.create.PORT", taken)
+        assert address_of(tmp_path, None, near) == first, "the port of the first try"
+        monkeypatch.undo()
+        (tmp_path / "enrolment" / "address").write_text(f"found 127.0.0.1:{taken}\n")
+        assert address_of(tmp_path, None, near) != f"127.0.0.1:{taken}", "another process has it"
+    assert address_of(tmp_path, "10.9.9.9", near) == "10.9.9.9:7100"
+    assert address_of(tmp_path, None, near) == "10.9.9.9:7100", "what the operator gave"
+    assert address_of(tmp_path, "10.9.9.9:7", near) == "10.9.9.9:7"
