@@ -145,6 +145,7 @@ class Invitations:
         plan = self._sponsor.plan
         words = await asyncio.to_thread(words_of, keys.read_group(str(plan.peers.mesh_key)))
         link = await asyncio.to_thread(link_for, site, plan, self._ledger, approve=approve)
+        await self._sponsor.look()
         LOG.info("the operator invited %s on the page", site)
         return Invitation(site, link, words, DAYS, approve)
 

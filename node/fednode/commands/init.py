@@ -81,6 +81,8 @@ def init(
     data = None if data == Path(BUILTIN) else data
     if policy is not None and others is not None:
         raise ConfigError("--others chooses a policy, and --policy names one: give one of the two.")
+    if nodes is None:
+        _require_new(mesh)
     if folder.exists():
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
@@ -123,7 +125,6 @@ def _create(
     address = with_port(address) if address else RELAY if listed else address_here()
     if faults := address_faults("--address", site, address, insecure=False):
         raise ConfigError("\n".join(faults))
-    _require_new(mesh)
     text = with_keys(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
     _check(text)
     mesh_key = create_mesh(mesh, site, address, folder)

@@ -14,7 +14,7 @@ from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
 from fednode.app.create import FILES
 from fednode.app.link import FILE as PAGE_TOKEN
-from fednode.app.saved import find
+from fednode.app.saved import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
 from fednode.errors import Declined, StateError
 from fednode.identity.identity import IDENTITY
@@ -88,9 +88,10 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
             f"To join again: `fednode join LINK` in {Path(settings).parent}, with a new link. It "
             f"writes new settings, and keeps those in {settings} as node.yaml.before."
         )
-    for empty in (folder, folder.parent):
-        with contextlib.suppress(OSError):
-            empty.rmdir()
+    with contextlib.suppress(OSError):  # files of others are left in it
+        folder.rmdir()
+        if folder.parent.parent == Path.home() / ROOT:
+            folder.parent.rmdir()
 
 
 def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""`fednode init` writes files that work, pins nothing that nobody chose, and spares old files."""
+"""`fednode init MESH --nodes N` writes files that work, and pins nothing that nobody chose."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 import yaml
 
 from fednode.app.cases import CASES, RECOMMENDED
-from fednode.app.saved import ROOT
 from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
-from fednode.identity import keys
 from fednode.registry import policy
 from fednode.settings.peers import load_peers
 from fednode.settings.read import chosen_of, load_settings
@@ -22,7 +20,6 @@ from fednode.transports.address import parse
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
-from tests.unit.identity.people import made_key
 
 
 def live(path: Path) -> dict[str, object]:
@@ -40,22 +37,11 @@ def live(path: Path) -> dict[str, object]:
     return found
 
 
-def test_nodes_of_a_mesh_with_relays_take_no_connections(fednode: Fednode, tmp_path: Path) -> None:
-    id = keys.node_id(made_key(1))
-    assert fednode("init", "--tls", "--relay", "r.example.org:443", id, "--nodes", "2") == 0
-    peers = load_peers(tmp_path / "peers.yaml")
-    assert [(relay.address, relay.id) for relay in peers.relays] == [("r.example.org:443", id)]
-    assert [peer.address for peer in peers.peers] == ["relay", "relay"]
-    for words in (("--relay", "r.example.org:443", id), ("--tls", "--relay", "r:443", "X")):
-        assert fednode("init", "other", *words) == 2
-        assert not (tmp_path / "other").exists()
-
-
 def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_path: Path) -> None:
     draw(tmp_path / "images", 1)
-    assert fednode("init", "--data", "images") == 0
-    text = (tmp_path / "node.yaml").read_text()
-    assert live(tmp_path / "node.yaml") == {
+    assert fednode("init", "m", "--nodes", "3", "--data", "images") == 0
+    text = (tmp_path / "m/node.yaml").read_text()
+    assert live(tmp_path / "m/node.yaml") == {
         "data.path": str(tmp_path / "images"),
         "data.shots": 0,
         "model.name": "fednode-mini",
@@ -66,17 +52,16 @@ def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_pat
     key = re.compile(r"(?m)^ *#?([a-z_]+):")  # a key that is not pinned is a comment
     every = re.sub(r"(?ms)^policy:.*?(?=^[a-z])", "", config_file("node.yaml").read_text())
     assert set(key.findall(text)) >= set(key.findall(every)) > {"lr", "keep_best", "deadline_s"}
-    start = "  fednode start --peers peers.yaml --config node.yaml --name"
     commands = [line for line in fednode.out.splitlines() if line.startswith("  fednode start")]
-    images = "--set data.path=FOLDER"
+    start, images = "  fednode start --name", "--set data.path=FOLDER"
     assert commands == [f"{start} a", f"{start} b {images}", f"{start} c {images}"]
-    assert fednode("init", "built-in") == 0
+    assert fednode("init", "built-in", "--nodes", "3") == 0
     assert images not in fednode.out
 
 
 def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init") == 0
-    path = tmp_path / "node.yaml"
+    assert fednode("init", "m", "--nodes", "3") == 0
+    path = tmp_path / "m/node.yaml"
     before = load_settings(path, {})
     path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
     after = load_settings(path, {})
@@ -87,17 +72,17 @@ def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path)
 
 
 def test_it_shares_the_built_in_images_out(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init") == 0
-    settings = load_settings(tmp_path / "node.yaml", {})
+    assert fednode("init", "m", "--nodes", "3") == 0
+    settings = load_settings(tmp_path / "m/node.yaml", {})
     assert settings.rounds == RoundSettings(max=0, min_interval_s=60.0)
     assert settings.data == DataSettings(partition=PartitionSettings(how="classes"))
-    assert [peer.name for peer in load_peers(tmp_path / "peers.yaml").peers] == ["a", "b", "c"]
+    assert [peer.name for peer in load_peers(tmp_path / "m/peers.yaml").peers] == ["a", "b", "c"]
 
 
 def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_path: Path) -> None:
     """Every section is there, so no other line changes."""
-    assert fednode("init") == 0
-    path = tmp_path / "node.yaml"
+    assert fednode("init", "m", "--nodes", "3") == 0
+    path = tmp_path / "m/node.yaml"
     path.write_text(path.read_text().replace("  #deadline_s: 60.0", "  deadline_s: 7.0"))
     assert load_settings(path, {}).rounds == RoundSettings(
         max=0, min_interval_s=60.0, deadline_s=7.0
@@ -106,8 +91,8 @@ def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_
 
 @pytest.mark.parametrize("others", CASES)
 def test_others_takes_what_was_measured_best(fednode: Fednode, tmp_path: Path, others: str) -> None:
-    assert fednode("init", "--others", others) == 0
-    settings, case = load_settings(tmp_path / "node.yaml", {}), CASES[others]
+    assert fednode("init", "m", "--nodes", "3", "--others", others) == 0
+    settings, case = load_settings(tmp_path / "m/node.yaml", {}), CASES[others]
     assert settings.policy.name == case.policy
     rest = load_settings(None, {}, [f"policy.name={case.policy}"])
     assert (settings.tuning, settings.rounds) == (rest.tuning, rest.rounds)
@@ -115,19 +100,18 @@ def test_others_takes_what_was_measured_best(fednode: Fednode, tmp_path: Path, o
 
 
 def test_a_policy_and_a_case_exclude_each_other(fednode: Fednode) -> None:
-    said = fednode.fault("init", "--others", "same-classes", "--policy", "local")
-    assert said == (
-        "--others same-classes chooses a policy, and --policy local names one: give one of the two "
-        "options."
+    said = fednode.fault(
+        "init", "m", "--nodes", "3", "--others", "same-classes", "--policy", "local"
     )
+    assert said == ("--others chooses a policy, and --policy names one: give one of the two.")
 
 
 def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "--policy", "zerodfl") == 0
+    assert fednode("init", "m", "--nodes", "3", "--policy", "zerodfl") == 0
     flags = ["policy={name: feddpt, domains: [photo, sketch]}"]
-    tuning = load_settings(tmp_path / "node.yaml", {}, flags).tuning
+    tuning = load_settings(tmp_path / "m/node.yaml", {}, flags).tuning
     assert (tuning.context_length, tuning.optimizer, tuning.lr) == (16, "adamw", 0.0005)
-    settings = load_settings(tmp_path / "node.yaml", {}, ["policy.name=promptfl"])
+    settings = load_settings(tmp_path / "m/node.yaml", {}, ["policy.name=promptfl"])
     assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
 
 
@@ -135,8 +119,8 @@ def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) 
 def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     fednode: Fednode, tmp_path: Path, name: str
 ) -> None:
-    assert fednode("init", "--policy", name, "--rounds", "7") == 0
-    path, kind = tmp_path / "node.yaml", policy(name)
+    assert fednode("init", "m", "--nodes", "3", "--policy", name, "--rounds", "7") == 0
+    path, kind = tmp_path / "m/node.yaml", policy(name)
     settings = load_settings(path, {})
     assert (settings.policy.name, settings.rounds.max) == (name, 7)
     assert {key for key in live(path) if key.startswith("policy.")} == {
@@ -155,58 +139,38 @@ def test_its_file_runs_another_policy_by_one_flag(
     fednode: Fednode, tmp_path: Path, policy: str
 ) -> None:
     for written in ("local", "zerodfl", "plan", RECOMMENDED.policy):
-        assert fednode("init", written, "--policy", written) == 0
+        assert fednode("init", written, "--nodes", "3", "--policy", written) == 0
         settings = load_settings(tmp_path / written / "node.yaml", {}, [f"policy.name={policy}"])
         assert settings.policy.config == chosen_of({"name": policy}).config
 
 
 def test_it_takes_a_folder_a_mesh_ports_and_images(fednode: Fednode, tmp_path: Path) -> None:
     draw(tmp_path / "it's mine", 1)
-    words = ("--nodes", "30", "--mesh", "clinic", "--data", "it's mine", "--port", "7101")
-    assert fednode("init", "there", *words) == 0
-    peers = load_peers(tmp_path / "there" / "peers.yaml")
+    words = ("--nodes", "30", "--data", "it's mine", "--port", "7101")
+    assert fednode("init", "clinic", *words) == 0
+    peers = load_peers(tmp_path / "clinic" / "peers.yaml")
     assert (peers.mesh, len(peers.peers), peers.peers[26].name) == ("clinic", 30, "n27")
     assert [parse(one.address).port for one in peers.peers] == list(range(7101, 7131))
-    settings = load_settings(tmp_path / "there" / "node.yaml", {})
+    settings = load_settings(tmp_path / "clinic" / "node.yaml", {})
     assert settings.data == DataSettings(path=str(tmp_path / "it's mine"), shots=0)
-
-
-def test_two_meshes_have_other_names_and_ports(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "one") == fednode("init", "two") == 0
-    one, two = (load_peers(tmp_path / name / "peers.yaml") for name in ("one", "two"))
-    assert one.mesh != two.mesh
-    assert one.mesh in (tmp_path / "one" / "peers.yaml").read_text()
-    assert len({peer.address for mesh in (one, two) for peer in mesh.peers}) > 3
-
-
-def test_keys_for_tls_are_made_where_start_finds_them(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
-    peers = load_peers(tmp_path / "peers.yaml")
-    assert not peers.insecure
-    assert f"the nodes' keys are below {tmp_path / ROOT / 'clinic'}," in fednode.out
-    assert "`fednode identity new --mesh clinic --name b` there" in fednode.out
-    for peer in peers.peers:
-        assert fednode("identity", "show", "--mesh", "clinic", "--name", peer.name) == 0
-        assert fednode.out.splitlines()[0] == peer.id
 
 
 def test_a_data_folder_that_is_not_there_is_refused(fednode: Fednode, tmp_path: Path) -> None:
     missing = tmp_path / "no such"
     (tmp_path / "file").write_text("")
-    assert fednode.fault("init", "--data", "no such") == (
+    assert fednode.fault("init", "m", "--nodes", "3", "--data", "no such") == (
         f"--data {missing} does not exist: give a folder with one folder per class."
     )
-    assert "file is a file: give a folder" in fednode.fault("init", "--data", "file")
-    assert not Path("node.yaml").exists()
+    assert "file is a file: give a folder" in fednode.fault(
+        "init", "m", "--nodes", "3", "--data", "file"
+    )
+    assert not Path("m").exists()
 
 
-def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) -> None:
-    (tmp_path / "peers.yaml").write_text("mine")
-    assert "peers.yaml is there already" in fednode.fault("init")
-    assert not (tmp_path / "node.yaml").exists()
-    assert (tmp_path / "peers.yaml").read_text() == "mine"
-    assert fednode("init", "--force") == 0
-    assert load_peers(tmp_path / "peers.yaml").mesh.startswith("fednode-")
+def test_it_replaces_nothing(fednode: Fednode, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    said = fednode.fault("init", "m", "--nodes", "3")
+    assert said == f"There is a {tmp_path / 'm'} already: run this in another folder."
 
 
 @pytest.mark.parametrize(
@@ -219,23 +183,20 @@ def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) ->
     ],
 )
 def test_a_wrong_word_is_named(fednode: Fednode, words: tuple[str, ...], said: str) -> None:
-    assert fednode.fault("init", *words).startswith(said)
-    assert not Path("node.yaml").exists()
+    assert fednode.fault("init", "m", "--nodes", "3", *words).startswith(said)
+    assert not Path("m").exists()
 
 
 @pytest.mark.parametrize("nodes", ["0", "65"])
 def test_too_few_or_too_many_nodes(fednode: Fednode, nodes: str) -> None:
-    assert fednode.fault("init", "--nodes", nodes) == f"--nodes is {nodes}; give 1 to 64."
+    assert fednode.fault("init", "m", "--nodes", nodes) == f"--nodes is {nodes}; give 1 to 64."
 
 
-def test_a_bad_mesh_name_is_refused(fednode: Fednode) -> None:
-    assert "--mesh is 'My Mesh'" in fednode.fault("init", "--mesh", "My Mesh")
-    assert not Path("peers.yaml").exists()
-
-
-def test_a_place_that_cannot_be_written(fednode: Fednode, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert "cannot be written" in fednode.fault("init", tmp_path / "file")
+def test_what_does_not_go_with_nodes_is_named(fednode: Fednode) -> None:
+    assert "MESH is 'My Mesh'" in fednode.fault("init", "My Mesh", "--nodes", "3")
+    said = fednode.fault("init", "m", "--nodes", "3", "--address", "127.0.0.1:1")
+    assert said == "--nodes makes nodes on this machine alone: leave --address out."
+    assert not Path("m").exists()
 
 
 def test_its_name_leads_here() -> None:

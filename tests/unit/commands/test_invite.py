@@ -1,4 +1,4 @@
-"""`fednode invite`: the link alone on standard output, and who may be invited."""
+"""`fednode invite`: the link alone on standard output, who may be invited, and who waits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from fednode.admission import link as links
-from fednode.app.admission import register_of
 from fednode.commands import invite
-from tests.unit.app.founders import MESH, founded, identity_of
+from fednode.enrolment.invitation import decode
+from fednode.enrolment.ledger import ApprovalPending
+from fednode.enrolment.words import words_of
+from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
+from tests.unit.app.founders import MESH, founded, ledger_of
 from tests.unit.commands.run import Fednode
+
+KEY = keys.grouped(bytes([2]) * 32)
 
 
 def test_a_link_is_printed_and_a_second_one_ends_it(
@@ -19,16 +24,39 @@ def test_a_link_is_printed_and_a_second_one_ends_it(
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
     assert invite.DAYS_MAX == 365
     assert fednode("invite", "b", "--address", "10.0.0.7:7100") == 0
-    link = links.read(fednode.out)
-    assert (link.mesh, link.name, link.mesh_key) == (MESH, "b", plan.peers.mesh_key)
+    link = decode(fednode.out)
+    assert (link.mesh, link.site, link.sponsor) == (MESH, "b", "a")
+    assert link.mesh_key == plan.peers.mesh_key
     assert link.addresses == (plan.address, "10.0.0.7:7100")
-    assert link.made_by(identity_of(plan).id)
     assert "The words of the mesh, which b must see, too: " in fednode.err
-    register = register_of(plan.state, identity_of(plan))
     assert fednode("invite", "b") == 0
-    assert fednode("invite", "b", "--revoke") == 0
-    assert fednode.out == "1 link for b ended.\n"
-    assert register.tokens.end_links("b") == 0
+    assert decode(fednode.out).token != link.token
+    assert len(ledger_of(plan).anchors()) == 1
+    assert fednode("invite", "--list") == 0
+    assert fednode.out.startswith("b has a link until 20")
+    assert fednode("invite", "--refuse", "b") == 0
+    assert fednode.out == "b was refused, and its link has ended.\n"
+    assert fednode("invite", "--list") == 0
+    assert fednode.out == "No link is open, and no site waits.\n"
+
+
+def test_a_site_that_waits_is_listed_with_its_words_and_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    assert fednode("invite", "b", "--approve") == 0
+    assert "after `fednode invite --accept b` the same `fednode join` joins" in fednode.err
+    with pytest.raises(ApprovalPending):
+        ledger_of(plan).enrol("b", KEY, "10.0.0.8:7100")
+    assert fednode("invite", "--list") == 0
+    words = words_of(keys.read_group(KEY))
+    assert fednode.out == f"b at 10.0.0.8:7100 waits: {words}\n"
+    assert "No site 'd' waits; there waits: b." in fednode.fault("invite", "--accept", "d")
+    assert fednode("invite", "--accept", "b") == 0
+    assert fednode.out == "b may join now: it runs the same `fednode join` again.\n"
+    ledger_of(plan).enrol("b", KEY, "10.0.0.8:7100")
+    assert "'b' is a member already" in fednode.fault("invite", "b")
+    assert fednode("invite", "b", "--again") == 0
 
 
 def test_who_cannot_be_invited_is_said(
@@ -36,24 +64,43 @@ def test_who_cannot_be_invited_is_said(
 ) -> None:
     fednode = Fednode(capsys)
     monkeypatch.setenv("HOME", str(tmp_path / "empty"))
-    assert "No node of this machine admits newcomers" in fednode.fault("invite", "b")
+    assert "No node of this machine admits sites" in fednode.fault("invite", "b")
     founded(tmp_path, monkeypatch)
+    assert "Give one SITE, or one of --list" in fednode.fault("invite")
+    assert "Give one SITE, or one of --list" in fednode.fault("invite", "b", "--list")
+    assert "2 names are given" in fednode.fault("invite", "b", "c")
     assert "SITE is 'B'" in fednode.fault("invite", "B")
     assert "--days is 0" in fednode.fault("invite", "b", "--days", "0")
     assert "SITE is 'a', which is this node's own name" in fednode.fault("invite", "a")
     assert "has port 0" in fednode.fault("invite", "b", "--address", "10.0.0.7:0")
     many = [word for port in range(1, 5) for word in ("--address", f"10.0.0.7:{port}")]
     assert "a link has 4 at most" in fednode.fault("invite", "b", *many)
-    assert "SITE is 'a', which is this node's own name" in fednode.fault("invite", "a", "--again")
 
 
 def test_a_command_that_makes_no_link_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    files = plan.state / "admission"
+    files = plan.state / "enrolment"
     before = {file.name: file.read_bytes() for file in files.iterdir()}
-    long = "b" * 63
-    for words in ((long,), (long, "--again")):
+    for words in (("b" * 63,), ("b" * 63, "--again")):
         assert "letters too long for a link" in fednode.fault("invite", *words)
     assert {file.name: file.read_bytes() for file in files.iterdir()} == before
+
+
+def test_folders_are_written_without_a_running_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    monkeypatch.chdir(tmp_path / MESH)
+    assert "give b=HOST:PORT" in fednode.fault("invite", "--out", "out", "b")
+    assert "NAME names 'b' twice" in fednode.fault("invite", "--out", "o", "b=h:1", "b=h:2")
+    assert not Path("out").exists()
+    assert fednode("invite", "--out", "out", "b=10.0.0.8:7100") == 0
+    assert fednode.out.startswith("Wrote out/b: move each folder to its machine")
+    assert NodeIdentity(Path("out/b")).name == "b"
+    # With the mesh key alone, as long as the node is no sponsor.
+    (plan.state / "enrolment" / "sponsor.crt").unlink()
+    assert fednode("invite", "--out", "out", "c=10.0.0.9:7100") == 0
+    (plan.state.parent / "mesh.key").unlink()
+    assert "This takes the mesh key" in fednode.fault("invite", "--out", "out", "d=10.0.0.9:1")

@@ -11,20 +11,18 @@ from pathlib import Path
 
 import click
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.admission.link import Link, half_of, read, written
-from fednode.admission.words import words_of
-from fednode.app.admission import register_of
-from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan
 from fednode.commands import join
+from fednode.enrolment.invitation import Invitation, decode, encode
+from fednode.enrolment.words import words_of
 from fednode.identity import keys
-from fednode.identity.identity import Identity
+from fednode.identity.identity import NodeIdentity
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from tests.unit.app.founders import MESH, admits, founded, identity_of, images, link_to
+from tests.unit.app.founders import admits, founded, images, ledger_of, link_to
 from tests.unit.commands.run import Fednode
-from tests.unit.identity.people import LISTED
 
 AWAY = "127.0.0.1:9"
 
@@ -52,9 +50,12 @@ def admitting(plan: NodePlan) -> Iterator[None]:
     loop, up, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        async with admits(plan):
+        async with admits(plan) as mesh:
+            assert mesh.sponsor is not None
+            looking = asyncio.create_task(mesh.sponsor.watch())
             up.set()
             await stop.wait()
+            looking.cancel()
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
@@ -67,8 +68,8 @@ def admitting(plan: NodePlan) -> Iterator[None]:
         loop.close()
 
 
-def words(link: Link | str, tmp_path: Path, *more: str) -> tuple[str, ...]:
-    text = link if isinstance(link, str) else written(link)
+def words(link: Invitation | str, tmp_path: Path, *more: str) -> tuple[str, ...]:
+    text = link if isinstance(link, str) else encode(link)
     data = ("--data", str(tmp_path / "images"), "--address", AWAY)
     return ("join", text, *data, *more)
 
@@ -95,7 +96,7 @@ def test_a_site_joins_and_its_files_say_what_the_mesh_says(
     peers = load_peers(Path("ward/peers.yaml"))
     assert [(one.name, one.address) for one in peers.peers] == [("a", plan.address), ("b", AWAY)]
     state = plan.state.parent / "b"
-    assert Identity(state / IDENTITY, MESH, "b").lease is not None
+    assert NodeIdentity(state).name == "b"
     assert "There is a" in fednode.fault(*words(link, tmp_path), *agreed(plan))
 
 
@@ -123,7 +124,7 @@ def test_a_site_sets_its_own_settings_and_no_others(
 def test_a_link_that_was_pasted_in_pieces_is_read_on(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = written(link_to(plan, "b"))
+    text = encode(link_to(plan, "b"))
     given = words(text, tmp_path)
     asked = (given[0], *given[2:])
     lines: list[str] = []
@@ -142,8 +143,9 @@ def test_nothing_is_joined_without_a_yes(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    link = link_to(plan, "b")
     with admitting(plan):
-        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 1
+        assert fednode(*words(link, tmp_path)) == 1
     assert "Nothing was joined; the link can still be used." in fednode.err
     assert "Ask a by phone whether the words of the mesh are the same." in fednode.out
     assert not Path("ward").exists()
@@ -156,50 +158,47 @@ def test_ctrl_c_at_the_question_says_what_became_of_it(
         raise click.Abort from KeyboardInterrupt
 
     monkeypatch.setattr("click.confirm", interrupted)
+    link = link_to(plan, "b")
     with admitting(plan):
-        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 130
+        assert fednode(*words(link, tmp_path)) == 130
     assert "Nothing was joined; the link can still be used." in fednode.err
     assert not Path("ward").exists()
 
 
-def test_a_forgotten_node_joins_again_in_the_same_folder_and_loses_no_file(
+def test_a_deleted_node_joins_again_in_the_same_folder_and_loses_no_file(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join, "_check", lambda folder: None)
     yes = ("--no-start", *agreed(plan))
-    link, state = link_to(plan, "b"), plan.state.parent / "b"
+    state = plan.state.parent / "b"
+    first = link_to(plan, "b")
     with admitting(plan):
-        assert fednode(*words(link, tmp_path, *yes)) == 0
-        first = Identity(state / IDENTITY, MESH, "b").id
+        assert fednode(*words(first, tmp_path, *yes)) == 0
+        before = NodeIdentity(state).id
         edited = Path("ward/node.yaml").read_text() + "# mine\n"
         Path("ward/node.yaml").write_text(edited)
-        assert "`fednode leave b --forget` in that one first" in fednode.fault(
-            *words(link, tmp_path, *yes)
+        assert "`fednode reset --all` in that one first" in fednode.fault(
+            *words(first, tmp_path, *yes)
         )
-        monkeypatch.chdir("ward")
-        assert fednode("leave", "b", "--forget", "--yes") == 0
-        assert f"`fednode join LINK` in {Path.cwd().parent}, with a new link" in fednode.out
-        monkeypatch.chdir("..")
-        for kept in ("before", "before-2"):
-            own = identity_of(plan)
-            token = register_of(plan.state, own).give_again("b", 7)
-            assert fednode(*words(replace(link, token=token), tmp_path, *yes)) == 0, fednode.err
-            assert f"are kept as ward/node.yaml.{kept}" in fednode.out
-            assert (Path(f"ward/node.yaml.{kept}").read_text() == edited) == (kept == "before")
-            assert "# mine" not in Path("ward/node.yaml").read_text()
-            assert Identity(state / IDENTITY, MESH, "b").id != first
-            (state / IDENTITY / "lease").unlink()
-            (state / IDENTITY / "node.key").unlink()
+    for kept in ("before", "before-2"):
+        assert fednode("reset", "--state", str(state), "--all", "--yes") == 0, fednode.err
+        again = link_to(plan, "b", again=True)
+        with admitting(plan):
+            assert fednode(*words(again, tmp_path, *yes)) == 0, fednode.err
+        assert f"are kept as ward/node.yaml.{kept}" in fednode.out
+        assert (Path(f"ward/node.yaml.{kept}").read_text() == edited) == (kept == "before")
+        assert "# mine" not in Path("ward/node.yaml").read_text()
+        assert NodeIdentity(state).id != before
 
 
 def test_links_that_are_not_good_get_a_sentence_and_a_code(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     yes, good = agreed(plan), link_to(plan, "b")
-    text = written(good)
+    text = encode(good)
     monkeypatch.setattr(join, "_check", lambda folder: None)
 
-    def refused(link: Link | str, code: int, said: str) -> None:
+    def refused(link: Invitation | str, code: int, said: str) -> None:
         assert fednode(*words(link, tmp_path, *yes)) == code, fednode.err
         assert said in fednode.err
         assert "Traceback" not in fednode.err
@@ -211,25 +210,22 @@ def test_links_that_are_not_good_get_a_sentence_and_a_code(
     refused("hello", 2, "This is no link of fednode")
     refused(text[:90], 2, "The link was cut off")
     refused(text[:50] + ("A" if text[50] != "A" else "B") + text[51:], 2, "has a wrong letter")
-    refused(good, 5, "does not answer")  # the founder is not started
+    refused(good, 5, "does not answer: start it")  # the founder is not started
+    foreign = keys.written(Ed25519PrivateKey.generate().public_key())
     with admitting(plan):
-        refused(replace(good, maker=half_of(LISTED["b"])), 4, "its key is not that of the node")
-        refused(replace(good, token=bytes(12)), 6, "the token is wrong")
-        refused(replace(good, name="c"), 6, "or for another name than 'c'")
-        refused(replace(good, mesh="other"), 6, "the token is of mesh 'ward', not 'other'")
-        other = replace(good, mesh_key=LISTED["a"])
-        refused(other, 4, "cannot be believed: a proof is not signed by the key")
-        refused(link_to(plan, "b", days=-1), 6, "ended on ")
-        good = link_to(plan, "b")
-        assert fednode(*words(good, tmp_path, "--no-start", *yes)) == 0
+        refused(replace(good, sponsor="z"), 5, "another node is there")
+        refused(replace(good, token=bytes(16)), 5, "it does not know the link")
+        refused(replace(good, mesh="other"), 5, "a node of another mesh is there")
+        refused(replace(good, mesh_key=foreign), 5, "a node of another mesh is there")
+        assert fednode(*words(good, tmp_path, "--no-start", *yes)) == 0, fednode.err
+        assert list(ledger_of(plan).read().holders) == ["a", "b"]
         Path("ward").rename("elsewhere")
         state = plan.state.parent / "b"
         state.rename(state.parent / "first")
         refused(good, 6, "was used before, by another key")
-        (state / IDENTITY / "node.key").unlink()
         state.rename(state.parent / "second")
         (state.parent / "first").rename(state)
-        refused(replace(good, mesh_key=LISTED["a"]), 2, "is of another mesh called 'ward'")
+        refused(replace(good, mesh_key=foreign), 2, "is of another mesh called 'ward'")
 
 
 def test_words_that_differ_and_questions_that_nobody_answers_are_said(
@@ -241,4 +237,4 @@ def test_words_that_differ_and_questions_that_nobody_answers_are_said(
     assert "and --words says 'one two three four five'" in said
     assert "--yes needs --words" in fednode.fault(*words(link, tmp_path, "--yes"))
     assert "add --yes and --words" in fednode.fault(*words("-", tmp_path))
-    assert read(written(link)) == link
+    assert decode(encode(link)) == link

@@ -8,12 +8,16 @@ from typing import Any
 import click
 import pytest
 
-from fednode.app.admission import register_of
+from fednode.app.create import mesh_key_file
+from fednode.app.mesh import roster_in
+from fednode.app.plan import NodePlan
 from fednode.commands import remove
-from fednode.identity import lease as leases
-from tests.unit.app.founders import MESH, founded, identity_of, link_to
+from tests.unit.app.founders import MESH, founded, identity_of, joined, ledger_of
 from tests.unit.commands.run import Fednode
-from tests.unit.identity.people import LISTED
+
+
+def is_revoked(plan: NodePlan, id: str) -> bool:
+    return roster_in(plan.state, plan.peers)[0].is_revoked(id)
 
 
 @pytest.fixture
@@ -36,19 +40,20 @@ def test_a_site_is_removed_and_can_be_invited_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    monkeypatch.chdir(tmp_path / MESH)
     assert remove.remove.name == "remove"
-    register = register_of(plan.state, identity_of(plan))
-    token = link_to(plan, "b").token.hex()
-    register.enrol(LISTED["b"], MESH, "b", "127.0.0.1:9", token)
+    id = identity_of(joined(plan, tmp_path, "b")).id
     assert "a knows no site 'c'; it knows b." in fednode.fault("remove", "c")
     said = fednode.fault("remove", "a")
-    assert said.startswith("'a' is this node itself, and removes only others: `fednode leave a")
+    assert said.startswith("'a' is this node itself, and removes only others: `fednode leave`")
     assert fednode("remove", "b", "--yes") == 0
     assert fednode.out == "b is revoked; a tells the others at its next start.\n"
-    assert [leases.peek(proof).id for proof in register.revocations()] == [LISTED["b"]]
-    assert [node.name for node in register.enrolled()] == ["a"]
+    assert is_revoked(plan, id)
+    assert list(ledger_of(plan).read().holders) == ["a"]
     assert "a knows no site 'b'; it knows no other site." in fednode.fault("remove", "b")
     assert fednode("invite", "b") == 0
+    mesh_key_file(MESH).unlink()
+    assert "This takes the mesh key" in fednode.fault("remove", "b")
 
 
 def test_the_operator_is_asked_and_no_is_no(
@@ -58,8 +63,8 @@ def test_the_operator_is_asked_and_no_is_no(
     asked: list[Any],
 ) -> None:
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    register = register_of(plan.state, identity_of(plan))
-    register.enrol(LISTED["b"], MESH, "b", "127.0.0.1:9", link_to(plan, "b").token.hex())
+    monkeypatch.chdir(tmp_path / MESH)
+    id = identity_of(joined(plan, tmp_path, "b")).id
     assert fednode("remove", "b") == 1
     assert asked[1:] == ["Remove b from the mesh?"]
     assert "The key of b is revoked for good" in fednode.out
@@ -70,8 +75,8 @@ def test_the_operator_is_asked_and_no_is_no(
     assert "Nothing was done; the site is still a member." in fednode.err
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert "whether to remove b: give --yes" in fednode.fault("remove", "b")
-    assert register.revocations() == []
+    assert not is_revoked(plan, id)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked[0] = True
     assert fednode("remove", "b") == 0
-    assert len(register.revocations()) == 1
+    assert is_revoked(plan, id)

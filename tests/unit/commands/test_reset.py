@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from fednode import cli
+from fednode.app.create import mesh_key_file
 from fednode.commands import reset
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.learn.private import ACCOUNT
 from fednode.storage.disk import lock
 from fednode.storage.store import Store
 from tests.command_line import named
+from tests.unit.app.founders import MESH, founded
 
 OTHERS = {"fednode.log", "fednode.log.1", "page-token", "settings.yaml", "classes.txt"}
 
@@ -63,6 +65,21 @@ def test_the_key_and_the_privacy_account_stay(
 def test_all_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(capsys, "--state", state, "--all", "--yes")[0] == 0
     assert not state.exists()
+
+
+def test_all_of_a_member_goes_and_the_mesh_key_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path / MESH)
+    (plan.state / "settings.yaml").write_text("name: a\n")
+    code, out, err = ended(capsys, "--state", plan.state, "--all", "--yes")
+    assert code == 0, err
+    assert "settings.yaml, identity, enrolment deleted" in out
+    assert not plan.state.exists()
+    assert mesh_key_file(MESH).exists()
+    assert f"The mesh key stays, {mesh_key_file(MESH)}" in out
+    assert f"`fednode join LINK` in {tmp_path}, with a new link" in out
 
 
 def test_a_running_node_is_left_alone(state: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`fednode sponsor`: whom the founder may give the right to admit."""
+"""`fednode sponsor`: whom the founder may make a sponsor."""
 
 from __future__ import annotations
 
@@ -6,33 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.admission import keep_right, register_of, right_of
-from fednode.app.founding import mesh_key_file
+from fednode.app.create import mesh_key_file
 from fednode.commands import sponsor
-from tests.unit.app.founders import MESH, founded, identity_of, link_to
+from tests.unit.app.founders import MESH, founded
 from tests.unit.commands.run import Fednode
-from tests.unit.identity.people import LISTED
 
 
 def test_the_right_is_renewed_or_given_to_a_node_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    monkeypatch.chdir(tmp_path / MESH)
     assert sponsor.sponsor.name == "sponsor"
-    before = right_of(plan.state)
-    monkeypatch.setattr("time.time", lambda: 1_900_000_000.0)
+    file = plan.state / "enrolment" / "sponsor.crt"
+    before = file.read_bytes()
     assert fednode("sponsor", "a") == 0
     assert fednode.out == "a may admit sites for another year, from its next start on.\n"
-    assert right_of(plan.state) != before
-    monkeypatch.undo()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert "a knows no 'b'; it knows a." in fednode.fault("sponsor", "b")
-    register = register_of(plan.state, identity_of(plan))
-    keep_right(plan.state, before)
-    token = link_to(plan, "b").token.hex()
-    register.enrol(LISTED["b"], MESH, "b", "127.0.0.1:9", token)
+    assert file.read_bytes() != before
     assert fednode("sponsor", "b") == 5
     assert "b was not told: " in fednode.err
-    assert "Run this again when it runs." in fednode.err
-    mesh_key_file(MESH).unlink()
-    assert "run it on the founder's machine" in fednode.fault("sponsor", "b")
+    assert "Run this again when a runs." in fednode.err
+    copy = tmp_path / "copy.key"
+    mesh_key_file(MESH).rename(copy)
+    assert "run it on the founder's machine" in fednode.fault("sponsor", "a")
+    assert fednode("sponsor", "a", "--mesh-key", str(copy)) == 0
