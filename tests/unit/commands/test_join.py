@@ -130,7 +130,7 @@ def test_a_link_that_was_pasted_in_pieces_is_read_on(
     lines: list[str] = []
     monkeypatch.setattr("click.prompt", lambda *_, **__: lines.pop(0))
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    lines[:] = [text[:76], text[76:152], f"  {text[152:]} "]
+    lines[:] = [text[:60], text[60:120], f"  {text[120:]} "]
     with admitting(plan):
         assert fednode(*asked) == 1, fednode.err
     assert lines == []
