@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fednode.app.create import mesh_key_file
 from fednode.app.client import client_of
+from fednode.app.create import mesh_key_file
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
 from fednode.settings.peers import load_peers

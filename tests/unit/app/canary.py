@@ -19,9 +19,8 @@ from PIL import Image
 
 from fednode.app.assemble import driver_of
 from fednode.app.interfaces import Interfaces
-from fednode.app.network import IDENTITY, NodeNetwork, join
+from fednode.app.mesh import Mesh, connect
 from fednode.app.plan import NodePlan, learner_of, make, privacy_of
-from fednode.identity.identity import Identity
 from fednode.learn.learner import Learner
 from fednode.observe.client import Client
 from fednode.runtime.door import Door
@@ -29,6 +28,7 @@ from fednode.runtime.driver import Driver
 from fednode.storage.store import Store
 from fednode.transports.ports import free_ports
 from tests.unit.data.test_dicom import dicom, slope
+from tests.unit.identity.people import SmallMesh
 
 MESH: Final = "m"
 FILES, DAMAGED, SCANS, ERRORS = 64, 60, 37, 37
@@ -73,13 +73,15 @@ def found(content: bytes, allowed: bytes = b"") -> set[bytes]:
     return set(PLANT.findall(content)) - {allowed}
 
 
-def keyed(folder: Path, *names: str) -> None:
-    """Make a key for each node, and the peers.yaml that lists them."""
-    lines = [f"mesh: {MESH}", "peers:"]
+def keyed(folder: Path, *names: str) -> SmallMesh:
+    """Write a certificate for each node, and the peers.yaml that lists them; a is a sponsor."""
+    mesh = SmallMesh(MESH)
+    lines = [f"mesh: {MESH}", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
     for name, port in zip(names, free_ports(len(names)), strict=True):
-        id = Identity(folder / name / IDENTITY, MESH, name).id
-        lines.append(f'  - {{name: {name}, address: "127.0.0.1:{port}", id: {id}}}')
+        mesh.write(folder / name, name, sponsor=name == "a")
+        lines.append(f'  - {{name: {name}, address: "127.0.0.1:{port}"}}')
     (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
+    return mesh
 
 
 @dataclass
@@ -103,7 +105,7 @@ class Tape:
         self.frames.clear()
         self.answers.clear()
 
-    def wrap(self, mesh: NodeNetwork, door: Door) -> Callable[..., object]:
+    def wrap(self, mesh: Mesh, door: Door) -> Callable[..., object]:
         """Record what a transport sends from now on; return the handler that records answers."""
         send = mesh.transport.send
 
@@ -127,7 +129,7 @@ class Node:
     """A whole node in this process: what `fednode start` assembles."""
 
     plan: NodePlan
-    mesh: NodeNetwork
+    mesh: Mesh
     faces: Interfaces
     driver: Driver
     learner: Learner
@@ -149,7 +151,7 @@ async def running(
     loaded: called once model and images are loaded, before the first round.
     """
     plan = make(folder / "peers.yaml", None, name, flags, folder / name)
-    mesh, door, tape, store = join(plan), Door(), Tape(), Store(plan.state)
+    mesh, door, tape, store = connect(plan), Door(), Tape(), Store(plan.state)
     faces = Interfaces(plan, mesh, store)
     mesh.transport.add_service(faces.register)
     try:
@@ -158,6 +160,8 @@ async def running(
         learner = await asyncio.to_thread(learner_of, plan.settings, name)
         driver = driver_of(plan, mesh, store, learner, privacy_of(plan, learner), faces)
         await faces.attach(driver, learner)
+        if mesh.sponsor is not None:
+            mesh.sponsor.attach(driver, learner.backbone)
         door.open(driver.on_frame)
         loaded()
         task = asyncio.create_task(driver.run())

@@ -21,23 +21,24 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from fednode.app.network import client_of, transport_of, trust_of
+from fednode.app.client import client_of
+from fednode.app.invite import link_for
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.commands import export as export_command
 from fednode.core import events as ev
 from fednode.core.events import Record
+from fednode.enrolment import invitation
+from fednode.enrolment.client import Newcomer
 from fednode.errors import FednodeError
-from fednode.identity import enrol
-from fednode.identity.identity import Identity
+from fednode.identity.certificates import Credential
+from fednode.identity.identity import NodeIdentity
 from fednode.lab.commands import track as tracking
 from fednode.lab.commands.track import Run
 from fednode.observe import audience, page
 from fednode.observe.client import Client
 from fednode.observe.logs import Json
-from fednode.observe.telemetry import Refusals
-from fednode_bootstrap.introducer import Roster
-from fednode_bootstrap.serving import serve
+from fednode.transports.grpc_transport import GrpcTransport
 from tests.unit.app.canary import (
     ASKED,
     CLASS,
@@ -49,6 +50,7 @@ from tests.unit.app.canary import (
     plant,
     running,
 )
+from tests.unit.identity.people import SmallMesh
 
 GUARD_S = 180.0
 LEAK = "canary-007"
@@ -62,11 +64,12 @@ COMMON = (
 
 @dataclass
 class Site:
-    """Node a, its peer b, and the folder of both state directories."""
+    """Node a, its peer b, the folder of both state directories, and the keys of their mesh."""
 
     a: Node
     b: Node
     folder: Path
+    keys: SmallMesh
 
     @property
     def at(self) -> str:
@@ -97,7 +100,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, one_model: None) -> Asy
     folder = tmp_path_factory.mktemp("sites")
     root, planted = plant(folder)
     assert planted >= 200
-    keyed(folder, "a", "b")
+    mesh = keyed(folder, "a", "b")
     backbone.load(ModelSettings())
     flags = (*COMMON, f"cache.folder={folder / 'cache'}")
     own = (f"data.path={root}", "data.tell_classes=false", "page.listen=127.0.0.1:0")
@@ -108,7 +111,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, one_model: None) -> Asy
         async with asyncio.timeout(GUARD_S):
             await asyncio.gather(a.until("life.finished"), b.until("life.finished"))
         a.faces.events.record(Record("tune.failed", f"{root / LEAK}.png is damaged", "warning"))
-        yield Site(a, b, folder)
+        yield Site(a, b, folder, mesh)
 
 
 async def frames(site: Site) -> bytes:
@@ -163,9 +166,7 @@ async def stranger(site: Site) -> bytes:
     _, writer = await asyncio.open_connection(host, int(port), ssl=context)
     told: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.close()
-    peers = site.a.plan.peers
-    identity = Identity(site.folder / "stranger", MESH, "b")
-    transport = transport_of(identity, trust_of(peers), Refusals())
+    transport = GrpcTransport(SmallMesh(MESH).own("b"), site.keys.roster())
     async with Client(3.0, transport) as client:
         for ask in ASKED.values():
             with pytest.raises(FednodeError) as refusal:
@@ -174,27 +175,16 @@ async def stranger(site: Site) -> bytes:
     return told
 
 
-async def introducer(site: Site) -> bytes:
-    """Enrol node a; return what the introducer keeps and shows, and what it tells a newcomer."""
-    folder = site.folder / "enrolling"
-    book, stop, said = Roster(folder / "book", MESH), asyncio.Event(), list[str]()
-    ready = asyncio.get_running_loop().create_future()
-    listen = "127.0.0.1:0"
-    serving = asyncio.create_task(serve(book, listen, stop, ready.set_result, say=said.append))
-    where, told = await ready, list[str]()
-    for name, address in (("a", site.a.plan.address), ("newcomer", "127.0.0.1:9")):
-        identity = Identity(folder / name, MESH, name)
-        told.append(
-            str(
-                await enrol.enrol(
-                    identity, enrol.introducer(book.mesh_key, where), address, book.tokens.new()
-                )
-            )
-        )
-    stop.set()
-    await serving
-    files = [one.read_bytes() for one in sorted((folder / "book").rglob("*")) if one.is_file()]
-    return b"".join(files) + "\n".join([*said, *told]).encode()
+async def enrolment(site: Site) -> bytes:
+    """Return what node a, a sponsor, tells a newcomer, and the link that its operator sends."""
+    sponsor = site.a.mesh.sponsor
+    assert sponsor is not None
+    folder = site.folder / f"newcomer-{len([*site.folder.iterdir()])}"
+    link = await asyncio.to_thread(link_for, folder.name, site.a.plan, sponsor.ledger)
+    await sponsor.look()
+    new = Newcomer(invitation.decode(link), NodeIdentity.create(folder))
+    told = [await new.describe(), await new.enrol("127.0.0.1:9")]
+    return "\n".join([link, *map(str, told)]).encode()
 
 
 async def exports(site: Site) -> bytes:
@@ -230,7 +220,7 @@ CHANNELS: Mapping[str, Callable[[Site], Awaitable[bytes]]] = {
     "metrics": shown("metrics"),
     "what a peer keeps": kept,
     "stranger": stranger,
-    "introducer": introducer,
+    "enrolment": enrolment,
     "exports": exports,
     "tracker": tracker,
 }
@@ -319,13 +309,14 @@ def in_a_label(patch: pytest.MonkeyPatch, site: Site) -> None:
 
 
 def in_the_certificate(patch: pytest.MonkeyPatch, site: Site) -> None:
-    patch.setattr(site.a.mesh.identity, "name", LEAK)
-    patch.setattr(site.a.mesh.identity, "_certificate", None)
+    identity = site.a.mesh.identity
+    assert identity is not None
+    chain = site.keys.sponsor.node(LEAK, identity.key.public_key())
+    patch.setattr(identity, "_credential", Credential(identity.own().key, chain))
 
 
-def in_the_address(patch: pytest.MonkeyPatch, site: Site) -> None:
-    settings = replace(site.a.plan.settings, advertise=f"{LEAK}.example:7101")
-    patch.setattr(site.a, "plan", replace(site.a.plan, settings=settings))
+def in_shared_settings(patch: pytest.MonkeyPatch, site: Site) -> None:
+    patch.setattr("fednode.app.sponsor.shared", lambda _: LEAK)
 
 
 def in_metadata(patch: pytest.MonkeyPatch, site: Site) -> None:
@@ -354,7 +345,7 @@ DEFECTS: Mapping[str, Callable[[pytest.MonkeyPatch, Site], None]] = {
     "metrics": in_a_label,
     "what a peer keeps": each_effect(in_a_refusal),
     "stranger": in_the_certificate,
-    "introducer": in_the_address,
+    "enrolment": in_shared_settings,
     "exports": in_metadata,
     "tracker": in_settings_of_a_run,
 }

@@ -98,9 +98,8 @@ def test_judging_without_images_to_judge_by(
 
 
 def test_tuning_that_was_written_for_another_policy(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "--policy", "fedpgp") == 0
-    (tmp_path / "peers.yaml").unlink()
-    text = (tmp_path / "node.yaml").read_text()
+    assert fednode("init", "m", "--nodes", "2", "--policy", "fedpgp") == 0
+    text = (tmp_path / "m" / "node.yaml").read_text()
     pinned = text.replace("\ntuning:\n", "\ntuning:\n  epochs: 1\n  lr: 0.01\n")
     (tmp_path / "node.yaml").write_text(pinned)
     assert fednode("check", "--set", "policy.name=promptfl", *QUICK) == 0
