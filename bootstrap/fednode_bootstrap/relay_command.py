@@ -10,28 +10,23 @@ import click
 import uvloop
 
 from fednode.core import foreign
-from fednode.identity import keys
-from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
 from fednode.terminal.stop import call_at_end
-from fednode_bootstrap.relay_host import key_in, serve
-
-STATE = click.option("--state", type=PATH, required=True, help="Folder of the relay's key.")
+from fednode_bootstrap.relay_host import serve
 
 
-@click.group(cls=Whole)
-def relay() -> None:
-    """Connect nodes that take no connections; a relay cannot read what it carries."""
-
-
-@relay.command()
-@STATE
-@click.option("--peers", type=PATH, required=True, help="peers.yaml: whose keys are admitted.")
+@click.command()
+@click.option(
+    "--state", type=PATH, required=True, help="The relay's folder, of `fednode invite --out`."
+)
+@click.option("--peers", type=PATH, help="peers.yaml of the mesh [the one in the folder].")
 @click.option("--listen", default="0.0.0.0:443", show_default=True, help="Where nodes connect.")
 @click.option("--metrics", help="host:port for /metrics and /healthz [none].")
-@click.option("--mbit", default=0.0, help="Megabits a second that each key may send [no limit].")
-def run(state: Path, peers: Path, listen: str, metrics: str | None, mbit: float) -> None:
-    """Serve one mesh until SIGTERM, SIGHUP or Ctrl-C; then streams end for half a minute."""
+def relay(state: Path, peers: Path | None, listen: str, metrics: str | None) -> None:
+    """Connect nodes that take no connections; a relay cannot read what it carries.
+
+    It serves one mesh until SIGTERM, SIGHUP or Ctrl-C; then streams end for half a minute.
+    """
 
     def say(text: str) -> None:
         click.echo(foreign.line(f"{time.strftime('%H:%M:%S')} {text}"))
@@ -39,15 +34,6 @@ def run(state: Path, peers: Path, listen: str, metrics: str | None, mbit: float)
     async def main() -> None:
         stop = asyncio.Event()
         call_at_end(lambda _: stop.set())
-        await serve(peers, state, listen, stop, say, metrics, mbit)
+        await serve(state, peers or state / "peers.yaml", listen, stop, say, metrics)
 
     uvloop.run(main())
-
-
-@relay.command()
-@STATE
-@click.option("--address", default="HOST:PORT", help="Where nodes reach the relay.")
-def key(state: Path, address: str) -> None:
-    """Print the lines of peers.yaml for this relay; make its key if there is none."""
-    click.echo("relays:")
-    click.echo(f'  - {{address: "{address}", id: {keys.node_id(key_in(state))}}}')

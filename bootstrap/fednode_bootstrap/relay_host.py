@@ -1,7 +1,6 @@
-"""Run a relay as a program of its own: its key, whom it admits, its log, health and metrics.
+"""Run a relay as a program of its own: its certificate, whom it admits, its log and metrics.
 
-relay.key       the relay's key
-believed        revocations that nodes passed on, one line each
+Its folder is a state directory, as `fednode invite --out` writes it (identity, peers.yaml).
 """
 
 from __future__ import annotations
@@ -10,61 +9,74 @@ import asyncio
 import contextlib
 import logging
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from fednode.app.network import KEPT, trust_of
-from fednode.errors import ConfigError, IdentityError
+from fednode.enrolment.client import renew
+from fednode.errors import AddressError, ConfigError, FednodeError
 from fednode.identity import keys
-from fednode.identity.certificate import shown_by
-from fednode.identity.trust import Trust
-from fednode.settings.peers import load_peers
-from fednode.storage.disk import Disk, alone, keep_private
+from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.roster import Roster, day
+from fednode.observe.telemetry import Refusals
+from fednode.settings.peers import Peers, load_peers
 from fednode.transports.address import parse
-from fednode.transports.relay import Relay
-from fednode.transports.tls import Tls
-from fednode_bootstrap.relay_pages import Pages
+from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.limits import Limits
+from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_service import ENDLESS, RelayService
+from fednode.transports.server import Server
 
-KEY_FILE: Final = "relay.key"
-LOCK_FILE: Final = "relay.lock"
-SHOWN_MAX: Final = 1024
-"""Sources of refused connections that are counted apart."""
+REVOKED_FILE: Final = "revoked"
+"""The revocations that nodes passed on, one line each, in the folder of the identity."""
+RENEWAL_S: Final = 6 * 3600.0
+CONNECTIONS_MAX: Final = 1024
 LOG: Final = logging.getLogger("fednode")
 Say = Callable[[str], None]
 
 
-def key_in(state: Path) -> Ed25519PrivateKey:
-    """Return the relay's key in a folder; make one if there is none."""
-    Disk().make_folder(state)
-    keep_private(state)
-    path = state / KEY_FILE
-    with alone(state / LOCK_FILE):
-        return keys.load(path) if path.exists() else keys.create(path)
+class Figures(Collector):
+    """The metrics of a relay. They name no key and no node."""
+
+    def __init__(self, relay: RelayService) -> None:
+        self._relay = relay
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families, the same ones each time."""
+        relay = self._relay
+        yield GaugeMetricFamily(
+            "fednode_relay_waiting", "Nodes that wait to be called.", value=relay.waiting
+        )
+        yield GaugeMetricFamily(
+            "fednode_relay_streams", "Streams that are open now.", value=relay.streams
+        )
+        yield CounterMetricFamily(
+            "fednode_relay_streams_opened", "Streams since the start.", value=relay.counts.streams
+        )
+        yield CounterMetricFamily(
+            "fednode_relay_bytes", "Bytes carried, both ways.", value=relay.counts.bytes
+        )
+        refused = CounterMetricFamily(
+            "fednode_relay_refusals", "Requests that were not granted.", labels=["reason"]
+        )
+        for reason, count in sorted(dict(relay.counts.refused).items()):
+            refused.add_metric([reason], count)
+        yield refused
 
 
-class Admission:
-    """Whose keys a relay admits: those of peers.yaml, and those with a lease of its mesh key."""
-
-    def __init__(self, file: Path, state: Path) -> None:
-        """Read peers.yaml; raise ConfigError if it is wrong. state: where revocations are kept."""
-        peers = load_peers(file)
-        if peers.insecure:
-            raise ConfigError(
-                f"{file} says `insecure: true`, and a relay knows nodes by their keys: give ids."
-            )
-        self.mesh = peers.mesh
-        self.trust: Trust = trust_of(peers)
-        self.trust.keep_in(state / KEPT)
-
-    def revoke(self, proof: bytes) -> None:
-        """Take a revocation that a node passes on, if the mesh key signed it."""
-        with contextlib.suppress(IdentityError):
-            update = self.trust.take_revocation(proof)
-            if update.name:
-                LOG.debug("the key of %s is revoked", update.name)
+def read_mesh(file: Path) -> Peers:
+    """Return a peers.yaml; raise ConfigError if its mesh has no key."""
+    peers = load_peers(file)
+    if peers.mesh_key is None:
+        raise ConfigError(
+            f"{file} gives no mesh_key, and a relay knows nodes by their certificates: give the "
+            "file that `fednode invite --out` wrote."
+        )
+    return peers
 
 
 def raise_descriptors() -> None:
@@ -75,58 +87,85 @@ def raise_descriptors() -> None:
 
 
 async def serve(
-    file: Path,
-    state: Path,
-    listen: str,
-    stop: asyncio.Event,
-    say: Say,
-    metrics: str | None = None,
-    mbit: float = 0.0,
+    state: Path, file: Path, listen: str, stop: asyncio.Event, say: Say, metrics: str | None = None
 ) -> None:
     """Run a relay until stopped, then let streams end for some time.
 
-    file: peers.yaml. say: shows a line of the log. Raise AddressError if an address cannot be
-    listened on, ConfigError if peers.yaml is wrong.
+    file: peers.yaml. say: shows a line of the log. metrics: where /metrics and /healthz are. Raise
+    AddressError if an address cannot be listened on, ConfigError if peers.yaml is wrong, StateError
+    without a certificate.
     """
     raise_descriptors()
-    key, admission = key_in(state), Admission(file, state)
-    relay = Relay(admission.trust.admits, admission.revoke, mbit)
-    pages = Pages(relay)
-
-    def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        return admission.trust.judge(certificate)
-
-    told = Told(say)
-    tls = Tls(shown_by(key, "relay"), judge, told.note, relay=relay)
-    watching = asyncio.ensure_future(relay.watch())
+    peers, identity = read_mesh(file), NodeIdentity(state)
+    roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)))
+    roster.keep_in(state / IDENTITY / REVOKED_FILE)
+    relay, refusals = RelayService(roster), Refusals()
+    refusals.show = lambda record: say(f"refused: {record.text}")
+    server = Server(
+        identity.own, roster, Limits(roster, ENDLESS, refusals.note), most=CONNECTIONS_MAX
+    )
+    page = renewing = None
     try:
-        at = await tls.listen(parse(listen))
-        say(f"relay of {admission.mesh} at {parse(listen).at(at)}, id {keys.node_id(key)}")
+        at = await server.start(parse(listen), [relay.register])
+        say(f"relay {identity.name} of {peers.mesh} at {at}, id {identity.id}")
         if metrics is not None:
-            say(f"health and metrics: {await pages.listen(metrics)}/metrics")
+            page = serve_metrics(relay, metrics)
+            say(f"health and metrics: http://{metrics}/metrics")
+        own = RelayAt(str(at), identity.name)
+        renewing = asyncio.ensure_future(keep_certificate(identity, roster, peers, own, say))
         await stop.wait()
-        pages.draining = True
         say(f"stopping: {relay.streams} streams may end; no new ones are taken")
+        close_metrics(page)
+        page = None
         await relay.drain()
         counts = relay.counts
         say(f"stopped after {counts.streams:,} streams and {counts.bytes:,} bytes")
     finally:
-        watching.cancel()
-        await pages.close()
-        await tls.close()
+        if renewing is not None:
+            renewing.cancel()
+        close_metrics(page)
+        await server.close()
 
 
-class Told:
-    """Shows refused connections: the first of each kind and source, and then each tenfold."""
+def serve_metrics(relay: RelayService, address: str) -> Any:
+    """Serve the metrics of a relay over HTTP, at any path, as long as it takes new streams."""
+    registry, endpoint = CollectorRegistry(), parse(address)
+    ProcessCollector(registry=registry)
+    registry.register(Figures(relay))
+    try:
+        page, _ = start_http_server(endpoint.port, endpoint.numeric, registry)
+    except OSError as fault:
+        raise AddressError(
+            f"--metrics is {address}, which cannot be listened on: {fault.strerror}; choose another"
+        ) from fault
+    return page
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._counts: dict[tuple[str, str], int] = {}
 
-    def note(self, kind: str, who: str, text: str) -> None:
-        """Note a refused connection."""
-        if len(self._counts) >= SHOWN_MAX and (kind, who) not in self._counts:
-            who = "others"
-        count = self._counts[kind, who] = self._counts.get((kind, who), 0) + 1
-        if str(count).strip("0") == "1":
-            self._say(f"refused: {text}" + (f" ({count:,} times)" if count > 1 else ""))
+def close_metrics(page: Any) -> None:
+    """Stop serving metrics."""
+    if page is not None:
+        page.shutdown()
+        page.server_close()
+
+
+async def keep_certificate(
+    identity: NodeIdentity, roster: Roster, peers: Peers, own: RelayAt, say: Say
+) -> None:
+    """Renew the relay's certificate before it ends, for as long as the relay runs.
+
+    own: the relay itself, through which it reaches nodes that wait there.
+    """
+    places = [(peer.name, peer.address) for peer in peers.peers]
+    while True:
+        await asyncio.sleep(RENEWAL_S)
+        if not identity.needs_renewal(roster):
+            continue
+        client = RelayClient([own], identity.own, roster)
+        transport = GrpcTransport(identity.own, roster, client)
+        try:
+            await renew(transport, places, lambda chain: identity.take_certificate(chain, roster))
+            say(f"the certificate was renewed; it ends on {day(identity.end())}")
+        except FednodeError as fault:
+            say(f"the certificate ends on {day(identity.end())} and was not renewed: {fault}")
+        finally:
+            await transport.close()

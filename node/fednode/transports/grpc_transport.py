@@ -11,6 +11,7 @@ from fednode.errors import AddressError, Unreachable
 from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address, OnFrame
+from fednode.transports.connection_limiter import CALLS_S
 from fednode.transports.credentials import Own, caller_of
 from fednode.transports.exchange import ExchangeService
 from fednode.transports.framing import FRAME_BYTES_MAX
@@ -33,17 +34,17 @@ class GrpcTransport:
         learn: Learn = lambda _: False,
         note: Note = lambda *_: None,
         proxy: str | None = None,
-        scale: float = 1.0,
+        calls_s: float = CALLS_S,
     ) -> None:
         """Set up.
 
         own: returns what this node shows; another object once it was renewed. roster: who may call.
         Both are None without keys. relay: belongs to this transport from now on, and is closed with
         it. learn: takes the proof that a node sends with a refusal; tells whether it revokes this
-        node's key. note: records refused callers. proxy: the setting. scale: of the bounds on
-        connections, for measurements without them.
+        node's key. note: records refused callers. proxy: the setting. calls_s: calls of a key in a
+        second.
         """
-        self._own, self._roster, self._relay, self._scale = own, roster, relay, scale
+        self._own, self._roster, self.relay, self._calls_s = own, roster, relay, calls_s
         self._limits = Limits(roster, ENDLESS, note)
         self.peers = Peers(own, roster, relay, learn, proxy)
         self._server: Server | None = None
@@ -68,12 +69,12 @@ class GrpcTransport:
             self._exchange = ExchangeService(on_frame, self.caller)
             self._exchange.expect(self._frame_bytes)
             services.append(self._exchange.register)
-        server = Server(self._own, self._roster, self._limits, self._scale)
-        inside = self._relay.inside if self._relay is not None else ""
+        server = Server(self._own, self._roster, self._limits, calls_s=self._calls_s)
+        inside = self.relay.inside if self.relay is not None else ""
         bound = await server.start(endpoint, services, inside)
         self._server = server
-        if self._relay is not None:
-            self._relay.wait()
+        if self.relay is not None:
+            self.relay.wait()
         return str(bound)
 
     def caller(self, context: Any) -> str | None:
@@ -132,8 +133,8 @@ class GrpcTransport:
         await self.peers.close()
         if self._server is not None:
             await self._server.close()
-        if self._relay is not None:
-            await self._relay.close()
+        if self.relay is not None:
+            await self.relay.close()
 
     def _endpoint(self, address: Address, doing: str) -> Endpoint:
         endpoint = parse(address)

@@ -14,7 +14,7 @@ import grpc.aio
 from fednode.errors import AddressError
 from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint
-from fednode.transports.connection_limiter import ConnectionLimiter
+from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
 from fednode.transports.credentials import Own, server_credentials
 from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.limits import Limits
@@ -59,8 +59,6 @@ OPTIONS: Final[Options] = (
     # is answered.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    # Connections of all callers, with those in their handshake.
-    ("grpc.max_allowed_incoming_connections", 512),
     # Calls taken from one read of a connection before others have their turn.
     ("grpc.http2.max_requests_per_read", 16),
     # Each stream that the caller resets is answered by a ping, whose answer gRPC waits for.
@@ -72,10 +70,20 @@ class Server:
     """The server of one node. With keys, connections come in through a ConnectionLimiter."""
 
     def __init__(
-        self, own: Own | None, roster: Roster | None, limits: Limits, scale: float = 1.0
+        self,
+        own: Own | None,
+        roster: Roster | None,
+        limits: Limits,
+        most: int = ALL_MAX,
+        calls_s: float = CALLS_S,
     ) -> None:
-        """Set up. own, roster: what it shows and whom it believes; None without keys."""
-        self._own, self._roster, self._limits, self._scale = own, roster, limits, scale
+        """Set up.
+
+        own, roster: what it shows and whom it believes; None without keys. most: connections at a
+        time. calls_s: calls of a key in a second.
+        """
+        self._own, self._roster, self._limits = own, roster, limits
+        self._most, self._calls_s = most, calls_s
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._server: Any = None
         self.connections: ConnectionLimiter | None = None
@@ -96,7 +104,12 @@ class Server:
             check_free(endpoint)
         keyless = self._own is None
         server = grpc.aio.server(
-            options=(*OPTIONS, ("grpc.max_receive_message_length", message_bytes)),
+            options=(
+                *OPTIONS,
+                ("grpc.max_receive_message_length", message_bytes),
+                # Connections of all callers, with those in their handshake.
+                ("grpc.max_allowed_incoming_connections", 2 * self._most),
+            ),
             interceptors=[self._limits],
             maximum_concurrent_rpcs=CALLS_MAX if keyless else None,
         )
@@ -124,7 +137,9 @@ class Server:
         folder = self._folder.name
         if len(folder) > FOLDER_CHARACTERS:
             raise AddressError(f"no socket can be made in {folder}: set TMPDIR to another folder")
-        limiter = ConnectionLimiter(Path(self._folder.name), message_bytes, self._scale)
+        limiter = ConnectionLimiter(
+            Path(self._folder.name), message_bytes, self._most, self._calls_s
+        )
         credentials = server_credentials(self._own, self._roster)
         server.add_secure_port(f"unix:{limiter.core}", credentials)
         await server.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import aiohttp
@@ -11,123 +10,176 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.errors import AddressError, ConfigError
-from fednode.identity import keys
-from fednode.identity.keys import node_id
-from fednode.identity.lease import armour
-from fednode.transports.opening import RelayAt
+from fednode.errors import AddressError, ConfigError, IdentityError, StateError, Unreachable
+from fednode.identity.identity import NodeIdentity
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.relay_host import Admission, Told, key_in, serve
-from tests.unit.identity.people import MESH, MESH_KEY, lease, made_key, revocation
-from tests.unit.transports.relays import GUARD_S, NAMES, Node, key_of, until
+from fednode.transports.relay_client import RelayAt
+from fednode.transports.relay_service import RelayService
+from fednode_bootstrap import relay_host
+from fednode_bootstrap.relay_host import close_metrics, keep_certificate, serve, serve_metrics
+from tests.meshes import Mesh
+
+GUARD_S = 60.0
 
 
-def written(path: Path, *names: str, **more: object) -> Path:
-    """Write a peers.yaml that lists these nodes."""
-    peers = [{"name": one, "address": "relay", "id": NAMES[one]} for one in names]
-    relays = [{"address": "127.0.0.1:1", "id": node_id(made_key(50))}]
-    mesh_key = keys.written(MESH_KEY.public_key())
-    tree = {"mesh": MESH, "peers": peers, "relays": relays, "mesh_key": mesh_key, **more}
-    path.write_text(yaml.safe_dump(tree))
-    return path
+def folder(mesh: Mesh, state: Path, **more: object) -> Path:
+    """Write the folder of a relay; return it."""
+    identity = NodeIdentity.create(state)
+    mesh.keys["relay"] = identity.key
+    identity.take_certificate(mesh.chain("relay"), mesh.roster())
+    peers = [{"name": "a", "address": "127.0.0.1:1"}]
+    tree = {"mesh": mesh.mesh, "mesh_key": mesh.mesh_key_text, "peers": peers, **more}
+    (state / "peers.yaml").write_text(yaml.safe_dump(tree))
+    return state
 
 
-def test_the_key_is_made_once(tmp_path: Path) -> None:
-    assert node_id(key_in(tmp_path)) == node_id(key_in(tmp_path))
-    assert (tmp_path / "relay.key").stat().st_mode & 0o077 == 0
+class Running:
+    """A relay that runs, and what it says."""
+
+    def __init__(self, state: Path, *more: str) -> None:
+        self.said: list[str] = []
+        self.changed, self.stop = asyncio.Event(), asyncio.Event()
+        self.at = RelayAt(f"127.0.0.1:{free_ports(1)[0]}", "relay")
+        served = serve(state, state / "peers.yaml", self.at.address, self.stop, self.say, *more)
+        self.task = asyncio.ensure_future(served)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        self.changed.set()
+
+    async def until(self, part: str) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while not any(part in line for line in self.said):
+                self.changed.clear()
+                change = asyncio.ensure_future(self.changed.wait())
+                await asyncio.wait((change, self.task), return_when=asyncio.FIRST_COMPLETED)
+                if self.task.done():
+                    self.task.result()
+
+    async def end(self) -> None:
+        self.stop.set()
+        await asyncio.wait_for(self.task, GUARD_S)
 
 
-def test_admission_is_by_the_file_as_it_was_at_the_start(tmp_path: Path) -> None:
-    path = written(tmp_path / "peers.yaml", "n1", "n2")
-    admission = Admission(path, tmp_path)
-    proof = armour(revocation("n1", key_of("n1"), issued=int(time.time())))
-    written(path, "n1", "n3", revoked=[proof])
-    assert [admission.trust.admits(NAMES[name]) for name in ("n1", "n2")] == ["", ""]
-    assert "belongs to nobody" in admission.trust.admits(NAMES["n3"])
-    restarted = Admission(path, tmp_path)
-    assert "was revoked" in restarted.trust.admits(NAMES["n1"])
-    assert "belongs to nobody" in restarted.trust.admits(NAMES["n2"])
-    assert restarted.trust.admits(NAMES["n3"]) == ""
-
-
-def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path: Path) -> None:
-    path = written(tmp_path / "peers.yaml", "n1")
-    admission = Admission(path, tmp_path)
-    admission.revoke(b"nonsense")
-    admission.revoke(revocation("n1", key_of("n1"), signer=key_of("n2"), issued=int(time.time())))
-    assert admission.trust.admits(NAMES["n1"]) == ""
-    admission.revoke(revocation("n1", key_of("n1"), issued=int(time.time())))
-    assert "was revoked" in admission.trust.admits(NAMES["n1"])
-    assert "was revoked" in Admission(path, tmp_path).trust.admits(NAMES["n1"])
-
-
-def test_a_mesh_without_keys_has_no_relay(tmp_path: Path) -> None:
-    path = tmp_path / "peers.yaml"
-    path.write_text('mesh: m\ninsecure: true\npeers: [{name: a, address: "127.0.0.1:7100"}]\n')
-    with pytest.raises(ConfigError, match="a relay knows nodes by their keys"):
-        Admission(path, tmp_path)
+async def who(frame: bytes, caller: str) -> bytes:
+    return caller.encode()
 
 
 async def test_it_serves_shows_what_it_does_and_stops(tmp_path: Path) -> None:
-    said: list[str] = []
-    path, stop = written(tmp_path / "peers.yaml", "n1", "n2"), asyncio.Event()
-    port, page = free_ports(2)
-    running = asyncio.ensure_future(
-        serve(path, tmp_path, f"127.0.0.1:{port}", stop, said.append, f"127.0.0.1:{page}")
-    )
-    await until(lambda: len(said) == 2)
-    at = RelayAt(f"127.0.0.1:{port}", node_id(key_in(tmp_path)))
-    assert said[0] == f"relay of {MESH} at {at.address}, id {at.id}"
-    assert said[1] == f"health and metrics: http://127.0.0.1:{page}/metrics"
-    node, caller, stranger = (Node(name, at) for name in ("n1", "n2", "n3"))
-
-    async def who(frame: bytes, id: str) -> bytes:
-        return id.encode()
-
+    mesh, (page,) = Mesh.new(), free_ports(1)
+    state = folder(mesh, tmp_path / "relay")
+    running = Running(state, f"127.0.0.1:{page}")
+    await running.until("health and metrics")
+    id = NodeIdentity(state).id
+    assert running.said[0] == f"relay relay of {mesh.mesh} at {running.at.address}, id {id}"
+    assert running.said[1] == f"health and metrics: http://127.0.0.1:{page}/metrics"
+    node, caller = mesh.transport("n1", running.at), mesh.transport("n2", running.at)
     await node.listen("relay", who)
-    assert await caller.send("relay", b"", GUARD_S, "n1") == NAMES["n2"].encode()
+    await node.relay.up.wait()
+    assert await caller.send("relay", b"", GUARD_S, "n1") == mesh.id("n2").encode()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{page}/metrics") as answer:
             read = text_string_to_metric_families(await answer.text())
             found = {one.name: one.value for family in read for one in family.samples}
         async with session.get(f"http://127.0.0.1:{page}/healthz") as answer:
-            assert (answer.status, await answer.text()) == (200, "serving\n")
+            assert answer.status == 200
     assert found["fednode_relay_waiting"] == found["fednode_relay_streams"] == 1
     assert found["fednode_relay_bytes_total"] > 1000
-    with pytest.raises(Exception, match="does not admit this node's key"):
-        await stranger.send("relay", b"", GUARD_S, "n1")
-    assert any(one.startswith("refused: 127.0.0.1:") and "a stranger" not in one for one in said)
-    for one in (node, caller, stranger):
+    for one in (node, caller):
         await one.close()
-    stop.set()
-    await asyncio.wait_for(running, GUARD_S)
-    assert "stopped after 1 streams" in said[-1]
+    await running.end()
+    assert "stopped after 1 streams" in running.said[-1]
 
 
-async def test_a_port_in_use_is_said(tmp_path: Path) -> None:
-    path, port = written(tmp_path / "peers.yaml", "n1"), free_ports(1)[0]
-    where = f"127.0.0.1:{port}"
+async def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path: Path) -> None:
+    mesh = Mesh.new()
+    state = folder(mesh, tmp_path / "relay")
+    mesh.id("n1")
+    running = Running(state)
+    teller = mesh.transport("n2", running.at)
+    teller.relay._revocations = lambda: (mesh.revocation("n1"),)
+    await teller.listen("relay", who)
+    await teller.relay.up.wait()
+    await running.end()
+    await teller.close()
+    again = Running(state)
+    gone = mesh.transport("n1", again.at)
+    with pytest.raises(Unreachable, match="was revoked"):
+        await gone.send("relay", b"", GUARD_S, "n2")
+    await again.until("refused: from 127.0.0.1: its key was revoked")
+    await gone.close()
+    await again.end()
+
+
+async def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    mesh, (port,) = Mesh.new(), free_ports(1)
+    where, stop = f"127.0.0.1:{port}", asyncio.Event()
+    state = folder(mesh, tmp_path / "relay")
+
+    def run(state: Path, metrics: str | None = None) -> object:
+        return serve(state, state / "peers.yaml", where, stop, print, metrics)
+
     with pytest.raises(AddressError, match=f"--metrics is {where}"):
-        await serve(path, tmp_path, where, asyncio.Event(), lambda _: None, where)
+        await run(state, where)  # type: ignore[misc]
+    peers = state / "peers.yaml"
+    peers.write_text('mesh: m\ninsecure: true\npeers: [{name: a, address: "127.0.0.1:7100"}]\n')
+    with pytest.raises(ConfigError, match="a relay knows nodes by their certificates"):
+        await run(state)  # type: ignore[misc]
+    folder(mesh, tmp_path / "other")
+    (tmp_path / "other" / "identity" / "node.key").unlink()
+    with pytest.raises(StateError, match="key"):
+        await run(tmp_path / "other")  # type: ignore[misc]
 
 
-async def test_a_lease_of_the_mesh_key_is_admitted_until_it_ends(tmp_path: Path) -> None:
-    admission = Admission(written(tmp_path / "peers.yaml", "n1"), tmp_path)
-    now = int(time.time())
-    proof = lease("n9", key_of("n9"), issued=now, expires=now + 60)
-    assert admission.trust._take(proof, NAMES["n9"]) == ""
-    assert admission.trust.admits(NAMES["n9"]) == ""
-    admission.trust.clock = lambda: now + 3600 * 24 * 30
-    assert "its lease has ended" in admission.trust.admits(NAMES["n9"])
+async def test_refusals_are_counted_by_reason() -> None:
+    relay, (port,) = RelayService(Mesh.new().roster()), free_ports(1)
+    relay.counts.refused.update(("absent", "absent", "full"))
+    page = serve_metrics(relay, f"127.0.0.1:{port}")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+    ):
+        text = await answer.text()
+    close_metrics(page)
+    assert 'fednode_relay_refusals_total{reason="absent"} 2.0' in text
+    assert 'fednode_relay_refusals_total{reason="full"} 1.0' in text
 
 
-def test_refusals_are_shown_at_first_and_then_tenfold() -> None:
-    said: list[str] = []
-    told = Told(said.append)
-    for _ in range(100):
-        told.note("certificate", "192.0.2.1", "a stranger")
-    assert said == [
-        "refused: a stranger",
-        "refused: a stranger (10 times)",
-        "refused: a stranger (100 times)",
-    ]
+async def test_the_certificate_is_renewed_in_its_last_third(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh, said = Mesh.new(), list[str]()
+    state = folder(mesh, tmp_path)
+    peers, roster = relay_host.read_mesh(state / "peers.yaml"), mesh.roster()
+    identity, asked = NodeIdentity(state), list[object]()
+    again = asyncio.Event()
+
+    async def renew(transport: object, places: object, take: object) -> None:
+        asked.append(places)
+        if len(asked) == 1:
+            raise IdentityError("no")
+        take(mesh.chain("relay"))  # type: ignore[operator]
+
+    monkeypatch.setattr(relay_host, "RENEWAL_S", 0.0)
+    monkeypatch.setattr(relay_host, "renew", renew)
+    at = RelayAt("127.0.0.1:1", "relay")
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 2:
+            again.set()
+
+    keeping = asyncio.ensure_future(keep_certificate(identity, roster, peers, at, say))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert asked == []
+    before = identity.own()
+    end = identity.end()
+    identity.clock = roster.clock = lambda: end - 86400
+    async with asyncio.timeout(GUARD_S):
+        await again.wait()
+    keeping.cancel()
+    assert asked[0] == [("a", "127.0.0.1:1")]
+    assert said[0].endswith("was not renewed: no")
+    assert said[1].startswith("the certificate was renewed")
+    assert identity.own() is not before
