@@ -22,7 +22,7 @@ from fednode.settings.agreed import agreed
 from fednode.settings.peers import PeerEntry, RelayEntry, load_peers
 from fednode.settings.read import Settings, Source, load_settings, settings_of
 from fednode.shipped import config_file
-from tests.unit.identity.people import LISTED
+from tests.unit.identity.people import SmallMesh
 
 ABOUT = "docs/settings.md explains the keys (*)."
 TEXT = config_file("node.yaml").read_text(encoding="utf-8")
@@ -80,20 +80,24 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert with_keys(TEXT, {}) == TEXT
 
 
-def test_a_mesh_with_leases_is_written(tmp_path: Path) -> None:
-    file, key = tmp_path / "peers.yaml", LISTED["b"]
-    peers = (PeerEntry("a", "10.0.0.1:7100", LISTED["a"]), PeerEntry("b", "relay"))
-    relay = RelayEntry("10.0.0.9:443", LISTED["b"])
-    file.write_text(mesh_text("m", "KEY", ["a"], peers, [relay]).replace("KEY", key))
-    text = file.read_text()
-    assert "the same file for every node" not in text
-    assert "in the same order everywhere" not in text
-    assert text.startswith("# How this node finds its mesh. Each node has such a file of its own")
+def test_a_mesh_with_a_key_is_written(tmp_path: Path) -> None:
+    file, key = tmp_path / "peers.yaml", SmallMesh().mesh_key_text
+    peers = (PeerEntry("a", "10.0.0.1:7100"), PeerEntry("b", "relay"))
+    relay = RelayEntry("r", "10.0.0.9:443")
+    file.write_text(mesh_text("m", key, peers, [relay]))
+    assert "the same file for every node" not in file.read_text()
+    assert file.read_text().startswith("# How this node finds its mesh. Each node has such a file")
     found = load_peers(file)
-    assert (found.mesh, found.peers, found.sponsors) == ("m", peers, ("a",))
+    assert (found.mesh, found.mesh_key, found.peers) == ("m", key, peers)
     assert found.relays == (relay,)
-    assert found.grows
     assert not found.insecure
+
+
+def test_a_mesh_without_keys_is_written(tmp_path: Path) -> None:
+    file, peers = tmp_path / "peers.yaml", (PeerEntry("a", "127.0.0.1:7100"),)
+    file.write_text(mesh_text("m", None, peers))
+    found = load_peers(file)
+    assert (found.mesh, found.mesh_key, found.peers, found.insecure) == ("m", None, peers, True)
 
 
 FORMS = {
