@@ -19,30 +19,10 @@ from fednode.errors import DataError, Refused
 
 # Every command of the README and the guides.
 EXPECTED = {
-    *(
-        "init",
-        "check",
-        "start",
-        "status",
-        "eval",
-        "experiment",
-        "predict",
-        "mesh",
-        "demo",
-    ),
-    *("pause", "resume", "leave", "identity"),
-    *(
-        "simulate",
-        "relay",
-        "found",
-        "invite",
-        "join",
-        "sponsor",
-        "settings",
-        "remove",
-        "requests",
-    ),
-    *("introducer", "logs", "explain", "export", "import", "reset", "track"),
+    *("init", "invite", "join", "sponsor", "remove", "leave", "reset", "settings"),
+    *("check", "start", "status", "logs", "pause", "resume", "relay"),
+    *("eval", "predict", "explain", "export", "import"),
+    *("experiment", "track", "simulate", "mesh", "demo"),
 }
 
 NAMED = f"fednode, version {__version__}"
@@ -73,7 +53,7 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
 def test_short_flags(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(capsys, "-v") == ended(capsys, "--version") == (0, f"{NAMED}\n", "")
     assert ended(capsys, "-h") == ended(capsys, "--help")
-    for words in (["start"], ["identity"], ["identity", "show"]):
+    for words in (["start"], ["settings"], ["settings", "pull"]):
         code, out, _ = ended(capsys, *words, "-h")
         assert (code, out) == (0, ended(capsys, *words, "--help")[1])
 
@@ -94,7 +74,7 @@ def test_completion_of_options_choices_and_paths() -> None:
     assert complete(["check"], "--sch") == [("plain", "--schema")]
     assert complete(["check", "--schema"], "p") == [("plain", "peers")]
     assert complete(["start", "--config"], "no") == [("file", "no")]
-    assert complete(["identity"], "n") == [("plain", "new")]
+    assert complete(["settings"], "p") == [("plain", "pull")]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
@@ -236,8 +216,7 @@ def test_without_the_laboratory_its_commands_are_one_sentence(
     "words",
     [
         ("start", "--name", "a", "--state", "a", "--peers", "peers.yaml"),
-        ("relay", "run", "--state", "r", "--peers", "peers.yaml"),
-        ("introducer", "run", "--mesh", "m", "--state", "i"),
+        ("relay", "--state", "r", "--peers", "peers.yaml"),
     ],
 )
 def test_a_loop_that_listens_does_not_sleep_after_each_connection_it_takes(

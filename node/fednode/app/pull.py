@@ -12,15 +12,16 @@ from pathlib import Path
 import uvloop
 
 from fednode.app.join import free_name
+from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan, begins_anew, disagreements, placed
 from fednode.app.reach import reach
 from fednode.app.writing import with_shared
 from fednode.errors import ConfigError, FednodeError, Unreachable
+from fednode.identity.identity import NodeIdentity
 from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.settings.agreed import agreed, taken
 from fednode.settings.differences import changes, in_words
-from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, Tree, settings_of, written
 from fednode.storage.files import put
 from fednode.wire.gen import status_pb2
@@ -47,18 +48,18 @@ def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:
     peer: its name or address; None asks the sponsors of the mesh in turn. Raise ConfigError if
     there is nobody to ask, FednodeError if nobody answers.
     """
-    names = [name for name in load_peers(peers_path).sponsors if name != plan.name]
-    if peer is None and not names:
+    names = [name for name in _sponsors(plan) if name != plan.name] if peer is None else [peer]
+    if not names:
         raise ConfigError(
-            "peers.yaml names no sponsor besides this node, so there is nobody to ask: name the "
-            "member whose settings this node takes over, as in fednode settings pull NAME."
+            "This node knows no sponsor besides itself, so there is nobody to ask: name the member "
+            "whose settings this node takes over, as in fednode settings pull NAME."
         )
     fault: FednodeError | None = None
-    for name in names if peer is None else [peer]:
-        make, ((_, where),) = reach(name, peers_path, plan.state)
+    for name in names:
         try:
+            make, ((_, where),) = reach(name, peers_path, plan.state)
             reply = uvloop.run(_settings(make, where))
-        except Unreachable as failed:
+        except (Unreachable, ConfigError) as failed:
             fault = failed
             continue
         if reply.mesh != plan.peers.mesh or reply.name == plan.name:
@@ -70,6 +71,15 @@ def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:
     assert fault is not None
     hint = "" if peer else " Or name another member, as in fednode settings pull NAME."
     raise type(fault)(f"{fault}{hint}")
+
+
+def _sponsors(plan: NodePlan) -> list[str]:
+    """Return the sponsors of this node and of the members that it has met."""
+    if plan.peers.insecure:
+        return []
+    roster, _, _ = roster_in(plan.state, plan.peers)
+    roster.identify(NodeIdentity(plan.state).own().chain)
+    return roster.sponsors()
 
 
 async def _settings(make: Callable[[], Client], where: str) -> status_pb2.SettingsReply:

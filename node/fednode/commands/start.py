@@ -9,6 +9,7 @@ import click
 from fednode.app.assemble import run
 from fednode.app.plan import NodePlan, make
 from fednode.errors import ConfigError
+from fednode.identity.identity import NodeIdentity
 from fednode.observe import logs
 from fednode.storage.store import Store
 from fednode.terminal.paths import PATH, PEERS, settings_here
@@ -44,6 +45,8 @@ def start(
 
 def begin(plan: NodePlan) -> None:
     """Run a node until SIGTERM, SIGHUP or Ctrl-C."""
+    if not plan.peers.insecure:
+        NodeIdentity(plan.state)  # a wrong directory gets no files
     if plan.settings.state_dir and not plan.state.exists():
         click.echo(
             f"There is no state directory {plan.state} yet: this node begins anew.", err=True

@@ -104,7 +104,7 @@ def test_a_state_directory_is_found_by_the_name_of_its_node(
 
 
 def test_secrets_do_not_stay_in_the_state_directory() -> None:
-    settings = Settings(token="one-time-secret", page=PageSettings(token="a-long-page-token"))
+    settings = Settings(proxy="http://me:secret@proxy:1", page=PageSettings(token="a-long-page-token"))
     text = settings_text(settings)
     assert "secret" not in text
     assert "a-long" not in text
@@ -140,11 +140,11 @@ def test_a_state_directory_that_was_moved_gets_no_new_key(
     text = config.read_text()
     elsewhere = tmp_path / "elsewhere"
     site.state.rename(elsewhere)
-    assert fednode("start") == ConfigError.exit_code
-    assert f"there is no key in {site.state}/identity" in fednode.err
+    assert fednode("start") == StateError.exit_code
+    assert f"There is no key of a node in {site.state}/identity" in fednode.err
     config.write_text(f"{text}state_dir: {tmp_path / 'gone'}\n")
-    assert fednode("start") == ConfigError.exit_code
-    assert f"there is no key in {tmp_path / 'gone'}/identity" in fednode.err
+    assert fednode("start") == StateError.exit_code
+    assert f"There is no key of a node in {tmp_path / 'gone'}/identity" in fednode.err
     for words in (("status",), ("eval",), ("pause", "b")):
         assert f"names the state directory {tmp_path / 'gone'}" in fednode.fault(*words)
     assert not site.state.exists()

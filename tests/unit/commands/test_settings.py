@@ -136,7 +136,7 @@ def test_who_is_asked_must_answer_and_be_another_member(
     ward.reply.name, ward.reply.mesh = "b", MESH
     assert "answers b of mesh" in fednode.fault("settings", "pull", "b")
     monkeypatch.chdir(ward.folder.parent / MESH)
-    assert "no sponsor besides this node" in fednode.fault("settings", "pull")
+    assert "knows no sponsor besides itself" in fednode.fault("settings", "pull")
 
 
 @pytest.mark.parametrize(

@@ -55,19 +55,6 @@ def test_the_settings_of_the_folder_are_used_and_named(
     assert ran[0][0].settings.rounds.max == 3
 
 
-def test_a_node_whose_key_is_elsewhere_gets_no_new_one(
-    fednode: Fednode, tmp_path: Path, ran: list[tuple[NodePlan, Store]]
-) -> None:
-    assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
-    assert fednode("start", "--name", "a") == 0
-    other = tmp_path / "other"
-    assert fednode("start", "--name", "a", "--state", other) == ConfigError.exit_code
-    text = "fednode: 'a' has a key already, with the id that peers.yaml gives, and it is not in "
-    assert f"{text}{other / 'identity'}: start the node as" in fednode.err
-    assert not other.exists()
-    assert len(ran) == 1
-
-
 def test_without_a_mesh_it_says_how_to_get_one(
     fednode: Fednode, ran: list[tuple[NodePlan, Store]]
 ) -> None:

@@ -171,19 +171,6 @@ def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     assert "There is no file" in fednode.fault("status", "a")
 
 
-@pytest.mark.parametrize("command", ["status", "logs"])
-def test_a_mesh_that_lists_nobody_is_not_called_silent(
-    fednode: Fednode, tmp_path: Path, command: str
-) -> None:
-    key = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
-    text = f"mesh: m\nmesh_key: {key}\nintroducer: 127.0.0.1:7099\n"
-    (tmp_path / "peers.yaml").write_text(text)
-    assert fednode.fault(command) == (
-        "peers.yaml lists no nodes, because they enrol with an introducer, and none of them ran on "
-        "this machine: give the address of a node, host:port."
-    )
-
-
 def test_exit_codes_tell_faults_apart(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
     assert fednode("status", "a") == 5
     assert fednode("status", "a", "--format", "xml") == 2

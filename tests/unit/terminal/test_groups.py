@@ -10,7 +10,7 @@ from fednode.terminal.groups import Whole
 from tests.command_line import named
 
 
-@pytest.mark.parametrize("name", ["identity", "introducer", "explain"])
+@pytest.mark.parametrize("name", ["explain"])
 def test_the_help_of_a_group_cuts_no_sentence(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
