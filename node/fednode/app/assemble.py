@@ -270,7 +270,7 @@ def context_of(plan: NodePlan, mesh: Mesh, learner: Learner, boot: str) -> NodeC
         guard=settings.guard,
         start=start_of(settings),
         remote=plan.remote,
-        introduced=plan.peers.mesh_key is not None,
+        grows=plan.peers.mesh_key is not None,
         boot=boot,
         private=settings.privacy.clip is not None,
     )

@@ -65,5 +65,5 @@ def revoke(plan: NodePlan, removal: Removal, key_file: Path | None = None) -> by
 
 def _signer(peer: status_pb2.Peer) -> str:
     with contextlib.suppress(IdentityError):
-        return read_facts(read_chain(unpack(peer.lease))[0]).signer
+        return read_facts(read_chain(unpack(peer.certificates))[0]).signer
     return ""

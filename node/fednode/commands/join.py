@@ -92,7 +92,6 @@ def begin_as(
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
-    from fednode.app.client import PROXY
     from fednode.app.create import address_of, remember_files
     from fednode.app.join import (
         ask,
@@ -103,6 +102,7 @@ def begin_as(
         settings_text,
         write,
     )
+    from fednode.app.mesh import PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin

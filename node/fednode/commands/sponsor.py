@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,16 +39,16 @@ def sponsor(site: str, key_file: Path | None) -> None:
     plan = node_here()
     key, own = load_mesh_key(plan, key_file), NodeIdentity(plan.state)
     peers, fault = ([], None) if site == plan.name else uvloop.run(ask_peers(plan))
-    known = {peer.name: peer for peer in peers if peer.lease}
+    known = {peer.name: peer for peer in peers if peer.certificates}
     if fault is not None:
         raise type(fault)(f"{site} was not told: {fault} Run this again when {plan.name} runs.")
     if site not in {plan.name, *known}:
         names = ", ".join(sorted({plan.name, *known}))
         raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
-    if site == plan.name:
-        public, where = own.key.public_key(), place_of(plan)
-    else:
-        public = read_chain(unpack(known[site].lease))[0].public_key()
+    public: Any = own.key.public_key()
+    where = place_of(plan)
+    if site != plan.name:
+        public = read_chain(unpack(known[site].certificates))[0].public_key()
         where = asked_at(known[site].address, site)
     certificate = Authority.root(plan.peers.mesh, key).sponsor(site, public)
 
@@ -59,8 +60,8 @@ def sponsor(site: str, key_file: Path | None) -> None:
         own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()).root)
     try:
         click.echo(uvloop.run(give()))
-    except FednodeError as fault:
-        if site == plan.name and isinstance(fault, Unreachable):
+    except FednodeError as failed:
+        if site == plan.name and isinstance(failed, Unreachable):
             click.echo(f"{site} may admit sites for another year, from its next start on.")
             return
-        raise type(fault)(f"{site} was not told: {fault} Run this again when it runs.") from None
+        raise type(failed)(f"{site} was not told: {failed} Run this again when it runs.") from None

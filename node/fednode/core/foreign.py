@@ -1,6 +1,6 @@
 """Make the text of others safe to show: on a terminal, in a log, on a page, in Markdown or CSV.
 
-A peer, an introducer or a file may hold any text: sequences that clear a terminal, rename its
+A peer, a newcomer or a file may hold any text: sequences that clear a terminal, rename its
 window or fill its clipboard; marks that turn the direction of reading; lines that look like this
 program's own. Text is made safe where it comes in. Frames with such text are refused
 (node/fednode/wire/codec.py). node/fednode/wire/replies.py cleans replies of daemons,

@@ -43,7 +43,7 @@ class Gate:
             return "refused", "mesh", text
         if sender not in self._members:
             listed = f"add it to peers.yaml, and restart {context.name!r}"
-            remedy = "its next hello makes it known" if context.introduced else listed
+            remedy = "its next hello makes it known" if context.grows else listed
             text = f"{sender!r} is not among the peers of {context.name!r}; {remedy}"
             return "refused", "sender", text
         held = self._members[sender]

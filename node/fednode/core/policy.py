@@ -63,8 +63,8 @@ class NodeContext:
     start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
     boot: what each start of the node draws anew, eight hexadecimal digits; "" for nothing.
     private: privacy is on, so the node is paused if its state is older (older.py).
-    remote: a listed peer's address is not of this machine. introduced: an introducer admits nodes
-    that are not listed.
+    remote: a listed peer's address is not of this machine. grows: nodes join that are
+    not listed.
     """
 
     name: str
@@ -86,7 +86,7 @@ class NodeContext:
     boot: str = ""
     private: bool = False
     remote: bool = False
-    introduced: bool = False
+    grows: bool = False
 
     def norm_fault(self, tensors: Tensors) -> str:
         """Return what is wrong with the norm of tensors; "" if it is at most norm_max."""

@@ -41,7 +41,7 @@ class StartSettings:
 
     peers: int | None = None
     """Round one starts as soon as this many peers answer. null: all listed peers, however many; in
-    a mesh with an introducer, one peer; if all addresses are of this machine, at most eight."""
+    a mesh with a mesh_key, one peer; if all addresses are of this machine, at most eight."""
     timeout_s: float | None = None
     """Round one starts after this time at the latest, however many peers answer. null: if a listed
     peer's address is not of this machine, the node waits without end; otherwise it waits 120

@@ -58,9 +58,9 @@ class FirstWait:
         chosen, ready = self.context.rounds.start.peers, self.ready
         if chosen is None and self._all:
             silent = len(self._silent())
-            return silent if not self.context.introduced else int(not ready)
+            return silent if not self.context.grows else int(not ready)
         wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members.expected()))
-        if chosen is not None and self.context.introduced and not self.adopted:
+        if chosen is not None and self.context.grows and not self.adopted:
             wanted = chosen  # more members will come than are known
         return max(0, wanted - ready)
 
@@ -71,8 +71,8 @@ class FirstWait:
 
     @property
     def _all(self) -> bool:
-        """Whether all listed peers are waited for without end (with an introducer: one peer)."""
-        return (self.context.remote or self.context.introduced) and not self.adopted
+        """Whether all listed peers are waited for without end (in a mesh that grows: one peer)."""
+        return (self.context.remote or self.context.grows) and not self.adopted
 
     def _silent(self) -> list[str]:
         """Return the listed peers, or all known ones on one machine, that do not take part yet."""

@@ -59,7 +59,9 @@ class Newcomer:
         Raise Unreachable if the sponsor does not answer, Refused if it refuses, IdentityError if
         the two clocks differ too much.
         """
-        reply = clean(await self._ask(lambda stub: stub.Describe(pb.DescribeRequest(), **_LIMIT)))
+        asked = pb.DescribeRequest()
+        reply: pb.DescribeReply = await self._ask(lambda stub: stub.Describe(asked, **_LIMIT))
+        reply = clean(reply)
         if abs(apart := reply.clock - time.time()) > APART_MAX_S:
             raise IdentityError(
                 f"The clock of {self.invitation.sponsor} is {abs(apart) / 60:.0f} minutes "
@@ -74,7 +76,7 @@ class Newcomer:
         address: where the members will reach this node.
         """
         asked = pb.EnrolRequest(address=address)
-        reply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
+        reply: pb.EnrolReply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
         self._identity.take_certificate(reply.chain, self.roster)
         return reply
 
@@ -85,10 +87,10 @@ class Newcomer:
         signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
         shown = Credential(self._identity.own().key, signed)
         relays = [RelayAt(address=one.address, name=one.name) for one in invitation.relays]
-        relay = RelayClient(relays, lambda: shown, self.roster) if relays else None
-        transport = GrpcTransport(
-            lambda: shown, self.roster, relay, **({"proxy": self._proxy} if self._proxy else {})
-        )
+        relay = None
+        if relays:
+            relay = RelayClient(relays, lambda: shown, self.roster, proxy=self._proxy)
+        transport = GrpcTransport(lambda: shown, self.roster, relay, proxy=self._proxy)
         fault: FednodeError = Unreachable("The link names no address.")
         try:
             for number, place in enumerate(invitation.addresses or (RELAY,) * RELAY_TRIES):

@@ -49,7 +49,7 @@ class Mesh:
     ask: Callable[[str, str], None] = lambda *_: None
 
 
-class EnrolmentService:
+class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     """Answer guests and members; what waits for the ledger or the disk runs on a thread."""
 
     def __init__(
@@ -112,6 +112,7 @@ class EnrolmentService:
         member = self._roster.identify(chain)
         if not isinstance(member, Member):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only a member renews")
+        assert isinstance(member, Member)  # abort raises
 
         def renew() -> bytes:
             return self._authority().node(member.name, _key_of(chain))
@@ -141,6 +142,7 @@ class EnrolmentService:
         if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
             text = "a node's key must be of the kind P-256"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        assert isinstance(guest, Guest)  # abort raises
         return guest, key
 
     async def _apart(

@@ -51,7 +51,7 @@ def read_group(text: str) -> bytes:
     if len(raw_key) != _BYTES or grouped(raw_key) != text:
         raise IdentityError(
             f"{text[:80]!r} is no id or key: it must be 52 letters and digits in groups of eight, "
-            "as `fednode identity show` prints them"
+            "as peers.yaml has the mesh_key"
         )
     return raw_key
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from PIL import Image
 
 from fednode.app.create import create_mesh, load_mesh_key, remember_files
@@ -103,5 +104,5 @@ def joined(founder: NodePlan, folder: Path, name: str) -> NodePlan:
     return planned(folder / f"files-{name}", name, mesh_key, entries, ())
 
 
-def mesh_key_of(plan: NodePlan) -> keys.Ed25519PrivateKey:
+def mesh_key_of(plan: NodePlan) -> Ed25519PrivateKey:
     return load_mesh_key(plan)

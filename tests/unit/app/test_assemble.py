@@ -170,7 +170,7 @@ def test_a_context_holds_what_the_plan_says(
     assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
     assert context.id == NodeIdentity(plan.state).id
     assert Roster("ward", keys.read_public(str(plan.peers.mesh_key))).identify_packed(context.proof)
-    assert context.introduced
+    assert context.grows
 
 
 def test_what_a_node_tunes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

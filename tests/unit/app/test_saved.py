@@ -11,7 +11,7 @@ from fednode.app.client import key_folder
 from fednode.app.plan import learner_of, make
 from fednode.app.saved import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.errors import ConfigError, StateError
+from fednode.errors import StateError
 from fednode.settings.output import PageSettings
 from fednode.settings.read import Settings
 from fednode.storage.store import CLASSES, SETTINGS, Store
@@ -104,7 +104,8 @@ def test_a_state_directory_is_found_by_the_name_of_its_node(
 
 
 def test_secrets_do_not_stay_in_the_state_directory() -> None:
-    settings = Settings(proxy="http://me:secret@proxy:1", page=PageSettings(token="a-long-page-token"))
+    page = PageSettings(token="a-long-page-token")
+    settings = Settings(proxy="http://me:secret@proxy:1", page=page)
     text = settings_text(settings)
     assert "secret" not in text
     assert "a-long" not in text

@@ -8,7 +8,6 @@ import pytest
 
 from fednode.app.plan import NodePlan
 from fednode.commands import start as module
-from fednode.errors import ConfigError
 from fednode.storage.store import Store
 from tests.command_line import named
 from tests.unit.commands.run import Fednode

@@ -26,8 +26,8 @@ def gate() -> Gate:
 
 def test_the_remedy_for_an_unknown_sender_fits_the_mesh() -> None:
     unknown = message(sender="zoe")
-    for introduced, remedy in ((False, "add it to peers.yaml"), (True, "its next hello makes it")):
-        gate = Gate(replace(context(), introduced=introduced), FACTS, Members("b"))
+    for grows, remedy in ((False, "add it to peers.yaml"), (True, "its next hello makes it")):
+        gate = Gate(replace(context(), grows=grows), FACTS, Members("b"))
         assert remedy in gate.check(unknown, zerodfl())[2]
 
 

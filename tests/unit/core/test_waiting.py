@@ -26,9 +26,9 @@ from tests.unit.core.scenes import FACTS, PROMPTS, context, local
 from tests.unit.core.test_kernel import hello
 
 
-def made(names: str, remote: bool = False, introduced: bool = False, **start: Any) -> Kernel:
+def made(names: str, remote: bool = False, grows: bool = False, **start: Any) -> Kernel:
     frame = replace(context("local", start=StartSettings(**start)), peers=tuple(names))
-    frame = replace(frame, remote=remote, introduced=introduced)
+    frame = replace(frame, remote=remote, grows=grows)
     return Kernel(frame, Local.start(LocalConfig(), frame, PROMPTS), FACTS, anew=local)
 
 
@@ -123,8 +123,8 @@ def test_for_peers_of_other_machines_the_wait_has_no_end_and_takes_all_of_them()
 
 
 @pytest.mark.parametrize("names", ["", "bcd"])
-def test_with_an_introducer_one_peer_is_enough_and_nobody_is_not(names: str) -> None:
-    kernel = made(names, introduced=True)
+def test_in_a_mesh_that_grows_one_peer_is_enough_and_nobody_is_not(names: str) -> None:
+    kernel = made(names, grows=True)
     assert not tuned(step(kernel, 0.0, Started()))
     wanted = "1 of b, c, d (no answer)" if names else "a peer to join"
     assert kernel.view().awaited == wanted
@@ -133,7 +133,7 @@ def test_with_an_introducer_one_peer_is_enough_and_nobody_is_not(names: str) -> 
 
 
 def test_a_mesh_that_grows_waits_for_more_peers_than_it_knows() -> None:
-    kernel = made("b", introduced=True, peers=2)
+    kernel = made("b", grows=True, peers=2)
     assert not tuned(step(kernel, 0.0, Started()))
     assert kernel.view().awaited == "b (no answer), 1 more that this node does not know yet"
     assert not tuned(step(kernel, 1.0, hello("b", policy="local")))

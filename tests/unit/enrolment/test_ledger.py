@@ -44,9 +44,10 @@ def test_a_copied_link_is_noticed(tmp_path: Path) -> None:
     book = ledger(tmp_path)
     book.invite("b", ANCHOR, 7)
     book.enrol("b", "key-1", AT)
-    for call in (lambda: book.check("b", "key-2"), lambda: book.enrol("b", "key-2", AT)):
-        with pytest.raises(TokenReused, match="somebody else may have a copy of this link"):
-            call()
+    with pytest.raises(TokenReused, match="somebody else may have a copy of this link"):
+        book.check("b", "key-2")
+    with pytest.raises(TokenReused, match="somebody else may have a copy of this link"):
+        book.enrol("b", "key-2", AT)
     assert book.read().holders["b"].id == "key-1"
 
 

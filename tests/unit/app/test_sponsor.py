@@ -1,0 +1,121 @@
+"""A sponsor beside a running node: which guests it lets in, and what it tells them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fednode.app import join
+from fednode.app.mesh import Mesh
+from fednode.app.sponsor import Sponsor
+from fednode.core.members.table import Member
+from fednode.enrolment.client import Newcomer
+from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.identity.certificates import Authority
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Member as Known
+from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to, mesh_key_of
+
+AWAY = "127.0.0.1:9"
+
+
+def sponsor_in(mesh: Mesh) -> Sponsor:
+    assert mesh.sponsor is not None
+    return mesh.sponsor
+
+
+def running(*members: Member) -> Any:
+    """Return a driver that knows some members."""
+    return cast("Any", SimpleNamespace(view=lambda: SimpleNamespace(peers=members), tell=list))
+
+
+async def test_an_invited_site_is_told_of_the_members_and_the_shared_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    link = link_to(plan, "e")
+    states = {"b": "left", "c": "alive", "d": "revoked", "e": "dead", "f": "quarantined"}
+    members = [Member(name=name, state=state) for name, state in states.items()]
+    async with admits(plan) as mesh:
+        sponsor_in(mesh).attach(running(*members), "")
+        newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "e"))
+        offer = await join.ask(newcomer)
+        assert offer.members == ("a", "c", "f"), "nobody is a member before it joins"
+        assert offer.settings["rounds"]["max"] == 3
+        reply = await newcomer.enrol(AWAY)
+        assert [(one.name, one.address) for one in reply.contacts] == [("a", plan.address)]
+        own = NodeIdentity(tmp_path / "e")
+        assert mesh.roster is not None
+        assert mesh.roster.identify(own.own().chain) == Known("e", own.id)
+        assert mesh.roster.id_of("e") == own.id, "the node greets it at once"
+
+
+async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node_may_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    file = plan.state / "enrolment" / "sponsor.crt"
+    right = file.read_bytes()
+    async with admits(plan) as mesh:
+        sponsor, link = sponsor_in(mesh), link_to(plan, "b")
+        newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "b"))
+        with pytest.raises(Unreachable, match="it does not know the link"):
+            await newcomer.describe()  # the node has not looked yet
+        await sponsor.look()
+        await newcomer.describe()
+        file.unlink()
+        with pytest.raises(Refused, match="a may not admit sites"):
+            await newcomer.describe()
+        await sponsor.look()
+        with pytest.raises(Unreachable, match="it does not know the link"):
+            await newcomer.describe()
+        assert sponsor.take_certificate(right).startswith("a admits newcomers until 20")
+        assert sponsor.appointed.is_set()
+        await sponsor.look()
+        await newcomer.describe()
+        sponsor.ledger.refuse("b")
+        await sponsor.look()
+        with pytest.raises(Unreachable, match="it does not know the link"):
+            await newcomer.describe()
+        (plan.state / "enrolment" / "ledger.json").write_text("{")
+        await sponsor.look()
+        assert "No invitation holds: " in caplog.text
+
+
+async def test_only_the_mesh_key_makes_this_node_a_sponsor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    own, root = identity_of(plan), Authority.root(MESH, mesh_key_of(plan))
+    other = ec.generate_private_key(ec.SECP256R1())
+    async with admits(plan) as mesh:
+        for certificate in (
+            root.sponsor("b", own.key.public_key()),
+            root.sponsor("a", other.public_key()),
+            Authority(root.name, other).sponsor("a", own.key.public_key()),
+            root.node("a", own.key.public_key()),
+            b"no certificate",
+        ):
+            with pytest.raises(IdentityError):
+                sponsor_in(mesh).take_certificate(certificate)
+        assert sponsor_in(mesh).renew_own()
+
+
+async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    caplog.set_level("INFO")
+    links = [link_to(plan, name) for name in "bc"]
+    async with admits(plan) as mesh:
+        for link in links:
+            identity = NodeIdentity.create(tmp_path / link.site)
+            await Newcomer(link, identity).enrol(AWAY)
+            member = Member(name=link.site, state="alive", address=AWAY, id=identity.id)
+            sponsor_in(mesh).attach(running(member), "")
+    assert caplog.text.count("is the first site that joined") == 1
+    assert "outlives this machine: fednode sponsor b" in caplog.text
