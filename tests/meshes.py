@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
+from fednode.identity.certificates import Credential
+from fednode.identity.roster import Roster
 from fednode.transports.address import parse
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
 from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.transports.relay_service import ENDLESS, RelayService
@@ -22,10 +24,18 @@ class Mesh(SmallMesh):
     def new(cls, name: str = "mesh") -> Mesh:
         return cls(name)
 
-    def transport(self, name: str, *relays: RelayAt, **more: Any) -> GrpcTransport:
-        own, roster = self.own(name), self.roster()
-        client = RelayClient(relays, own, roster) if relays else None
-        return GrpcTransport(own, roster, client, **more)
+    def transport(
+        self,
+        name: str,
+        *relays: RelayAt,
+        own: Credential | None = None,
+        roster: Roster | None = None,
+        **more: Any,
+    ) -> GrpcTransport:
+        """Return the transport of a node. own: what it shows. more: for its relay client."""
+        shown, known = own or self.credential(name), roster or self.roster()
+        client = RelayClient(relays, lambda: shown, known, **more) if relays else None
+        return GrpcTransport(lambda: shown, known, client)
 
     @contextlib.asynccontextmanager
     async def relay(self, name: str = "relay") -> AsyncIterator[RunningRelay]:

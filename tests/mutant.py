@@ -49,29 +49,23 @@ INSIDERS: Final = {
         "",
         ("tests/unit/identity/test_trust.py",),
     ),
-    "meter-frames": Mutant(
-        "node/fednode/transports/meter.py",
-        "and self.frames <= BURST_S * rates.frames",
-        "",
-        ("tests/unit/transports/test_meter.py",),
+    "limiter-unknown": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "full = len(account.lines) > UNKNOWN_PER_SOURCE",
+        "full = False",
+        ("tests/unit/transports/test_connection_limiter.py",),
     ),
-    "meter-unfinished": Mutant(
-        "node/fednode/transports/meter.py",
-        "self.unfinished_bytes > UNFINISHED_BYTES_MAX",
+    "limiter-key": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "len(line.account.lines) > PER_KEY",
         "False",
-        ("tests/unit/transports/test_meter.py",),
+        ("tests/unit/transports/test_connection_limiter.py",),
     ),
-    "meter-doors": Mutant(
-        "node/fednode/transports/meter.py",
-        "self.doors + 1 > self.rates.doors_at_once",
-        "False",
-        ("tests/unit/transports/test_meter.py",),
-    ),
-    "room-fair": Mutant(
-        "node/fednode/transports/room.py",
-        "lost = max(self._held, key=lambda other: len(self._held[other]))",
-        "lost = source if source in self._held else next(iter(self._held))",
-        ("tests/unit/transports/test_room.py",),
+    "limiter-bytes": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "return max(self.level - bound, too_many",
+        "return max(0.0, too_many",
+        ("tests/unit/transports/test_connection_limiter.py",),
     ),
     "room-pieces": Mutant(
         "node/fednode/transports/exchange.py",

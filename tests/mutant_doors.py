@@ -6,79 +6,76 @@ from typing import Final
 
 from tests.mutant import Mutant
 
-_METER: Final = ("tests/unit/transports/test_meter.py",)
-_LINE: Final = ("tests/unit/transports/test_line.py",)
-_LINES: Final = ("tests/unit/transports/test_lines.py",)
+_LIMITER: Final = ("tests/unit/transports/test_connection_limiter.py",)
+_LIMITS: Final = ("tests/unit/transports/test_limits.py",)
+_RELAY: Final = ("tests/unit/transports/test_relay_service.py",)
 _DISK: Final = ("tests/unit/storage/test_disk.py",)
 DOORS: Final = {
-    "meter-calls": Mutant(
-        "node/fednode/transports/meter.py",
-        "self.calls <= CALLS_BURST_S * rates.calls\n",
-        "True\n",
-        _METER,
+    "limiter-calls": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "too_many / self.calls_s * self.leak_s",
+        "0.0",
+        _LIMITER,
     ),
-    "meter-records": Mutant(
-        "node/fednode/transports/meter.py",
-        "            and self.records <= BURST_S * rates.records\n",
+    "limiter-silent": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "        if line in self._unknown:\n            line.cut()\n",
+        "        pass\n",
+        _LIMITER,
+    ),
+    "limiter-heads": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "self.unknown and self._came > UNKNOWN_BYTES",
+        "False",
+        _LIMITER,
+    ),
+    "limiter-doors": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "or account.add(DOOR_BYTES, now) > 0",
         "",
-        (*_METER, *_LINE),
+        _LIMITER,
     ),
-    "meter-size": Mutant(
-        "node/fednode/transports/meter.py",
-        "            and self.size <= BURST_S * rates.size\n",
-        "",
-        _METER,
+    "limiter-room": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "most = max((one.account for one in self._unknown), key=lambda one: len(one.lines))",
+        "most = next(iter(self._unknown)).account",
+        _LIMITER,
     ),
-    "meter-unfinished-calls": Mutant(
-        "node/fednode/transports/meter.py",
-        "            or self.unfinished_calls > UNFINISHED_CALLS_MAX\n",
-        "",
-        _METER,
+    "limiter-ban": Mutant(
+        "node/fednode/transports/connection_limiter.py",
+        "fine = now >= line.account.banned_until",
+        "fine = True",
+        _LIMITER,
     ),
-    "meter-patience": Mutant(
-        "node/fednode/transports/meter.py",
-        "return self.over_since is not None and now - self.over_since > OVER_S",
-        "return False",
-        (*_METER, *_LINE),
+    "limits-calls": Mutant(
+        "node/fednode/transports/limits.py",
+        "self._held[key] >= most",
+        "False",
+        _LIMITS,
     ),
-    "meter-rest": Mutant(
-        "node/fednode/transports/meter.py",
-        "self.rests_until = max(self.rests_until, now + seconds)",
-        "pass",
-        (*_METER, *_LINES),
+    "limits-guests": Mutant(
+        "node/fednode/transports/limits.py",
+        "fine = method == DIAL if caller.by else method.startswith(ENROLMENT)",
+        "fine = True",
+        _LIMITS,
     ),
-    "line-header-block": Mutant(
-        "node/fednode/transports/line.py", "if self._block > HEADER_BYTES_MAX:", "if False:", _LINE
+    "relay-guest": Mutant(
+        "node/fednode/transports/relay_service.py",
+        "isinstance(caller, Guest) and caller.by == to",
+        "isinstance(caller, Guest)",
+        _RELAY,
     ),
-    "line-visit-bytes": Mutant(
-        "node/fednode/transports/line.py", "if self._size > VISIT_BYTES_MAX:", "if False:", _LINE
+    "relay-pair": Mutant(
+        "node/fednode/transports/relay_service.py",
+        "self._per_pair[frozenset((name, to))] >= most",
+        "False",
+        _RELAY,
     ),
-    "line-visit-frames": Mutant(
-        "node/fednode/transports/line.py",
-        "if self._visit and self._frames > VISIT_FRAMES_MAX:",
-        "if False:",
-        _LINE,
-    ),
-    "line-overdue": Mutant(
-        "node/fednode/transports/line.py",
-        "(PIECES_S if call.size >= CALL_BYTES else CALL_S)",
-        "1e9",
-        _LINE,
-    ),
-    "lines-sweep": Mutant(
-        "node/fednode/transports/lines.py", "if line.overdue():", "if False:", _LINES
-    ),
-    "lines-turned-away": Mutant(
-        "node/fednode/transports/lines.py",
-        "if held == who and task is not asyncio.current_task():",
-        "if False:",
-        _LINES,
-    ),
-    "session-handshake": Mutant(
-        "node/fednode/transports/session.py",
-        "if size > HANDSHAKE_BYTES_MAX or reads > HANDSHAKE_READS_MAX:",
-        "if False:",
-        ("tests/unit/transports/test_session.py",),
+    "relay-ticket": Mutant(
+        "node/fednode/transports/relay_service.py",
+        "stream is None or stream.called != name or stream.taken.done()",
+        "stream is None",
+        _RELAY,
     ),
     "driver-quarantined": Mutant(
         "node/fednode/runtime/driver.py",

@@ -38,7 +38,6 @@ _ROBUST: Final = "tests/unit/core/merge/test_robust.py"
 _KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
 _FEDDPT: Final = "tests/unit/policies/feddpt/test_exchange.py"
 _TRUST: Final = "tests/unit/identity/test_trust.py"
-_TLS: Final = "tests/unit/transports/test_tls.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
 _STORE: Final = "tests/unit/storage/test_store.py"
 _GATE: Final = "tests/unit/core/test_gate.py"
@@ -260,18 +259,6 @@ _KEYS: Final = {
         'return "" if id_now in self._revoked else id_now',
         "return id_now",
         (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
-    ),
-    "tls-unproven": Mutant(
-        "node/fednode/transports/tls.py",
-        "self._unproven.place(source, UNPROVEN_MAX)",
-        "self._unproven.place(source, 1 << 30)",
-        (f"{_TLS}::test_who_says_nothing_is_dropped_and_in_nobodys_way",),
-    ),
-    "tls-version": Mutant(
-        "node/fednode/transports/session.py",
-        "set_min_proto_version(SSL.TLS1_3_VERSION)",
-        "set_min_proto_version(SSL.TLS1_2_VERSION)",
-        (f"{_TLS}::test_no_older_tls_is_spoken",),
     ),
 }
 _CHECKERS: Final = {

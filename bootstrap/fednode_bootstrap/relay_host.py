@@ -25,7 +25,7 @@ from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
 from fednode.transports.address import parse
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
 from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.transports.relay_service import ENDLESS, RelayService

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fednode.transports.base import Address, OnFrame, Transport
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay_client import RelayAt, RelayClient
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.contract.transport_suite import GUARD_S, Make, TransportContract

@@ -15,7 +15,6 @@ from fednode.lab.commands.simulate import load as load_scenario
 from fednode.lab.experiment.files import load_experiment
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from fednode.transports import relay_frames
 from fednode.transports.address import parse
 from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
@@ -92,14 +91,6 @@ def _file(load: Callable[[Path], Any]) -> Target:
     return read
 
 
-def _of_relays(data: bytes) -> None:
-    """Read a node's and a relay's frame."""
-    for read in (relay_frames.from_node, relay_frames.from_relay):
-        with contextlib.suppress(FrameError):
-            found = read(data)
-            assert read(found.SerializeToString()) == found, "a frame changes when it is sent on"
-
-
 TARGETS: Final[Mapping[str, Target]] = {
     "frame": _frame,
     "arrays": _arrays,
@@ -107,7 +98,6 @@ TARGETS: Final[Mapping[str, Target]] = {
     "lease": _lease,
     "certificate": _certificate,
     "words": _words,
-    "relays": _of_relays,
     "settings": _file(lambda path: load_settings(path, {})),
     "peers": _file(load_peers),
     "scenario": _file(load_scenario),

@@ -95,7 +95,7 @@ def transport(side: str, folder: Path, name: str, relay: str = "", unbounded: bo
         return GrpcTransport(Tls(identity.credentials, trust.judge, lambda *_: None, **more))
     from fednode.identity.certificates import Credential
     from fednode.identity.roster import Roster
-    from fednode.transports.grpc_transport import GrpcTransport as New
+    from fednode.transports.grpc import GrpcTransport as New
     from fednode.transports.relay_client import RelayAt as At
     from fednode.transports.relay_client import RelayClient
 

@@ -15,27 +15,24 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import click
 import numpy as np
 import uvloop
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Message, Tensors
-from fednode.errors import Unreachable
-from fednode.identity.identity import Identity
-from fednode.identity.keys import node_id
-from fednode.identity.trust import Trust
+from fednode.identity.certificates import Authority, Credential
+from fednode.identity.keys import written
+from fednode.identity.roster import Roster
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.meter import Rates
-from fednode.transports.opening import RelayAt
 from fednode.transports.ports import free_ports
-from fednode.transports.tls import Tls
-from fednode.transports.ways import DIRECTLY, Ways
+from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.wire import codec
-from fednode_bootstrap.relay_host import key_in
 from tools.bench.timer import Figure, Timer, as_json, show
 
 ANSWER: Final = codec.encode_ack("ok")
@@ -45,10 +42,8 @@ BYTES_MAX: Final = 256 << 20
 CALLS_MIN: Final = 5
 WARM: Final = 3
 TIMEOUT_S: Final = 60.0
-TRIES: Final = 100
-"""Tries to reach a node that has only just begun to wait at a relay."""
-UNBOUNDED: Final = Rates.around(messages_s=1e6, megabytes_s=1e6)
-"""The meter counts as in a daemon, and never slows the calls that are timed."""
+CALLS_S: Final = 1e6
+"""The connection limiter counts as in a daemon, and never slows the calls that are timed."""
 KIB: Final = (4, 64, 1024, 4096, 32768)
 NOTE: Final = (
     "Medians; the ways take turns. relayed: an echo through a relay in a process of its own."
@@ -103,9 +98,14 @@ async def _ways(
     tls: bool, folder: Path, said: Message, timer: Timer
 ) -> AsyncIterator[dict[str, Send]]:
     """Give the ways of a node to others: "echo", "exchange", and with TLS "relayed"."""
-    known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b", "behind")}
-    ids = {name: identity.id for name, identity in known.items()}
-    trust = Trust(mesh="bench", listed=ids)
+    mesh_key = Ed25519PrivateKey.generate()
+    root = Authority.root("bench", mesh_key)
+    sponsor_key = ec.generate_private_key(ec.SECP256R1())
+    signed = root.sponsor("a", sponsor_key.public_key())
+    sponsor = Authority("sponsor a", sponsor_key, signed)
+    names = ("a", "echo", "b", "behind", "relay")
+    known = {name: sponsor.credential(name) for name in names}
+    roster = Roster("bench", mesh_key.public_key())
     frame = codec.encode(said, "float32")
 
     async def echo(frame: bytes, caller: str) -> bytes:
@@ -114,15 +114,15 @@ async def _ways(
     async def take(frame: bytes, caller: str) -> bytes:
         with timer.of("decode"):
             decoded = codec.decode(frame)
-        wrong = trust.refusal(caller, decoded.sender) if tls else ""
+        wrong = roster.check_sender(caller, decoded.sender) if tls else ""
         return codec.encode_ack("refused" if wrong else "ok", wrong)
 
     async with contextlib.AsyncExitStack() as stack:
 
-        def transport(name: str, ways: Ways = DIRECTLY) -> GrpcTransport:
-            shown = known[name].credentials
-            secured = Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED, ways=ways)
-            made = GrpcTransport(secured if tls else None)
+        def transport(name: str, relay: RelayAt | None = None) -> GrpcTransport:
+            own, roster = (lambda: known[name]), Roster("bench", mesh_key.public_key())
+            client = RelayClient([relay], own, roster) if relay else None
+            made = GrpcTransport(own, roster, client, calls_s=CALLS_S) if tls else GrpcTransport()
             stack.push_async_callback(made.close)
             return made
 
@@ -140,34 +140,33 @@ async def _ways(
 
         ways: dict[str, Send] = {"echo": send_echo, "exchange": exchange}
         if tls:
-            relay = await stack.enter_async_context(_relay(folder, ids))
-            relayed = Ways(relays=(relay,), reach="relay", id_of=lambda _, name: trust.id_of(name))
-            through = transport("a", relayed)
-            await transport("behind", relayed).listen("relay", echo)
+            mesh_text = written(mesh_key.public_key())
+            relay = await stack.enter_async_context(_relay(folder, mesh_text, known["relay"]))
+            through, behind = transport("a", relay), transport("behind", relay)
+            await behind.listen("relay", echo)
+            assert behind.relay is not None
+            await behind.relay.up.wait()
 
             async def send_relayed() -> None:
                 await through.send("relay", frame, TIMEOUT_S, "behind")
 
-            for _ in range(TRIES):
-                with contextlib.suppress(Unreachable):
-                    await send_relayed()
-                    break
-                await asyncio.sleep(0.05)
             ways["relayed"] = send_relayed
         yield ways
 
 
 @contextlib.asynccontextmanager
-async def _relay(folder: Path, ids: Mapping[str, str]) -> AsyncIterator[RelayAt]:
-    """Run a relay for these nodes in a process of its own."""
-    at = RelayAt(f"{HOST}:{free_ports(1)[0]}", node_id(key_in(folder / "relay")))
-    listed = {
-        "mesh": "bench",
-        "peers": [{"name": name, "address": "relay", "id": id} for name, id in ids.items()],
-        "relays": [{"address": at.address, "id": at.id}],
-    }
-    (folder / "peers.yaml").write_text(json.dumps(listed))
-    words = ("relay", "run", "--state", "relay", "--peers", "peers.yaml", "--listen", at.address)
+async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterator[RelayAt]:
+    """Run a relay in a process of its own."""
+    at = RelayAt(f"{HOST}:{free_ports(1)[0]}", "relay")
+    identity = folder / "relay" / "identity"
+    identity.mkdir(mode=0o700, parents=True)
+    for file, text in (("node.key", shown.key), ("node.crt", shown.chain)):
+        (identity / file).write_bytes(text)
+        (identity / file).chmod(0o600)
+    peers = [{"name": "a", "address": f"{HOST}:1"}]
+    listed = {"mesh": "bench", "mesh_key": mesh_key, "peers": peers}
+    (folder / "relay" / "peers.yaml").write_text(json.dumps(listed))
+    words = ("relay", "--state", "relay", "--listen", at.address)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fednode.cli", *words), cwd=folder, stdout=asyncio.subprocess.PIPE
     )

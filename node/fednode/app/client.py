@@ -17,7 +17,7 @@ from fednode.settings.read import read_yaml
 from fednode.storage.store import SETTINGS
 from fednode.transports.address import asked_at
 from fednode.transports.base import Address
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 
 
 def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -> Client:

@@ -25,7 +25,7 @@ from fednode.identity.identity import IDENTITY, NodeIdentity
 from fednode.identity.roster import Listed, MemberDirectory, Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.transports.relay_service import RelayService
 

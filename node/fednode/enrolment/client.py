@@ -18,7 +18,7 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.transports.address import RELAY
 from fednode.transports.base import Address
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from fednode.core import foreign
 from fednode.errors import AddressError, FednodeError, KeyRefused, Refused, Unreachable
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from fednode.wire.replies import clean
 

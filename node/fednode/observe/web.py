@@ -28,7 +28,7 @@ from fednode.observe.page import FILES, Page
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.gates import check_free
+from fednode.transports.server import check_free
 
 HEALTH: Final = "/healthz"
 CLOSE_S: Final = 0.5

@@ -38,7 +38,7 @@ from fednode.lab.commands.track import Run
 from fednode.observe import audience, page
 from fednode.observe.client import Client
 from fednode.observe.logs import Json
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from tests.unit.app.canary import (
     ASKED,
     CLASS,

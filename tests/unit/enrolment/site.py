@@ -18,7 +18,7 @@ from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES, Authority, read_sponsor
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 
 MESH = "ward"

@@ -18,7 +18,7 @@ from fednode.identity.certificates import Credential
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
 from tests.unit.enrolment.site import AWAY, Site, newcomer

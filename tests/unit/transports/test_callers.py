@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fednode.errors import Unreachable
 from fednode.identity.certificates import Authority, Credential, id_of, pem_of
 from fednode.identity.roster import Guest, Roster
-from fednode.transports.grpc_transport import GrpcTransport
+from fednode.transports.grpc import GrpcTransport
 from tests.meshes import Mesh
 
 ANY = "127.0.0.1:0"

@@ -11,7 +11,7 @@ from fednode.errors import Unreachable
 from fednode.transports import dial_limiter as module
 from fednode.transports.dial_limiter import MINUTE_S, MOVES_MAX, PER_PEER, DialLimiter
 from fednode.transports.grpc import GrpcTransport
-from tests.unit.identity.people import A, B, person
+from tests.meshes import Mesh
 
 GUARD_S = 180.0
 
@@ -31,9 +31,7 @@ async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MOVES_MAX", 1000)
-    transport = person(A, "a").transport()
-    tls = transport._tls
-    assert tls is not None
+    transport = Mesh.new().transport("a")
     await move(transport, 2, 5)
     before = descriptors()
     for number in range(10, 14):
@@ -41,14 +39,13 @@ async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
             await transport.send(f"127.0.0.{number}:1", b"x", GUARD_S, "b")
     await move(transport, 20, 60)
     assert descriptors() - before < 10
-    assert len(tls.exits.open) <= PER_PEER
-    assert len(transport._peers) <= PER_PEER
+    assert len(transport.peers._peers) <= PER_PEER
     await transport.close()
 
 
 @pytest.mark.parametrize("keyed", [True, False])
 async def test_few_new_addresses_of_a_peer_are_dialled_in_a_minute(keyed: bool) -> None:
-    transport = person(A, "a").transport() if keyed else GrpcTransport()
+    transport = Mesh.new().transport("a") if keyed else GrpcTransport()
     await move(transport, 2, 2 + MOVES_MAX)
     for _ in range(2):
         with pytest.raises(Unreachable, match="'b' named 6 new addresses within 60 s"):
@@ -60,9 +57,10 @@ async def test_a_peer_that_comes_back_to_its_place_is_reached() -> None:
     async def who(frame: bytes, caller: str) -> bytes:
         return b"here"
 
-    there = person(B, "b").transport()
+    mesh = Mesh.new()
+    there = mesh.transport("b")
     to = await there.listen("127.0.0.1:0", who)
-    transport = person(A, "a").transport()
+    transport = mesh.transport("a")
     assert await transport.send(to, b"x", GUARD_S, "b") == b"here"
     await move(transport, 2, 5)
     assert await transport.send(to, b"x", GUARD_S, "b") == b"here"

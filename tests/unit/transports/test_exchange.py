@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
@@ -12,8 +13,18 @@ from fednode.transports import exchange
 from fednode.transports.exchange import opened, pieces, wrapped
 from fednode.transports.framing import PIECE_BYTES
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
-from tests.unit.identity.people import A, B, person
-from tests.unit.transports.test_grpc import ANY, GUARD_S, chunks, echo
+from tests.contract.transport_suite import ANY, GUARD_S
+from tests.meshes import Mesh
+
+
+async def echo(frame: bytes, caller: str) -> bytes:
+    return b"/" + frame[:16]
+
+
+async def chunks(*pieces: bytes) -> AsyncIterator[exchange_pb2.Frame]:
+    for piece in pieces:
+        yield exchange_pb2.Frame(data=piece)
+
 
 SIZES = (0, 1, 2, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 1 << 20, (1 << 21) + 1)
 
@@ -52,7 +63,8 @@ async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchange, "EXPECTED_MIN", 100)
-    a, b = person(A, "a").transport(), person(B, "b").transport()
+    mesh = Mesh.new()
+    a, b = mesh.transport("a"), mesh.transport("b")
     a.expect(200)
     address = await a.listen(ANY, echo)
     channel = await b.channel(address, "a")

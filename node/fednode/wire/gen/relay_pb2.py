@@ -24,45 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64node/wire/gen/relay.proto\x12\nfednode.v1\"\xa2\x02\n\x08\x46romNode\x12 \n\x04wait\x18\x01 \x01(\x0b\x32\x10.fednode.v1.WaitH\x00\x12 \n\x04\x64ial\x18\x02 \x01(\x0b\x32\x10.fednode.v1.DialH\x00\x12 \n\x04take\x18\x03 \x01(\x0b\x32\x10.fednode.v1.TakeH\x00\x12&\n\x07\x64\x65\x63line\x18\x04 \x01(\x0b\x32\x13.fednode.v1.DeclineH\x00\x12 \n\x04pong\x18\x05 \x01(\x0b\x32\x10.fednode.v1.PongH\x00\x12,\n\nrevocation\x18\x06 \x01(\x0b\x32\x16.fednode.v1.RevocationH\x00\x12$\n\x06\x61\x64mits\x18\x07 \x01(\x0b\x32\x12.fednode.v1.AdmitsH\x00\x42\x06\n\x04whatJ\x04\x08\x08\x10\tJ\x04\x08\t\x10\n\"\xa5\x01\n\tFromRelay\x12\"\n\x05reply\x18\x01 \x01(\x0b\x32\x11.fednode.v1.ReplyH\x00\x12 \n\x04\x63\x61ll\x18\x02 \x01(\x0b\x32\x10.fednode.v1.CallH\x00\x12 \n\x04ping\x18\x03 \x01(\x0b\x32\x10.fednode.v1.PingH\x00\x12\"\n\x05\x64rain\x18\x04 \x01(\x0b\x32\x11.fednode.v1.DrainH\x00\x42\x06\n\x04whatJ\x04\x08\x05\x10\x06\"\x06\n\x04Wait\"\x12\n\x04\x44ial\x12\n\n\x02to\x18\x01 \x01(\t\"\x16\n\x04Take\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\"&\n\x07\x44\x65\x63line\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0b\n\x03why\x18\x02 \x01(\t\"\x06\n\x04Pong\"\x1b\n\nRevocation\x12\r\n\x05proof\x18\x01 \x01(\x0c\"\x15\n\x06\x41\x64mits\x12\x0b\n\x03now\x18\x01 \x01(\x08\"\"\n\x05Reply\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"6\n\x04\x43\x61ll\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"\x06\n\x04Ping\"\x07\n\x05\x44rain\"3\n\x0bWaitRequest\x12\x13\n\x0brevocations\x18\x01 \x03(\x0c\x12\x0f\n\x07\x61nchors\x18\x02 \x03(\x0c\"(\n\x06Ticket\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa9\x01\n\x0cRelayService\x12\x35\n\x04Wait\x12\x17.fednode.v1.WaitRequest\x1a\x12.fednode.v1.Ticket0\x01\x12\x30\n\x04\x44ial\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x12\x30\n\x04Take\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64node/wire/gen/relay.proto\x12\nfednode.v1\"3\n\x0bWaitRequest\x12\x13\n\x0brevocations\x18\x01 \x03(\x0c\x12\x0f\n\x07\x61nchors\x18\x02 \x03(\x0c\"(\n\x06Ticket\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa9\x01\n\x0cRelayService\x12\x35\n\x04Wait\x12\x17.fednode.v1.WaitRequest\x1a\x12.fednode.v1.Ticket0\x01\x12\x30\n\x04\x44ial\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x12\x30\n\x04Take\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fednode.wire.gen.relay_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FROMNODE']._serialized_start=45
-  _globals['_FROMNODE']._serialized_end=335
-  _globals['_FROMRELAY']._serialized_start=338
-  _globals['_FROMRELAY']._serialized_end=503
-  _globals['_WAIT']._serialized_start=505
-  _globals['_WAIT']._serialized_end=511
-  _globals['_DIAL']._serialized_start=513
-  _globals['_DIAL']._serialized_end=531
-  _globals['_TAKE']._serialized_start=533
-  _globals['_TAKE']._serialized_end=555
-  _globals['_DECLINE']._serialized_start=557
-  _globals['_DECLINE']._serialized_end=595
-  _globals['_PONG']._serialized_start=597
-  _globals['_PONG']._serialized_end=603
-  _globals['_REVOCATION']._serialized_start=605
-  _globals['_REVOCATION']._serialized_end=632
-  _globals['_ADMITS']._serialized_start=634
-  _globals['_ADMITS']._serialized_end=655
-  _globals['_REPLY']._serialized_start=657
-  _globals['_REPLY']._serialized_end=691
-  _globals['_CALL']._serialized_start=693
-  _globals['_CALL']._serialized_end=747
-  _globals['_PING']._serialized_start=749
-  _globals['_PING']._serialized_end=755
-  _globals['_DRAIN']._serialized_start=757
-  _globals['_DRAIN']._serialized_end=764
-  _globals['_WAITREQUEST']._serialized_start=766
-  _globals['_WAITREQUEST']._serialized_end=817
-  _globals['_TICKET']._serialized_start=819
-  _globals['_TICKET']._serialized_end=859
-  _globals['_CHUNK']._serialized_start=861
-  _globals['_CHUNK']._serialized_end=882
-  _globals['_RELAYSERVICE']._serialized_start=885
-  _globals['_RELAYSERVICE']._serialized_end=1054
+  _globals['_WAITREQUEST']._serialized_start=44
+  _globals['_WAITREQUEST']._serialized_end=95
+  _globals['_TICKET']._serialized_start=97
+  _globals['_TICKET']._serialized_end=137
+  _globals['_CHUNK']._serialized_start=139
+  _globals['_CHUNK']._serialized_end=160
+  _globals['_RELAYSERVICE']._serialized_start=163
+  _globals['_RELAYSERVICE']._serialized_end=332
 # @@protoc_insertion_point(module_scope)
