@@ -43,8 +43,8 @@ DOORS: Final = {
     ),
     "limiter-ban": Mutant(
         "node/fednode/transports/connection_limiter.py",
-        "fine = now >= line.account.banned_until",
-        "fine = True",
+        "fine = now >= line.account.banned_until and not many",
+        "fine = not many",
         _LIMITER,
     ),
     "limits-calls": Mutant(
