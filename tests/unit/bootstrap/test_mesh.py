@@ -19,9 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.app.network import IDENTITY
 from fednode.errors import ConfigError, Unreachable
-from fednode.identity.identity import Identity
+from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Member, Roster
 from fednode.settings.peers import load_peers
 from fednode_bootstrap import forks
 from fednode_bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
@@ -129,16 +130,17 @@ async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -
             await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
 
 
-async def test_a_mesh_with_tls_lists_the_keys_of_its_nodes(make: Make, tmp_path: Path) -> None:
+async def test_a_mesh_with_tls_gives_its_nodes_certificates(make: Make, tmp_path: Path) -> None:
     mesh = make()
     mesh.settings = replace(mesh.settings, tls=True)
     async with mesh:
         await mesh.wait_finished(LIMIT_S)
     peers = load_peers(tmp_path / "mesh/peers.yaml")
     assert not peers.insecure
+    roster = Roster("local", keys.read_public(str(peers.mesh_key)))
     for one in peers.peers:
-        held = Identity(tmp_path / "mesh" / one.name / IDENTITY, "local", one.name)
-        assert held.id == one.id
+        node = NodeIdentity(tmp_path / "mesh" / one.name)
+        assert roster.identify(node.own().chain) == Member(one.name, node.id)
 
 
 async def test_status_and_history_come_from_the_daemons(make: Make) -> None:
