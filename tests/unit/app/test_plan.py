@@ -20,6 +20,7 @@ from fednode.errors import ConfigError
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings
 from tests.unit.commands.run import PEERS, Fednode
+from tests.unit.identity.people import SmallMesh
 
 DOMAINS = ("policy.domains=[photo, sketch]", "data.domain=photo")
 NONE: frozenset[str] = frozenset()
@@ -144,22 +145,34 @@ def test_what_a_node_refuses_with_class_sums(
         make(peers, config, None, ("policy.name=gda", flag), None)
 
 
-RELAY_ID = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
-
-
 def test_a_node_that_takes_no_connections_needs_relays(tmp_path: Path) -> None:
     peers = tmp_path / "peers.yaml"
-    relays = f'relays: [{{address: "relay.example.org:443", id: {RELAY_ID}}}]\n'
-    listed = f'mesh: m\npeers: [{{name: a, address: "10.0.0.1:7700", id: {RELAY_ID}}}]\n'
+    relays = 'relays: [{name: relay, address: "relay.example.org:443"}]\n'
+    key = f"mesh_key: {SmallMesh().mesh_key_text}\n"
+    listed = f'mesh: m\n{key}peers: [{{name: a, address: "10.0.0.1:7700"}}]\n'
     peers.write_text(listed)
     with pytest.raises(ConfigError, match=r"'a' is reached through relays .* lists none"):
-        make(peers, None, "a", ("reach=relay",), tmp_path / "state")
+        make(peers, None, "a", ("advertise=relay",), tmp_path / "state")
     peers.write_text(listed + relays)
-    plan = make(peers, None, "a", ("reach=relay",), tmp_path / "state")
+    plan = make(peers, None, "a", ("advertise=relay",), tmp_path / "state")
     assert (plan.address, plan.listen, plan.remote) == ("relay", "relay", False)
     with pytest.raises(ConfigError, match=r"relay\.serve is true, and a relay needs keys"):
-        make(peers, None, "a", ("reach=relay", "relay.serve=true"), tmp_path / "state")
-    with pytest.raises(ConfigError, match="reach is direct, and this node's address is `relay`"):
-        make(peers, None, "a", ("reach=direct", "advertise=relay"), tmp_path / "state")
+        make(peers, None, "a", ("advertise=relay", "relay.serve=true"), tmp_path / "state")
     both = make(peers, None, "a", ("listen=0.0.0.0:7700", "advertise=relay"), tmp_path / "state")
     assert (both.address, both.listen) == ("relay", "0.0.0.0:7700")
+
+
+def test_a_certificate_names_the_node(tmp_path: Path) -> None:
+    """Also under another --name, which is a fault, and another host name, which counts no more."""
+    mesh, state = SmallMesh("m"), tmp_path / "state"
+    peers = tmp_path / "peers.yaml"
+    nodes = ", ".join(
+        f'{{name: {name}, address: "10.0.0.1:77{at}"}}' for name, at in (("a", 1), ("b", 2))
+    )
+    peers.write_text(
+        f"mesh: m\nmesh_key: {mesh.mesh_key_text}\npeers: [{nodes}]\n".replace(":771", ":7701")
+    )
+    mesh.write(state, "b")
+    assert make(peers, None, None, (), state).name == "b"
+    with pytest.raises(ConfigError, match="is for 'b', and --name says 'a'"):
+        make(peers, None, "a", (), state)

@@ -10,13 +10,13 @@ from fednode.app import reach as reach_module
 from fednode.app.asking import Targets
 from fednode.app.reach import reach
 from fednode.errors import ConfigError
-from fednode.identity.identity import NodeIdentity
 from fednode.observe.client import Client
 from tests.unit.commands.run import PEERS
 from tests.unit.identity.people import SmallMesh
 
+MESH = SmallMesh("m")
 KEYED = f"""mesh: m
-mesh_key: {SmallMesh().mesh_key_text}
+mesh_key: {MESH.mesh_key_text}
 peers: [{{name: z, address: "10.0.0.9:1"}}]
 """
 A, B = ("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")
@@ -75,7 +75,7 @@ def test_nodes_of_this_machine_are_known_and_name_the_others(
     (here / "peers.yaml").write_text(KEYED)
     for name, advertise in (("c", "null"), ("b", "relay"), ("a", A[1])):
         state = here / ".local/state/fednode/m" / name
-        NodeIdentity.create(state)
+        MESH.write(state, name)
         (state / "settings.yaml").write_text(f"name: {name}\nadvertise: {advertise}\n")
     assert reach("b", None, None)[1] == [("b", "relay:b")]
     assert reach(None, None, None)[1] == [("z", "10.0.0.9:1")]

@@ -47,9 +47,9 @@ def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) 
     node, roster = NodeIdentity(tmp_path), mesh.roster()
     with pytest.raises(IdentityError, match="is for 'c' with the key"):
         node.take_certificate(mesh.chain("c"), roster)
-    mesh.keys["c"] = mesh.key("b")
+    mesh.keys["d"] = mesh.key("b")
     with pytest.raises(IdentityError, match="this node is 'b'"):
-        node.take_certificate(mesh.chain("c"), roster)
+        node.take_certificate(mesh.chain("d"), roster)
     with pytest.raises(IdentityError, match="no certificate of this mesh"):
         node.take_certificate(SmallMesh().chain("b"), roster)
     assert NodeIdentity(tmp_path).name == "b"

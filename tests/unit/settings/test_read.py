@@ -280,15 +280,15 @@ def test_flags_and_variables_are_checked_too(tmp_path: Path, flag: str) -> None:
 def test_a_variable_may_name_a_file_with_a_secret(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("1234567890123456\n")
     environment = {
-        "FEDNODE_TOKEN_FILE": str(tmp_path / "secret"),
+        "FEDNODE_PROXY_FILE": str(tmp_path / "secret"),
         "FEDNODE_PAGE__TOKEN_FILE": str(tmp_path / "secret"),
     }
     settings = load_settings(None, environment)
-    assert (settings.token, settings.page.token) == ("1234567890123456", "1234567890123456")
-    with pytest.raises(ConfigError, match=r"FEDNODE_TOKEN_FILE is '.*none', which cannot be read"):
-        load_settings(None, {"FEDNODE_TOKEN_FILE": str(tmp_path / "none")})
-    with pytest.raises(ConfigError, match="FEDNODE_TOKN_FILE: unknown key 'tokn'; did you mean"):
-        load_settings(None, {"FEDNODE_TOKN_FILE": str(tmp_path / "secret")})
+    assert (settings.proxy, settings.page.token) == ("1234567890123456", "1234567890123456")
+    with pytest.raises(ConfigError, match=r"FEDNODE_PROXY_FILE is '.*none', which cannot be read"):
+        load_settings(None, {"FEDNODE_PROXY_FILE": str(tmp_path / "none")})
+    with pytest.raises(ConfigError, match="FEDNODE_PROXI_FILE: unknown key 'proxi'; did you mean"):
+        load_settings(None, {"FEDNODE_PROXI_FILE": str(tmp_path / "secret")})
 
 
 @pytest.mark.parametrize("policy", ["promptfl", "zerodfl", "local"])
