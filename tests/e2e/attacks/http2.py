@@ -8,16 +8,12 @@ import ssl
 import struct
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-from fednode.identity.certificate import mint
+from fednode.identity.certificates import Credential
+from tests.unit.identity.people import SmallMesh
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 3, 4, 6, 7, 8, 9
@@ -76,32 +72,27 @@ def request(path: str, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
     return b"".join(literal(*field) for field in fields)
 
 
-def context_of(
-    key: Ed25519PrivateKey, shown: x509.Certificate, alpn: tuple[str, ...] = ALPN
-) -> ssl.SSLContext:
+def context_of(shown: Credential, alpn: tuple[str, ...] = ALPN) -> ssl.SSLContext:
     """Return a TLS context that shows a certificate and takes any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if alpn:
         context.set_alpn_protocols(list(alpn))
     with tempfile.TemporaryDirectory() as folder:
-        context.load_cert_chain(pem_file(Path(folder) / "x.pem", key, shown))
+        context.load_cert_chain(pem_file(Path(folder) / "x.pem", shown))
     return context
 
 
-def pem_file(path: Path, key: Ed25519PrivateKey, shown: x509.Certificate) -> Path:
-    """Write a key and a certificate to a file that only its owner can read; return its path."""
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    kind = serialization.PrivateFormat.PKCS8
+def pem_file(path: Path, shown: Credential) -> Path:
+    """Write a key and its certificates to a file that only its owner can read; return its path."""
     path.touch(0o600)
-    path.write_bytes(key.private_bytes(pem, kind, plain) + shown.public_bytes(pem))
+    path.write_bytes(shown.key + shown.chain)
     return path
 
 
 def stranger_context() -> ssl.SSLContext:
-    """Return a TLS context that shows a key which nobody knows."""
-    key = Ed25519PrivateKey.generate()
-    return context_of(key, mint(key, "x", b"", time.time()))
+    """Return a TLS context that shows a certificate of another mesh."""
+    return context_of(SmallMesh("other").credential("x"))
 
 
 class Wire:

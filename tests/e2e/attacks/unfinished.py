@@ -100,7 +100,7 @@ def message(data: bytes) -> bytes:
     return b"\0" + struct.pack(">I", len(data)) + data
 
 
-def _stuff(wire: Wire, path: str, said: bytes, most: int = 1 << 30) -> Iterator[int]:
+def stuff(wire: Wire, path: str, said: bytes, most: int = 1 << 30) -> Iterator[int]:
     stuffing = Stuffing(wire, path, said, most)
     while True:
         stuffing.hear()
@@ -112,15 +112,15 @@ def _stuff(wire: Wire, path: str, said: bytes, most: int = 1 << 30) -> Iterator[
 
 def unfinished(wire: Wire) -> Iterator[int]:
     """Send all of each message but its last bytes."""
-    return _stuff(wire, DELIVER, message(bytes(MESSAGE_BYTES)), MESSAGE_BYTES - 100)
+    return stuff(wire, DELIVER, message(bytes(MESSAGE_BYTES)), MESSAGE_BYTES - 100)
 
 
 def surplus(wire: Wire) -> Iterator[int]:
     """Send a whole small message, and then more and more behind it."""
-    return _stuff(wire, DELIVER, message(bytes(WHOLE_BYTES)) + bytes(1 << 20))
+    return stuff(wire, DELIVER, message(bytes(WHOLE_BYTES)) + bytes(1 << 20))
 
 
 def unfinished_pieces(wire: Wire) -> Iterator[int]:
     """Send frames in pieces that never end."""
     piece = ahead(b"\x0a", PIECE_BYTES) + bytes(PIECE_BYTES)
-    return _stuff(wire, DELIVER_CHUNKS, message(piece))
+    return stuff(wire, DELIVER_CHUNKS, message(piece))

@@ -1,0 +1,164 @@
+"""A node's end of relays: it waits, is called, dials, and says what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fednode.errors import Unreachable
+from fednode.identity.certificates import Authority
+from fednode.transports import relay_client as module
+from fednode.transports.ports import free_ports
+from fednode.transports.relay_client import RelayAt, RelayClient
+from tests.contract.transport_suite import GUARD_S
+from tests.meshes import Mesh, RunningRelay
+from tests.unit.transports.test_callers import TOKEN, guest_of
+
+ANY = "127.0.0.1:0"
+
+
+async def who(frame: bytes, caller: str) -> bytes:
+    return caller.encode()
+
+
+def nowhere() -> RelayAt:
+    return RelayAt(f"127.0.0.1:{free_ports(1)[0]}", "relay")
+
+
+async def test_a_node_is_reached_through_the_relay_that_answers() -> None:
+    mesh = Mesh.new()
+    async with mesh.relay() as relay:
+        relays = (nowhere(), relay.at)
+        b, a = mesh.transport("b", *relays), mesh.transport("a", *relays)
+        await b.listen("relay", who)
+        assert b.relay is not None
+        await b.relay.up.wait()
+        assert b.relay.trouble == ""
+        assert await a.send("relay", b"x", GUARD_S, "b") == mesh.id("a").encode()
+        assert a.path("relay", "b") == (f"relay {relay.at.address}", "its address is `relay`")
+        with pytest.raises(Unreachable, match=r"cannot reach c through a relay: .*does not wait"):
+            await a.send("relay", b"x", GUARD_S, "c")
+        await asyncio.gather(a.close(), b.close())
+
+
+async def test_a_relay_is_given_up_as_soon_as_the_direct_way_works() -> None:
+    mesh, (port,) = Mesh.new(), free_ports(1)
+    there = f"127.0.0.1:{port}"
+    async with mesh.relay() as relay:
+        b, a = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+        await b.listen("relay", who)
+        assert b.relay is not None
+        await b.relay.up.wait()
+        assert await a.send(there, b"x", GUARD_S, "b") == mesh.id("a").encode()
+        assert a.path(there, "b") == (f"relay {relay.at.address}", "it does not answer directly")
+        direct = mesh.transport("b")
+        await direct.listen(there, who)
+        async with asyncio.timeout(GUARD_S):
+            while a.path(there, "b") != ("direct", ""):
+                await a.send(there, b"x", GUARD_S, "b")
+        await asyncio.gather(a.close(), b.close(), direct.close())
+
+
+async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mesh, proofs, anchors = Mesh.new(), list[bytes](), list[bytes]()
+    mesh.id("c")
+    monkeypatch.setattr("fednode.transports.relay_service.PING_S", 0.01)
+    async with mesh.relay() as relay:
+        b = mesh.transport("b", relay.at, revocations=lambda: proofs, anchors=lambda: anchors)
+        known, taken = asyncio.Event(), asyncio.Event()
+        relay.roster.on_revoked = known.set
+        take = relay.roster.set_invitations
+        relay.roster.set_invitations = lambda *_, **__: (take(*_, **__), taken.set())  # type: ignore[method-assign,assignment]
+        await b.listen("relay", who)
+        proofs.append(mesh.revocation("c"))
+        anchors.append(Authority.invitation(TOKEN).anchor(7, below=0))
+        async with asyncio.timeout(GUARD_S):
+            await known.wait()
+            await taken.wait()
+        guest = mesh.transport("", relay.at, own=guest_of(TOKEN))
+        with pytest.raises(Unreachable, match="b closed the connection"):  # which it reached
+            await guest.send("relay", b"x", GUARD_S, "b")
+        await asyncio.gather(guest.close(), b.close())
+
+
+async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.01)
+    mesh, at, said = Mesh.new(), nowhere(), list[str]()
+    changed, regained = asyncio.Event(), asyncio.Event()
+
+    def say(kind: str, text: str, bad: bool) -> None:
+        said.append(kind)
+        changed.set()
+
+    node = mesh.transport("a", at, say=say)
+    assert node.relay is not None
+    node.relay.regained = regained.set
+    await node.listen("relay", who)
+    async with asyncio.timeout(GUARD_S):
+        await changed.wait()
+        assert f"nobody answers at {at.address}" in node.relay.trouble
+        assert node.relay.relays[0].state == "lost"
+        running = RunningRelay(mesh, "relay")
+        await running.start(at.address)
+        await regained.wait()
+    assert said == ["relay.none", "relay.again"]
+    assert node.relay.relays[0].state == "waiting"
+    await node.close()
+    await running.server.close()
+
+
+async def test_each_relay_is_tried_without_waiting_there() -> None:
+    mesh, other, lost = Mesh.new(), Mesh.new("other"), nowhere()
+    async with mesh.relay() as good, other.relay() as foreign:
+        wrong = RelayAt(good.at.address, "another")
+        relays = (good.at, lost, foreign.at, wrong)
+        client = RelayClient(relays, mesh.own("a"), mesh.roster())
+        found = [why for _, why in await client.try_each()]
+        assert found[0] == ""
+        assert found[1] == f"nobody answers at {lost.address}"
+        assert "does not show the certificate of the relay" in found[2]
+        assert "does not show the certificate of the relay 'another'" in found[3]
+        assert good.service.waiting == 0
+        await client.close()
+
+
+async def test_a_relay_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    mesh = Mesh.new()
+    async with mesh.relay() as relay:
+        lost = asyncio.Event()
+        node = mesh.transport("a", relay.at, say=lambda *_: lost.set())
+        await node.listen("relay", who)
+        assert node.relay is not None
+        async with asyncio.timeout(GUARD_S):
+            await lost.wait()
+        assert "did not answer in time" in node.relay.trouble
+        await node.close()
+
+
+async def test_relayed_callers_are_told_apart(tmp_path: Path) -> None:
+    mesh = Mesh.new()
+    async with mesh.relay() as relay:
+        b, sources = mesh.transport("b", relay.at), set[str]()
+
+        async def see(frame: bytes, caller: str) -> bytes:
+            limiter = b._limits.connections
+            assert limiter is not None
+            sources.update(line.origin for line in limiter._all)
+            return b""
+
+        await b.listen("relay", see)
+        callers = [mesh.transport(name, relay.at) for name in ("a", "c")]
+        assert b.relay is not None
+        await b.relay.up.wait()
+        for one in callers:
+            await one.send("relay", b"x", GUARD_S, "b")
+        assert len(sources) == 2
+        assert all(source.startswith("relay.") for source in sources)
+        await asyncio.gather(b.close(), *(one.close() for one in callers))
