@@ -23,7 +23,7 @@ import grpc
 import grpc.aio
 
 from fednode.core import foreign
-from fednode.errors import Unreachable
+from fednode.errors import IdentityError, Unreachable
 from fednode.identity.certificates import Credential, host_of
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
@@ -31,6 +31,7 @@ from fednode.transports.address import parse, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_credentials
 from fednode.transports.exchange import opened, wrapped
+from fednode.transports.limits import REVOCATION
 from fednode.transports.relay_service import (
     ANCHORS_MAX,
     DIAL,
@@ -230,11 +231,20 @@ class RelayClient:
                 await self._wait(relay)
             except (grpc.aio.AioRpcError, TimeoutError) as fault:
                 relay.why = _sentence(relay, fault)
+                self._learn(fault)
                 if isinstance(fault, TimeoutError):  # its streams would hang for minutes
                     self._drop(relay, None)
             relay.up = False
             self._tell(relay)
             await asyncio.sleep(AGAIN_S * random.uniform(0.75, 1.25))  # not all nodes at once
+
+    def _learn(self, fault: grpc.aio.AioRpcError | TimeoutError) -> None:
+        """Take the revocation that a relay shows to a node which was removed."""
+        shown = fault.trailing_metadata() if isinstance(fault, grpc.aio.AioRpcError) else None
+        for key, proof in shown or ():
+            if key == REVOCATION:
+                with contextlib.suppress(IdentityError):
+                    self._roster.take_revocation(proof)
 
     async def _wait(self, relay: Relay) -> None:
         """Wait at a relay until it is lost; tell it anew what it is to know when that changes."""
