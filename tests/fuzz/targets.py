@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgpack
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from fednode.errors import AddressError, ConfigError, FrameError, IdentityError
-from fednode.identity import certificate, lease
+from fednode.identity import certificates, revocations
 from fednode.identity.keys import read_group
+from fednode.identity.roster import Roster
 from fednode.lab.commands.simulate import load as load_scenario
 from fednode.lab.experiment.files import load_experiment
 from fednode.settings.peers import load_peers
@@ -20,6 +24,8 @@ from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
 from tests.unit.wire.samples import built, joined, seal
 
+MESH_KEY: Final = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
+PUBLIC: Final = MESH_KEY.public_key()
 CORPUS: Final = Path(__file__).parent / "corpus"
 Target = Callable[[bytes], None]
 
@@ -59,16 +65,22 @@ def _ack(data: bytes) -> None:
     assert (again.code, again.later) == (code, later), "a verdict changes when it is sent on"
 
 
-def _lease(data: bytes) -> None:
-    """Read a statement behind a signature that was found to be right."""
+def _revocation(data: bytes) -> None:
+    """Read a statement behind the right signature."""
     with contextlib.suppress(IdentityError):
-        said = lease.peek(bytes(64) + data)
-        assert all(isinstance(one, str) for one in (said.kind, said.mesh, said.name, said.id))
+        said = revocations.verify(MESH_KEY.sign(revocations._PURPOSE + data) + data, PUBLIC)
+        assert all(isinstance(one, str) for one in (said.mesh, said.name, said.id))
 
 
 def _certificate(data: bytes) -> None:
+    """Read a certificate, a chain that gossip carries, and an invitation that a relay is told."""
     with contextlib.suppress(IdentityError):
-        certificate.read_certificate(data)
+        for one in (certificates.unpack(data), certificates.unpack(msgpack.packb([data, data]))):
+            for certificate in certificates.read_chain(one):
+                certificates.read_facts(certificate)
+            roster = Roster("m", PUBLIC)
+            assert roster.identify(one) is None, "somebody is a member without the mesh key"
+            roster.set_invitations({one: "x"}, by="b")
 
 
 def _words(data: bytes) -> None:
@@ -95,7 +107,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "frame": _frame,
     "arrays": _arrays,
     "ack": _ack,
-    "lease": _lease,
+    "revocation": _revocation,
     "certificate": _certificate,
     "words": _words,
     "settings": _file(lambda path: load_settings(path, {})),

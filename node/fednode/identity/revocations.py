@@ -46,7 +46,11 @@ def verify(proof: bytes, mesh_key: Ed25519PublicKey) -> Revocation:
                 f"a revocation has at most {PROOF_BYTES_MAX} bytes, and this has {len(proof):,}"
             )
         mesh_key.verify(signature, _PURPOSE + body)
-        return Revocation(**msgpack.unpackb(body))
+        revocation = Revocation(**msgpack.unpackb(body))
+        words = (revocation.mesh, revocation.name, revocation.id)
+        if not all(isinstance(word, str) for word in words) or type(revocation.time) is not int:
+            raise TypeError("a field of another kind")
+        return revocation
     except InvalidSignature as fault:
         raise IdentityError("the mesh key did not sign this revocation") from fault
     except (ValueError, TypeError, msgpack.UnpackException) as fault:

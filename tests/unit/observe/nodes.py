@@ -46,6 +46,6 @@ class FakeNode:
 
     def revoke(self, proof: bytes) -> str:
         if proof == b"wrong":
-            raise IdentityError("this proof is a lease, not a revocation")
+            raise IdentityError("the mesh key did not sign this revocation")
         self.revoked.append(proof)
         return "KEY"

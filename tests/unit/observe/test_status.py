@@ -95,12 +95,12 @@ async def test_a_key_that_is_no_members_any_more_reads_nothing_more(tmp_path: Pa
     async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
         assert (await anext(live)).text == "before"
         assert (await client.status(where)).name == "a"
-        gone["KEY"] = "the lease of the key KEY has ended"
+        gone["KEY"] = "the certificate of the key KEY has ended"
         service.events.record(Record("life.kind", "after"))
-        with pytest.raises(Refused, match="the lease of the key KEY has ended"):
+        with pytest.raises(Refused, match="the certificate of the key KEY has ended"):
             await anext(live)
         for call in (client.status, client.history):
-            with pytest.raises(Refused, match="the lease of the key KEY has ended"):
+            with pytest.raises(Refused, match="the certificate of the key KEY has ended"):
                 await call(where)
     store.close()
 
@@ -279,7 +279,7 @@ async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -
         told = await client.control(address, "revoke", b"signed")
         assert told == "a tells everyone that KEY is revoked"
         assert node.revoked == [b"signed"]
-        with pytest.raises(Refused, match="a lease, not a revocation"):
+        with pytest.raises(Refused, match="the mesh key did not sign"):
             await client.control(address, "revoke", b"wrong")
         assert await client.control(address, "pause") == "a was asked to pause"
         assert node.commands == ["pause"]

@@ -288,13 +288,13 @@ def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:
 
 def test_a_newcomer_is_introduced_greeted_and_told_of() -> None:
     made = swim(("b",))
-    effects = made.learn(1.0, [Update("n", "alive", 0, "127.0.0.1:9", "ID", b"lease")])
+    effects = made.learn(1.0, [Update("n", "alive", 0, "127.0.0.1:9", "ID", b"chain")])
     assert effects[0] == Introduce("n", "127.0.0.1:9")
     (hello,) = sends(effects, "hello")
     assert hello.to == "n"
     made.sent(1.1, Delivered("n", hello.message))
     (ping,) = [one for _ in range(2) for one in sends(made.timer(PROBE), "ping") if one.to == "b"]
-    assert Update("n", "alive", 0, "127.0.0.1:9", "ID", b"lease") in ping.message.members
+    assert Update("n", "alive", 0, "127.0.0.1:9", "ID", b"chain") in ping.message.members
 
 
 def test_a_member_that_moved_is_reached_at_its_new_address() -> None:

@@ -305,19 +305,19 @@ def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "met", "lease", "asked"),
+    ("listed", "met", "chain", "asked"),
     [
         ("c", "c", b"", "c"),  # a mesh of two by the operator's word
-        ("", "c", b"", ""),  # an introducer's mesh may have more members than this node met
+        ("", "c", b"", ""),  # a mesh may have more members than this node met
         ("c", "c", b"signed", ""),
         ("", "bc", b"", ""),
         ("bc", "c", b"", ""),
     ],
 )
 def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
-    listed: str, met: str, lease: bytes, asked: str
+    listed: str, met: str, chain: bytes, asked: str
 ) -> None:
-    policy = promptfl(replace(context("promptfl", listed), proof=lease))
+    policy = promptfl(replace(context("promptfl", listed), proof=chain))
     for peer in met:
         policy.handle(0.0, ev.PeerUp(peer))
     begin(policy)

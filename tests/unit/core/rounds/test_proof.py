@@ -41,7 +41,7 @@ def test_half_is_enough_where_all_other_members_are_gone(live: int, need: int) -
 
 @pytest.mark.parametrize(
     ("listed", "known", "proof", "need"),
-    [("b", "b", b"", 1), ("", "b", b"", 2), ("b", "bc", b"", 2), ("b", "b", b"lease", 2)],
+    [("b", "b", b"", 1), ("", "b", b"", 2), ("b", "bc", b"", 2), ("b", "b", b"chain", 2)],
 )
 def test_one_other_member_is_enough_only_where_peers_yaml_lists_one(
     listed: str, known: str, proof: bytes, need: int
