@@ -21,9 +21,9 @@ import pytest
 import yaml
 from PIL import Image
 
-from fednode.identity.identity import Identity
 from fednode.shipped import config_file
 from fednode.transports.ports import free_ports
+from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
@@ -162,7 +162,7 @@ def test_a_node_says_what_ctrl_c_does(terminal: Callable[..., Terminal], tmp_pat
     ("words", "shown"),
     [
         (("start", "--peers", "peers.yaml", "--name", "a", "--state", "a", *CLOSED), "listens on"),
-        (("relay", "run", "--peers", "keys.yaml", "--state", "r", "--listen", "127.0.0.1:0"), "id"),
+        (("relay", "--state", "r", "--listen", "127.0.0.1:0"), "id"),
     ],
 )
 def test_a_daemon_whose_terminal_is_closed_ends_as_after_sigterm(
@@ -173,8 +173,11 @@ def test_a_daemon_whose_terminal_is_closed_ends_as_after_sigterm(
     shown: str,
 ) -> None:
     peers(tmp_path)
-    listed = {"name": "a", "address": "127.0.0.1:1", "id": Identity(tmp_path / "k", "m", "a").id}
-    (tmp_path / "keys.yaml").write_text(yaml.safe_dump({"mesh": "m", "peers": [listed]}))
+    mesh = SmallMesh("m")
+    mesh.write(tmp_path / "r", "r")
+    listed = [{"name": "a", "address": "127.0.0.1:1"}]
+    tree = {"mesh": "m", "mesh_key": mesh.mesh_key_text, "peers": listed}
+    (tmp_path / "r" / "peers.yaml").write_text(yaml.safe_dump(tree))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     daemon = terminal(*words)
