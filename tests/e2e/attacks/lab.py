@@ -1,4 +1,4 @@
-"""Daemons over TLS for `probes.py`, the listed key of an attacker, and what became of attacks."""
+"""Daemons over TLS for `probes.py`, the member key of an attacker, and what became of attacks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.app.network import IDENTITY, client_of
+from fednode.app.client import client_of
 from fednode.errors import FednodeError
-from fednode.identity.identity import Identity
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.process import FEDNODE, Daemon
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 
 MESH: Final = "probes"
 HOSTILE: Final = "d"
@@ -29,7 +28,7 @@ CLOSED_FORM: Final = ("--set", "tuning.kind=closed-form", "--set", "rounds.min_i
 
 
 class Lab:
-    """Daemons that run, and the listed key of an attacker, which runs none."""
+    """Daemons that run, and the member key of an attacker, which runs none."""
 
     def __init__(self, folder: Path, names: str = "ab", settings: tuple[str, ...] = ()) -> None:
         self.folder, self.names = folder, names
@@ -38,20 +37,15 @@ class Lab:
         self.at = {
             name: f"127.0.0.1:{port}" for name, port in zip((*names, HOSTILE), ports, strict=True)
         }
-        self.book = Roster(folder / "book", MESH)
-        lines = [f"mesh: {MESH}", f"mesh_key: {self.book.mesh_key}", "peers:"]
-        lines += [
-            f"  - {{name: {name}, address: '{at}', id: {self.identity(name).id}}}"
-            for name, at in self.at.items()
-        ]
+        mesh = SmallMesh(MESH)
+        lines = [f"mesh: {MESH}", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
+        for name, at in self.at.items():
+            mesh.write(folder / name, name)
+            lines.append(f"  - {{name: {name}, address: '{at}'}}")
         (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
         self.daemons: dict[str, Daemon] = {}
         self.wrong = 0
         self._client: Client
-
-    def identity(self, name: str) -> Identity:
-        """Return the key of a name."""
-        return Identity(self.folder / name / IDENTITY, MESH, name)
 
     async def __aenter__(self) -> Lab:
         peers = load_peers(self.folder / "peers.yaml")

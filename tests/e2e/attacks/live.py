@@ -1,43 +1,37 @@
 """A live mesh under attack: real drivers, stores and TLS in this process, and one hostile key.
 
 By default a, b and c are honest nodes that run mesh-wide rounds (PromptFL, sync, closed-form
-learner), and peers.yaml lists d as well, whose key the attacker holds; see Scene.
+learner), and d is a member as well, whose key the attacker holds; see Scene.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.x509 import Certificate
-
 from fednode import registry
 from fednode.core.settings import LAN, RoundSettings, StartSettings
 from fednode.core.types import Message
-from fednode.identity import keys
-from fednode.identity.certificate import mint
-from fednode.identity.trust import Trust
+from fednode.identity.certificates import Credential
+from fednode.identity.roster import Roster
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.observe.health import HealthService
-from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.tls import Tls
 from fednode.wire import codec
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 
 HONEST: Final = ("a", "b", "c")
 HOSTILE: Final = "d"
@@ -90,7 +84,7 @@ class Node:
     """One node in this process."""
 
     def __init__(
-        self, folder: Path, name: str, transport: GrpcTransport, trust: Trust, scene: Scene
+        self, folder: Path, name: str, transport: GrpcTransport, roster: Roster, scene: Scene
     ) -> None:
         self.name, self.transport = name, transport
         self.store = Store(folder / name)
@@ -108,7 +102,7 @@ class Node:
             store=self.store,
             learning=Learning(learner=self.learner),
             addresses={},
-            trust=trust,
+            members=roster,
         )
 
     @property
@@ -122,25 +116,25 @@ class Mesh:
 
     def __init__(self, folder: Path, scene: Scene) -> None:
         self.scene = scene
-        self._keys = {name: keys.create(folder / name / "key") for name in scene.names}
-        self.ids = {name: keys.node_id(key) for name, key in self._keys.items()}
+        self.certificates = SmallMesh("simulated")
+        self.ids = {name: self.certificates.id(name) for name in scene.names}
         self.nodes: dict[str, Node] = {}
         self.at: dict[str, Address] = {}
 
-    def transport(self, name: str) -> Mouth:
-        """Return a transport that shows a node's key."""
-
-        mouth = Mouth(Tls(lambda: self.credentials(name), self.trust().judge, Refusals().note))
+    def transport(self, name: str, roster: Roster | None = None) -> Mouth:
+        """Return a transport that shows a node's certificate."""
+        shown = self.credential(name)
+        mouth = Mouth(lambda: shown, roster or self.roster())
         mouth.liar = self.scene.liars.get(name)
         return mouth
 
-    def credentials(self, name: str) -> tuple[Ed25519PrivateKey, Certificate]:
-        """Return a node's key, and a certificate of it."""
-        return self._keys[name], mint(self._keys[name], name, b"", time.time())
+    def credential(self, name: str) -> Credential:
+        """Return a node's key, and a new certificate of it."""
+        return self.certificates.credential(name)
 
-    def trust(self) -> Trust:
+    def roster(self) -> Roster:
         """Return whom a node believes."""
-        return Trust(mesh="simulated", listed=self.ids)
+        return self.certificates.roster()
 
     def message(self, phase: str) -> Message:
         """Return a message as the attacker's node would write it, for it to change."""
@@ -172,7 +166,8 @@ async def live(
     """Run some nodes until the block ends; their first rounds are through when the block begins."""
     mesh = Mesh(folder, scene)
     for name in names:
-        node = Node(folder, name, mesh.transport(name), mesh.trust(), scene)
+        roster = mesh.roster()
+        node = Node(folder, name, mesh.transport(name, roster), roster, scene)
         mesh.nodes[name] = node
         mesh.at[name] = await node.transport.listen("127.0.0.1:0", node.driver.on_frame)
     for node in mesh.nodes.values():

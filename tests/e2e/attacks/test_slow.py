@@ -1,11 +1,10 @@
-"""Attacks that take their time: silent connections, slow headers, two liars of nine under Krum."""
+"""Attacks that take their time: slow headers, two liars of nine under Krum."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,8 +21,6 @@ from fednode.core.settings import MergeSettings, RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Job, Message, Progress, Report, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load
-from fednode.identity.enrol import enrol, introducer
-from fednode.identity.identity import Identity
 from fednode.lab.sim.host import Liar
 from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
 from fednode.learn.cache import cache_of
@@ -33,35 +30,11 @@ from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
-from fednode.transports.tls import VISITORS_MAX
-from fednode_bootstrap.introducer import Roster
-from fednode_bootstrap.serving import serve
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
-from tests.unit.bootstrap.test_introducer import knock
-from tests.unit.identity.people import MESH
 from tests.unit.observe.pages import get, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 MORE = 40
-
-
-async def test_silent_connections_to_an_introducer_keep_nobody_out(tmp_path: Path) -> None:
-    book = Roster(tmp_path / "book", MESH)
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve(book, "127.0.0.1:0", stop, ready.set_result))
-    at = await ready
-    silent = []
-    for _ in range(VISITORS_MAX + MORE):
-        with contextlib.suppress(OSError, ssl.SSLError):
-            silent.append(await knock(at))
-    one = Identity(tmp_path / "n1", MESH, "n1")
-    async with asyncio.timeout(LIMIT_S):
-        await enrol(one, introducer(book.mesh_key, at), "127.0.0.1:1", book.tokens.new())
-        assert one.lease is not None
-        stop.set()
-        await task
-    for _, writer in silent:
-        writer.close()
 
 
 async def test_slow_headers_keep_no_reader_out_and_end(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.observe.health import NODE, HealthService
-from tests.unit.identity.people import A, B, person
+from tests.meshes import Mesh
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 async def test_health_follows_the_nodes_life() -> None:
-    health, node, caller = HealthService(), person(A, "a").transport(), person(B, "b").transport()
+    mesh, health = Mesh(), HealthService()
+    node, caller = mesh.transport("a"), mesh.transport("b")
     node.add_service(health.register)
     await health.loading()
     channel = await caller.channel(await node.listen("127.0.0.1:0", None), "a")

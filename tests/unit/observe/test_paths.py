@@ -4,37 +4,41 @@ from __future__ import annotations
 
 from fednode.observe.paths import Paths, relayed, sentences, warnings
 from fednode.wire.gen import status_pb2
-from tests.unit.transports.relays import GUARD_S, Node, raised
+from tests.meshes import Mesh
+
+GUARD_S = 180.0
 
 
 async def who(frame: bytes, caller: str) -> bytes:
     return frame
 
 
-async def test_paths_and_relays_are_read_from_the_gate() -> None:
-    async with raised() as relay:
-        node, caller = Node("n1", relay.at), Node("n2", relay.at)
-        await node.listen("relay", who)
-        await caller.listen("relay", who)
-        await caller.send("relay", b"", GUARD_S, "n1")
-        paths = Paths.of(caller.tls)
-        assert paths.path("relay", "n1")[0] == f"relay {relay.at.address}"
+async def test_paths_and_relays_are_read_from_the_transport() -> None:
+    mesh = Mesh()
+    async with mesh.relay() as relay:
+        node, caller = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+        for one in (node, caller):
+            await one.listen("relay", who)
+            assert one.relay is not None
+            await one.relay.up.wait()
+        await caller.send("relay", b"x", GUARD_S, "b")
+        client = caller.relay
+        paths = Paths.of(caller, client)
+        assert paths.path("relay", "b")[0] == f"relay {relay.at.address}"
         (shown,) = paths.relays()
         assert (shown.address, shown.state, shown.why) == (relay.at.address, "waiting", "")
         assert warnings(paths) == []
-        links = caller.tls.links
-        assert links is not None
-        links.links[0].up, links.links[0].why = False, "nobody answers there"
+        client.relays[0].up, client.relays[0].why = False, "nobody answers there"
         assert paths.relays()[0].state == "lost"
-        assert warnings(paths) == [links.trouble]
+        assert warnings(paths) == [client.trouble]
         for one in (node, caller):
             await one.close()
 
 
 async def test_a_node_without_keys_or_relays_shows_none() -> None:
-    assert Paths.of(None).relays() == ()
-    node = Node("n1")
-    assert Paths.of(node.tls).path("127.0.0.1:1", "n2") == ("", "")
+    assert Paths().relays() == ()
+    node = Mesh().transport("a")
+    assert Paths.of(node, None).path("127.0.0.1:1", "b") == ("", "")
     await node.close()
 
 

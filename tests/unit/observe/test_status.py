@@ -142,12 +142,16 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
             assert (await client.status(where)).name == "a"
         with pytest.raises(Refused, match="more than 1 messages a second"):
             await client.history(where)
-        for operator in (None, "", "ID"):
+        for operator in ("", "ID"):
             calls = iter([operator] * 4)  # a watch asks again for its record
             assert (await client.status(where)).name == "a"
             assert await client.history(where) == []
             async with aclosing(client.watch(where)) as again:
                 assert (await anext(again)).text == "text"
+        calls = iter([None] * 3)
+        for ask in (client.status(where), client.history(where), anext(client.watch(where))):
+            with pytest.raises(Refused, match="has ended, or its key was revoked"):
+                await ask
     store.close()
 
 
