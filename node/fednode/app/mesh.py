@@ -22,8 +22,9 @@ from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
 from fednode.identity.certificates import SPONSOR, common_name, read_chain
 from fednode.identity.identity import IDENTITY, NodeIdentity
-from fednode.identity.roster import Listed, MemberDirectory, Roster, day
+from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
+from fednode.runtime.members import Listed, MemberDirectory
 from fednode.settings.peers import Peers
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay_client import RelayAt, RelayClient

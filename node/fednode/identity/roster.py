@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fednode.core.types import Update
-from fednode.errors import AddressError, IdentityError, StateError
+from fednode.errors import IdentityError, StateError
 from fednode.identity import revocations
 from fednode.identity.certificates import (
     INVITATION,
@@ -41,7 +41,6 @@ from fednode.identity.certificates import (
     unpack,
 )
 from fednode.storage.files import put
-from fednode.transports.address import parse
 
 CHAINS_KEPT: Final = 4096
 NAMES_MAX: Final = 4096
@@ -49,38 +48,6 @@ NAMES_MAX: Final = 4096
 SIGNERS_MAX: Final = 16
 """Certificates of one name, each by another sponsor."""
 LOG: Final = logging.getLogger("fednode")
-
-
-class MemberDirectory(Protocol):
-    """What a host asks before it takes a message and the news in it."""
-
-    def name_of(self, id: str) -> str:
-        """Return the name that an id has here; "" if it has none."""
-        ...
-
-    def id_of(self, name: str) -> str:
-        """Return the id that a name has here; "" if it has none."""
-        ...
-
-    def check_sender(self, caller: str, sender: str) -> str:
-        """Return why a caller may not send as `sender`; "" if it may."""
-        ...
-
-    def check_member(self, id: str) -> str:
-        """Return why a key does not belong to this mesh now; "" if it does."""
-        ...
-
-    def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
-        """Return the news that `sender` may tell, without the parts that it may not."""
-        ...
-
-    def take_revocation(self, proof: bytes) -> Update:
-        """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
-        ...
-
-    def is_revoked(self, id: str) -> bool:
-        """Tell whether a key was revoked."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,58 +380,6 @@ class Roster:
             put(self._file, text, "state directory")
         except StateError as fault:
             LOG.warning("A revoked key is forgotten at the next start: %s", fault)
-
-
-@dataclass(slots=True)
-class Listed:
-    """The members of a mesh without keys: every node of peers.yaml is who it says it is.
-
-    For loopback only. A listed node may tell its own address on loopback.
-    """
-
-    names: frozenset[str]
-
-    def name_of(self, id: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def id_of(self, name: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def check_sender(self, caller: str, sender: str) -> str:
-        """Return "": a caller may send as any sender."""
-        return ""
-
-    def check_member(self, id: str) -> str:
-        """Return "": nobody has a key."""
-        return ""
-
-    def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
-        """Return the news of listed members, with addresses only from the members themselves."""
-        return tuple(
-            replace(
-                update, address=update.address if _moved(update, sender) else "", id="", proof=b""
-            )
-            for update in news
-            if update.name in self.names and update.state != "revoked"
-        )
-
-    def take_revocation(self, proof: bytes) -> Update:
-        """Raise IdentityError: there are no keys."""
-        raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
-
-    def is_revoked(self, id: str) -> bool:
-        """Return False: nobody has a key."""
-        return False
-
-
-def _moved(news: Update, sender: str) -> bool:
-    """Tell whether news is of its sender itself, with an address on loopback."""
-    try:
-        return news.name == sender and parse(news.address).loopback
-    except AddressError:
-        return False
 
 
 def day(moment: float) -> str:

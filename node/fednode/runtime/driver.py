@@ -25,8 +25,8 @@ from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
-from fednode.identity.roster import Listed, MemberDirectory
 from fednode.observe.telemetry import Refusals, Telemetry
+from fednode.runtime.members import Listed, MemberDirectory
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.worker import Learning, Worker
 from fednode.storage.store import Store

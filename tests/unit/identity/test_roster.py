@@ -13,7 +13,7 @@ from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import Authority, pack
 from fednode.identity.revocations import Revocation
-from fednode.identity.roster import Guest, Listed, Member, Roster
+from fednode.identity.roster import Guest, Member, Roster
 from tests.unit.identity.people import SmallMesh
 
 DAY = 86_400
@@ -340,19 +340,6 @@ def test_sponsors_are_known_by_what_they_signed(mesh: SmallMesh) -> None:
     assert roster.sponsors() == ["a", "s"]
     roster.take_revocation(mesh.revocation("s"))
     assert roster.sponsors() == ["a"]
-
-
-class TestListed:
-    def test_names_are_believed_and_addresses_on_loopback_from_their_node(self) -> None:
-        listed = Listed(frozenset("ab"))
-        told = [Update("b", "alive", 3, "127.0.0.1:7001", "id", b"p"), Update("x", "alive")]
-        assert listed.filter_gossip("b", told) == (Update("b", "alive", 3, "127.0.0.1:7001"),)
-        assert listed.filter_gossip("a", told) == (Update("b", "alive", 3),)
-        far = [Update("b", "alive", 3, "10.0.0.1:7001")]
-        assert listed.filter_gossip("b", far) == (Update("b", "alive", 3),)
-        assert listed.filter_gossip("b", [Update("b", "revoked", proof=b"p")]) == ()
-        with pytest.raises(IdentityError, match="knows nobody by keys"):
-            listed.take_revocation(b"p")
 
 
 def test_a_roster_of_another_key_knows_nobody(mesh: SmallMesh) -> None:

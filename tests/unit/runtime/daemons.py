@@ -15,13 +15,13 @@ from fednode.core.settings import (
     RoundSettings,
     StartSettings,
 )
-from fednode.identity.roster import MemberDirectory
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.observe.reply import About
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
+from fednode.runtime.members import MemberDirectory
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
 from tests.contract.memory_transport import Hub, MemoryTransport
