@@ -16,17 +16,16 @@ import uvloop
 import yaml
 
 from fednode.errors import Unreachable
-from fednode.identity.identity import Identity
-from fednode.identity.keys import node_id
-from fednode.identity.trust import Trust
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.keys import read_public
+from fednode.identity.roster import Roster
+from fednode.settings.peers import load_peers
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.opening import RelayAt
-from fednode.transports.tls import Tls
-from fednode.transports.ways import DIRECTLY, Ways
-from fednode_bootstrap.relay_host import key_in
+from fednode.transports.relay_client import RelayAt, RelayClient
 from tests.contract.faults import pause
 from tests.e2e.nat_faults import closed
 from tests.e2e.nat_mesh import FEDNODE, LAB, RELAYS, Mesh, bytes_in, card, fail, gaps, lab, say
+from tests.unit.identity.people import SmallMesh
 
 SIZES = {4 << 10: (400, 1.03), 32 << 20: (3, 1.01)}
 """Bytes of a frame: how often it is sent, and how many times the direct bytes it may take."""
@@ -86,15 +85,15 @@ def turns(folder: Path) -> None:
 def sizes(folder: Path) -> None:
     """Bytes at the card of a node that sends frames of 4 KiB and 32 MiB, relayed and direct."""
     folder.mkdir()
-    for name in NAMES:
-        Identity(folder / name, "lab", name)
-    ids = {name: Identity(folder / name, "lab", name).id for name in NAMES}
-    relays = [{"address": RELAYS[1], "id": node_id(key_in(folder / "relay"))}]
-    peers = [{"name": name, "address": "relay", "id": id} for name, id in ids.items()]
-    file = folder / "peers.yaml"
-    file.write_text(yaml.safe_dump({"mesh": "lab", "peers": peers, "relays": relays}))
+    mesh, file = SmallMesh("lab"), folder / "peers.yaml"
+    for name in (*NAMES, "relay"):
+        mesh.write(folder / name, name)
+    peers = [{"name": name, "address": "relay"} for name in NAMES]
+    relays = [{"name": "relay", "address": RELAYS[1]}]
+    key = {"mesh": "lab", "mesh_key": mesh.mesh_key_text}
+    file.write_text(yaml.safe_dump({**key, "peers": peers, "relays": relays}))
     lab("open", 2, PORT)
-    words = [*FEDNODE, "relay", "run", "--state", folder / "relay", "--peers", file]
+    words = [*FEDNODE, "relay", "--state", folder / "relay", "--peers", file]
     found: dict[str, dict[int, float]] = {}
     running = [subprocess.Popen([*map(str, words), "--listen", RELAYS[1]])]
     try:
@@ -127,21 +126,19 @@ def _end(what: str, number: int, folder: Path, way: str) -> list[str]:
 
 async def end(what: str, folder: Path, way: str) -> None:
     """Take frames until killed, or send frames and print what one costs at the card."""
-    known = {name: Identity(folder / name, "lab", name) for name in NAMES}
-    trust = Trust(mesh="lab", listed={name: one.id for name, one in known.items()})
-    relay = RelayAt(RELAYS[1], node_id(key_in(folder / "relay")))
-    relayed = Ways(relays=(relay,), reach="relay", id_of=lambda _, who: trust.id_of(who))
-    ways = relayed if way == "relayed" else DIRECTLY
-    own = known["to" if what == "take" else "from"]
-    transport = GrpcTransport(Tls(own.credentials, trust.judge, lambda *_: None, ways=ways))
+    peers = load_peers(folder / "peers.yaml")
+    own = NodeIdentity(folder / ("to" if what == "take" else "from")).own
+    roster, relayed = Roster(peers.mesh, read_public(str(peers.mesh_key))), way == "relayed"
+    client = RelayClient([RelayAt(RELAYS[1], "relay")], own, roster) if relayed else None
+    transport = GrpcTransport(own, roster, client, calls_s=1e6)
 
     async def answer(frame: bytes, caller: str) -> bytes:
         return b"ok"
 
     if what == "take":
-        await transport.listen("relay" if ways is relayed else f"0.0.0.0:{PORT}", answer)
+        await transport.listen("relay" if relayed else f"0.0.0.0:{PORT}", answer)
         await asyncio.Event().wait()
-    to = "relay" if ways is relayed else f"198.51.100.2:{PORT}"
+    to = "relay" if relayed else f"198.51.100.2:{PORT}"
     for _ in range(TRIES):
         try:
             await transport.send(to, b"first", 5, "to")

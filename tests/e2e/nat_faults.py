@@ -103,7 +103,7 @@ def none(mesh: Mesh) -> None:
     """The only relay is killed, and comes back."""
     since = time.time()
     log = mesh.folder / "relay1.log"
-    began = log.read_text().count("relay of")
+    began = log.read_text().count("relay relay1 of")
     mesh.processes["relay1"].kill()
     at = max(mesh.rounds())
     took = mesh.until(mesh.all_at(at + 3), "rounds alone")
@@ -112,7 +112,7 @@ def none(mesh: Mesh) -> None:
     if len(said) != mesh.count or took > 10:
         fail(f"each node says it once, and trains alone within 10 s: {said}")
     mesh.relay(1)
-    mesh.until(lambda: log.read_text().count("relay of") > began, "the relay's return")
+    mesh.until(lambda: log.read_text().count("relay relay1 of") > began, "the relay's return")
     since = time.time()
     back = mesh.until(
         lambda: len(told(mesh, since, ("peer.alive",))) >= mesh.count * (mesh.count - 1),

@@ -18,11 +18,10 @@ from typing import Any
 
 import yaml
 
-from fednode.identity import keys
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.relay_host import key_in
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 
 FEDNODE = (sys.executable, "-m", "fednode.cli")
 LAB = Path(__file__).with_name("nat_lab.sh")
@@ -76,27 +75,24 @@ class Mesh:
         self.ports = free_ports(count) if home else [7700] * count
         page = () if home else (f"page.listen={PAGE}",)
         self.settings = (*base, f"rounds.max={rounds}", *page, *settings)
-        peers = []
+        peers, signed = [], SmallMesh(mesh)
         for number in range(1, count + 1):
-            key = keys.load_or_create(self._made(self.state(number) / "identity"))
+            signed.write(self.state(number), self.name(number))
             where = f"198.51.100.{number}:7700" if number in direct else "relay"
             where = f"127.0.0.1:{self.ports[number - 1]}" if home else where
-            peers.append({"name": self.name(number), "address": where, "id": keys.node_id(key)})
+            peers.append({"name": self.name(number), "address": where})
         self.relays = {number: RELAYS[number] for number in range(1, relays + 1)}
+        for number in self.relays:
+            signed.write(folder / f"relay{number}", f"relay{number}")
         known = [
-            {"address": where, "id": keys.node_id(key_in(folder / f"relay{number}"))}
-            for number, where in self.relays.items()
+            {"name": f"relay{number}", "address": where} for number, where in self.relays.items()
         ]
-        tree = {"mesh": mesh, "peers": peers, "relays": known}
+        key = {"mesh_key": signed.mesh_key_text}
+        tree = {"mesh": mesh, **key, "peers": peers, "relays": known}
         (folder / "peers.yaml").write_text(yaml.safe_dump(tree))
         self.direct = direct
         self._records: dict[int, list[dict[str, Any]]] = {}
         self._read: dict[int, int] = {}
-
-    @staticmethod
-    def _made(folder: Path) -> Path:
-        folder.mkdir(parents=True)
-        return folder
 
     def name(self, number: int) -> str:
         """Return a node's name."""
@@ -126,7 +122,7 @@ class Mesh:
             recorder = (sys.executable, "-m", "tests.e2e.recording_relay", self.carried)
             self._run(f"relay{number}", [*recorder, *words])
         else:
-            self._run(f"relay{number}", [*FEDNODE, "relay", "run", *words])
+            self._run(f"relay{number}", [*FEDNODE, "relay", *words])
 
     def node(self, number: int) -> None:
         """Start a node behind its NAT."""

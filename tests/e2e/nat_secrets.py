@@ -10,15 +10,14 @@ import numpy as np
 import uvloop
 
 from fednode.core.types import Message
-from fednode.identity.certificate import shown_by
-from fednode.identity.keys import load, node_id
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.keys import read_public
+from fednode.identity.roster import Roster
+from fednode.settings.peers import load_peers
 from fednode.storage.store import read_snapshot
-from fednode.transports.links import Links
-from fednode.transports.opening import RelayAt
-from fednode.transports.session import Ends, showing
+from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_service import DIAL, TO
 from fednode.wire import codec
-from fednode_bootstrap.relay_host import key_in
-from tests.contract.faults import pause
 from tests.e2e.nat_faults import closed
 from tests.e2e.nat_mesh import Mesh, fail, say
 
@@ -71,36 +70,30 @@ def _found(carried: bytes, wanted: list[tuple[str, bytes]]) -> list[str]:
 
 async def _plant(mesh: Mesh) -> None:
     """Send a node's prompts to another as they are, through the relay."""
-    at = RelayAt(mesh.relays[1], node_id(key_in(mesh.folder / "relay1")))
-    came, over = asyncio.Event(), asyncio.Event()
+    at, came = RelayAt(mesh.relays[1], "relay1"), asyncio.Event()
+    peers = load_peers(mesh.folder / "peers.yaml")
 
-    def links(number: int) -> Links:
-        context = showing(*shown_by(load(_key(mesh, number)), mesh.name(number))())
-        return Links([at], lambda: context, lambda _: at.id)
+    def client(number: int) -> RelayClient:
+        roster = Roster(peers.mesh, read_public(str(peers.mesh_key)))
+        return RelayClient([at], NodeIdentity(mesh.state(number)).own, roster)
 
-    async def take(ends: Ends, relay: str, caller: str) -> None:
-        while await ends.reader.read(1 << 16):
-            came.set()
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            while await reader.read(1 << 16):
+                came.set()
 
     held = read_snapshot(mesh.state(1)).used(False)[0]
     message = Message(
         mesh=MESH, fingerprint="ab" * 32, policy="promptfl", sender=mesh.name(1), round=1,
         phase="prompts", tensors=held,
     )  # fmt: skip
-    called, caller = links(2), links(1)
-    called.wait(take)
-    while not called.links[0].up:
-        await pause(0.05)
-    ends, _ = await caller.dial(node_id(load(_key(mesh, 2))))
-    ends.writer.write(codec.encode(message, "float32"))
-    async with asyncio.timeout(10):
+    called, caller = client(2), client(1)
+    async with asyncio.timeout(10), await asyncio.start_unix_server(take, called.inside):
+        called.wait()
+        await called.up.wait()
+        call = await caller._call(caller.relays[0], DIAL, TO, mesh.name(2).encode())
+        await call.write(codec.encode(message, "float32"))
         await came.wait()
-    ends.writer.close()
-    over.set()
+        call.cancel()
     for one in (called, caller):
-        with contextlib.suppress(OSError):
-            await one.close()
-
-
-def _key(mesh: Mesh, number: int) -> Path:
-    return mesh.state(number) / "identity" / "node.key"
+        await one.close()
