@@ -21,14 +21,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.app.network import IDENTITY, client_of
+from fednode.app.client import client_of
 from fednode.errors import FednodeError
-from fednode.identity.identity import Identity
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import FEDNODE, Daemon
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 
 NODES: Final = 12
 SETTINGS: Final = (
@@ -47,14 +47,15 @@ class Life:
 
 
 def lay_out(folder: Path) -> dict[str, str]:
-    """Make keys and peers.yaml; return the addresses by name."""
+    """Make certificates and peers.yaml; return the addresses by name."""
     names = [f"n{number:02}" for number in range(NODES)]
     at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(NODES), strict=True)}
-    lines = []
+    mesh = SmallMesh("soak")
+    lines = ["mesh: soak", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
     for name in names:
-        id = Identity(folder / name / IDENTITY, "soak", name).id
-        lines.append(f"  - {{name: {name}, address: '{at[name]}', id: {id}}}")
-    (folder / "peers.yaml").write_text("mesh: soak\npeers:\n" + "\n".join(lines) + "\n")
+        mesh.write(folder / name, name)
+        lines.append(f"  - {{name: {name}, address: '{at[name]}'}}")
+    (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
     return at
 
 

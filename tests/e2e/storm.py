@@ -3,7 +3,7 @@
     python -m tests.e2e.storm FOLDER FRAMES SECONDS
 
 Two daemons' worth of node (real drivers, stores and TLS) run in this process and exchange rounds; a
-third key that peers.yaml lists sends them FRAMES mutated frames, and for SECONDS connections bring
+third member sends them FRAMES mutated frames, and for SECONDS connections bring
 random bytes. Prints one JSON object: what was sent and refused, memory early and late, and rounds.
 """
 
@@ -31,9 +31,7 @@ from fednode.core.settings import (
     StartSettings,
 )
 from fednode.errors import FednodeError
-from fednode.identity import keys
-from fednode.identity.certificate import mint
-from fednode.identity.trust import Trust
+from fednode.identity.roster import Roster
 from fednode.lab.sim.setup import Setup
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.telemetry import Refusals
@@ -41,12 +39,11 @@ from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
-from fednode.transports import lines as lines_module
+from fednode.transports import connection_limiter
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.meter import Rates
-from fednode.transports.tls import Tls
 from fednode.wire import codec
 from tests.contract.faults import pause
+from tests.unit.identity.people import SmallMesh
 from tests.unit.wire.samples import seal
 
 NAMES: Final = ("a", "b", "c")
@@ -54,7 +51,6 @@ SENDERS: Final = 16
 NOISES: Final = 20
 # As if there were no quota, so that every frame is read; and no quarantine, so that all are.
 OPEN: Final = LimitSettings(messages_s=1e7, megabytes_s=1e5)
-UNBOUNDED: Final = replace(Rates.around(1e7, 1e5), doors=1e6, doors_at_once=1e6)
 
 
 def memory_kib() -> int:
@@ -85,10 +81,10 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
 class Node:
     """One honest node in this process."""
 
-    def __init__(self, folder: Path, name: str, made: dict[str, Any], ids: dict[str, str]) -> None:
-        trust, refusals = Trust(mesh="simulated", listed=ids), Refusals()
+    def __init__(self, folder: Path, name: str, mesh: SmallMesh) -> None:
+        roster, refusals = mesh.roster(*NAMES), Refusals()
         self.name, self.refusals = name, refusals
-        self.transport = transport(made[name], name, trust, refusals)
+        self.transport = transport(mesh, name, roster, refusals)
         self.store = Store(folder / name)
         learner = ClosedFormLearner(name)
         peers = tuple(one for one in NAMES if one != name)
@@ -108,7 +104,7 @@ class Node:
             store=self.store,
             learning=Learning(learner=learner, dtype="float16"),
             addresses={},
-            trust=trust,
+            members=roster,
             refusals=refusals,
             limits=OPEN,
         )
@@ -119,13 +115,9 @@ class Node:
         return self.kernel.policy.state().round
 
 
-def transport(key: Any, name: str, trust: Trust, refusals: Refusals) -> GrpcTransport:
-    """Return a transport over TLS that shows a key."""
-
-    def credentials() -> Any:
-        return key, mint(key, name, b"", time.time())
-
-    return GrpcTransport(Tls(credentials, trust.judge, refusals.note, rates=UNBOUNDED))
+def transport(mesh: SmallMesh, name: str, roster: Roster, refusals: Refusals) -> GrpcTransport:
+    """Return a transport over TLS that shows a certificate."""
+    return GrpcTransport(mesh.own(name), roster, note=refusals.note, calls_s=1e6)
 
 
 async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Counter[str]:
@@ -183,10 +175,9 @@ async def one_noise(seconds: float, address: str, seed: int) -> int:
 
 async def storm(folder: Path, count: int, seconds: float) -> dict[str, Any]:
     """Run it all; return what was found."""
-    lines_module.HANDSHAKES = UNBOUNDED  # type: ignore[attr-defined]
-    made = {name: keys.create(folder / name / "key") for name in NAMES}
-    ids = {name: keys.node_id(key) for name, key in made.items()}
-    nodes = [Node(folder, name, made, ids) for name in NAMES[:2]]
+    connection_limiter.DOOR_BYTES = 0  # type: ignore[misc]
+    mesh = SmallMesh("simulated")
+    nodes = [Node(folder, name, mesh) for name in NAMES[:2]]
     at = {
         node.name: await node.transport.listen("127.0.0.1:0", node.driver.on_frame)
         for node in nodes
@@ -195,7 +186,7 @@ async def storm(folder: Path, count: int, seconds: float) -> dict[str, Any]:
         node.driver.addresses.update({one: at[one] for one in at if one != node.name})
         node.driver.addresses["c"] = "127.0.0.1:1"
     running = [asyncio.create_task(node.driver.run()) for node in nodes]
-    hostile = transport(made["c"], "c", Trust(mesh="simulated", listed=ids), Refusals())
+    hostile = transport(mesh, "c", mesh.roster(*NAMES), Refusals())
     samples: list[tuple[int, int]] = []
     watching = asyncio.create_task(watch(lambda: samples.append((memory_kib(), nodes[1].round))))
     began = time.monotonic()

@@ -100,6 +100,8 @@ class Peers:
         self._dials = DialLimiter()
         self._closing = False
         self._dropped: set[asyncio.Task[None]] = set()
+        if relay is not None:
+            relay.draining = self._leave_relay
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply; raise Unreachable, or FrameError if too large."""
@@ -108,12 +110,12 @@ class Peers:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
-        shown = who if endpoint.relayed and who else to
+        shown, place = who if endpoint.relayed and who else to, (str(endpoint), who)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                peer = await self._choose((str(endpoint), who), endpoint)
+                peer = await self._choose(place, endpoint)
                 await peer.slots.acquire()
         except TimeoutError as fault:
             raise Unreachable(_late(shown, timeout_s)) from fault
@@ -124,6 +126,8 @@ class Peers:
             peer.reached = True
             return reply
         except grpc.aio.AioRpcError as fault:
+            if fault.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                self._suspect(place, peer)
             relay = self._relay if peer.relayed else None
             why = "" if relay is None else relay.fault(who or endpoint.host)
             if why and fault.code() is grpc.StatusCode.UNAVAILABLE:
@@ -208,6 +212,21 @@ class Peers:
         else:
             self._relayed[place] = False
         return self._peer(place, True) if self._relayed[place] else direct
+
+    def _suspect(self, place: Place, peer: _Peer) -> None:
+        """Leave a direct connection on which a call got no answer, if a relay may lead there.
+
+        Its next calls go through the relay until a new direct connection is up.
+        """
+        relay = self._relay is not None and self._relay.relays and place[1]
+        if relay and not peer.relayed and self._peers.get((place, False)) is peer:
+            self._relayed[place] = True
+            self._drop(self._peers.pop((place, False)), RENEW_GRACE_S)
+
+    def _leave_relay(self) -> None:
+        """Open new connections for the next relayed calls, because a relay is about to stop."""
+        for key in [key for key in self._peers if key[1]]:
+            self._drop(self._peers.pop(key), RENEW_GRACE_S)
 
     def _may_relay(self, endpoint: Endpoint, who: str) -> bool:
         """Tell whether a relay can lead to a node."""

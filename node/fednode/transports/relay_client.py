@@ -37,6 +37,7 @@ from fednode.transports.relay_service import (
     DIAL,
     PING_S,
     REVOCATIONS_MAX,
+    STOPPING,
     TAKE,
     TICKET,
     TO,
@@ -117,6 +118,8 @@ class RelayClient:
         self._revocations, self._anchors = revocations, anchors
         self.regained: Callable[[], None] = lambda: None
         """Called when a relay answers after none did."""
+        self.draining: Callable[[], None] = lambda: None
+        """Called when a relay is about to stop."""
         self.up = asyncio.Event()
         """Is set as long as this node waits at a relay."""
         self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
@@ -234,8 +237,11 @@ class RelayClient:
                 self._learn(fault)
                 if isinstance(fault, TimeoutError):  # its streams would hang for minutes
                     self._drop(relay, None)
+            drains = relay.up and STOPPING in relay.why
             relay.up = False
             self._tell(relay)
+            if drains:
+                self.draining()
             await asyncio.sleep(AGAIN_S * random.uniform(0.75, 1.25))  # not all nodes at once
 
     def _learn(self, fault: grpc.aio.AioRpcError | TimeoutError) -> None:
@@ -396,7 +402,7 @@ def _sentence(relay: Relay, fault: grpc.aio.AioRpcError | TimeoutError) -> str:
             f"{where} does not show the certificate of the relay {relay.at.name!r}: if a proxy "
             f"opens TLS on the way, ask IT to exempt {parse(where).host} from inspection"
         )
-    said = any(part in details.lower() for part in ("proxy", "about to stop", "did not take"))
+    said = any(part in details.lower() for part in ("proxy", STOPPING, "did not take"))
     return f"{where}: {details}" if said else f"nobody answers at {where}"
 
 

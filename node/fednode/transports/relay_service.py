@@ -59,6 +59,7 @@ GUESTS_MAX: Final = 1024
 DRAIN_S: Final = 30.0
 """How long streams may go on after a relay was told to stop."""
 
+STOPPING: Final = "this relay is about to stop"
 PING: Final = relay_pb2.Ticket()
 
 _End = tuple[AsyncIterator[bytes], Any]
@@ -164,8 +165,7 @@ class RelayService:
                     async with asyncio.timeout(PING_S):
                         ticket = await tickets.get()
                 if self._draining:
-                    text = "this relay is about to stop"
-                    await context.abort(grpc.StatusCode.UNAVAILABLE, text)
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, STOPPING)
                 yield ticket
         finally:
             if self._waiting.get(name) is tickets:
@@ -176,7 +176,7 @@ class RelayService:
         now = asyncio.get_running_loop().time()
         self._waits.sweep(now)
         if self._draining:
-            raise _unavailable("draining", "this relay is about to stop")
+            raise _unavailable("draining", STOPPING)
         if len(self._waiting) >= WAITING_MAX and not again:
             raise _full(f"{WAITING_MAX:,} nodes wait here already")
         if not self._waits.take(name, now):
@@ -274,7 +274,7 @@ class RelayService:
         if not self._dials.take(name, now):
             raise _full(f"a node may dial {DIALS_S:g} times a second")
         if self._draining:
-            raise _unavailable("draining", "this relay is about to stop")
+            raise _unavailable("draining", STOPPING)
         if to not in self._waiting:
             raise Refused("absent", grpc.StatusCode.NOT_FOUND, f"{to} does not wait here")
         if self._per_pair[frozenset((name, to))] >= most:

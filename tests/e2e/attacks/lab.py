@@ -37,7 +37,7 @@ class Lab:
         self.at = {
             name: f"127.0.0.1:{port}" for name, port in zip((*names, HOSTILE), ports, strict=True)
         }
-        mesh = SmallMesh(MESH)
+        mesh = self.signed = SmallMesh(MESH)
         lines = [f"mesh: {MESH}", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
         for name, at in self.at.items():
             mesh.write(folder / name, name)
@@ -66,6 +66,10 @@ class Lab:
     async def status(self, name: str = "a") -> Any:
         """Ask a node for its status, always over the same connection."""
         return await self._client.status(self.at[name])
+
+    async def revoke(self, name: str) -> None:
+        """Let node a revoke a key."""
+        await self._client.control(self.at["a"], "revoke", self.signed.revocation(name))
 
     async def rounds(self, more: int, seconds: float = GUARD_S) -> None:
         """Wait until node a ran some more rounds; raise TimeoutError if it does not."""

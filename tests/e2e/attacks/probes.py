@@ -2,6 +2,8 @@
 
     python -m tests.e2e.attacks.probes CASE ...
 
+    tls       what a connection may show: versions of TLS, ALPN, certificates, tickets, key updates
+    revoked   what the open connection of a member may still say once its key is revoked
     page      commands from other origins, other hosts and without a token; paths; class names that
               are markup; 100 event streams of a local user
     dropped   bombs of images, a FIFO and a folder that is no UTF-8 in a running daemon's data
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.attacks import bombs
+from tests.e2e.attacks.connections import revoked, tls
 from tests.e2e.attacks.lab import Lab
 from tests.e2e.attacks.pages import page
 
@@ -60,6 +63,8 @@ async def dropped(folder: Path) -> int:
 
 
 CASES: Final[dict[str, Callable[[Path], Awaitable[int]]]] = {
+    "tls": tls,
+    "revoked": revoked,
     "page": page,
     "dropped": dropped,
 }

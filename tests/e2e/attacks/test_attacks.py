@@ -18,6 +18,8 @@ from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar
 from fednode.transports.dial_limiter import PER_PEER
 from fednode.wire import codec
+from tests.e2e.attacks.floods import KINDS, flood
+from tests.e2e.attacks.http2 import context_of
 from tests.e2e.attacks.live import HOSTILE, LIMIT_S, NAMES, descriptors, live, until
 
 pytestmark = pytest.mark.e2e
@@ -25,6 +27,7 @@ FAR = 10**6
 CONNECTIONS = 8
 STREAMS = 40
 MOVES = 300
+FLOOD_S = 5.0
 
 
 async def test_a_state_that_is_promised_and_never_sent_stops_nobody(tmp_path: Path) -> None:
@@ -99,3 +102,20 @@ async def test_a_quarantined_member_loses_its_connections(tmp_path: Path) -> Non
             await hostile.send(mesh.at["a"], b"zz", LIMIT_S, "a")
         assert await hostile.send(mesh.at["b"], b"zz", LIMIT_S, "b")  # a's alone
         await hostile.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ping", "reset", "health", "unfinished", "tiny-records"])
+async def test_floods_below_a_call_stop_nobody(tmp_path: Path, kind: str) -> None:
+    async with live(tmp_path) as mesh:
+        context = context_of(mesh.credential(HOSTILE))
+        limiter = mesh.nodes["a"].transport._limits.connections
+        assert limiter is not None
+        flooding = asyncio.to_thread(
+            flood, KINDS[kind], mesh.at["a"], lambda: context, FLOOD_S, "127.0.0.1"
+        )
+        tally, _ = await asyncio.gather(flooding, mesh.rounds(3))
+        assert tally["units"]
+        accounts = limiter._accounts.values()
+        await until(lambda: not any(one.reading for one in accounts))
+        await mesh.rounds(2)

@@ -1,4 +1,4 @@
-"""Single attacks on live daemons: the page, files that are dropped."""
+"""Single attacks on live daemons: connections, revoked keys, the page, files that are dropped."""
 
 from __future__ import annotations
 

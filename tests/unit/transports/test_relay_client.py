@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from fednode.identity.certificates import Authority
 from fednode.transports import relay_client as module
 from fednode.transports.ports import free_ports
 from fednode.transports.relay_client import RelayAt, RelayClient
-from tests.contract.transport_suite import GUARD_S
+from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh, RunningRelay
 from tests.unit.transports.test_callers import TOKEN, guest_of
 
@@ -59,6 +60,44 @@ async def test_a_relay_is_given_up_as_soon_as_the_direct_way_works() -> None:
             while a.path(there, "b") != ("direct", ""):
                 await a.send(there, b"x", GUARD_S, "b")
         await asyncio.gather(a.close(), b.close(), direct.close())
+
+
+async def test_a_direct_way_on_which_a_call_got_no_answer_is_left() -> None:
+    mesh, stuck = Mesh.new(), Stuck()
+    async with mesh.relay() as relay:
+        b, a = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+        there = await b.listen(ANY, stuck)
+        with pytest.raises(Unreachable, match="did not answer within"):
+            await a.send(there, b"x", 1.0, "b")
+        assert stuck.taken.is_set()
+        assert a.path(there, "b")[0] == f"relay {relay.at.address}"
+        stuck.free.set()
+        async with asyncio.timeout(GUARD_S):
+            while a.path(there, "b") != ("direct", ""):
+                with contextlib.suppress(Unreachable):
+                    await a.send(there, b"x", GUARD_S, "b")
+        await asyncio.gather(a.close(), b.close())
+
+
+async def test_calls_move_to_another_relay_when_one_is_about_to_stop() -> None:
+    mesh = Mesh.new()
+    async with mesh.relay("one") as one, mesh.relay("two") as two:
+        b, a = mesh.transport("b", one.at, two.at), mesh.transport("a", one.at, two.at)
+        await b.listen("relay", who)
+        await a.listen("relay", who)
+        for node in (a, b):
+            assert node.relay is not None
+            async with asyncio.timeout(GUARD_S):
+                while not all(relay.up for relay in node.relay.relays):
+                    node.relay.up.clear()
+                    await node.relay.up.wait()
+        assert await a.send("relay", b"x", GUARD_S, "b") == mesh.id("a").encode()
+        assert one.service.streams == 1
+        async with asyncio.timeout(GUARD_S):
+            await one.service.drain(2 * GUARD_S)  # until its streams have ended
+            assert await a.send("relay", b"x", GUARD_S, "b") == mesh.id("a").encode()
+        assert (one.service.streams, two.service.streams) == (0, 1)
+        await asyncio.gather(a.close(), b.close())
 
 
 async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
