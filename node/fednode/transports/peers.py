@@ -214,14 +214,19 @@ class Peers:
         return self._peer(place, True) if self._relayed[place] else direct
 
     def _suspect(self, place: Place, peer: _Peer) -> None:
-        """Leave a direct connection on which a call got no answer, if a relay may lead there.
+        """Leave a channel on which a call got no answer, if another way may lead to the place.
 
-        Its next calls go through the relay until a new direct connection is up.
+        From a direct connection calls go to a relay until a new direct connection is up; from a
+        relay, to another one.
         """
-        relay = self._relay is not None and self._relay.relays and place[1]
-        if relay and not peer.relayed and self._peers.get((place, False)) is peer:
-            self._relayed[place] = True
-            self._drop(self._peers.pop((place, False)), RENEW_GRACE_S)
+        key, relay = (place, peer.relayed), self._relay
+        if relay is None or not relay.relays or self._peers.get(key) is not peer:
+            return
+        who = place[1] or parse(place[0]).host
+        if peer.relayed and not relay.doubt(who):
+            return
+        self._relayed[place] = True
+        self._drop(self._peers.pop(key), RENEW_GRACE_S)
 
     def _leave_relay(self) -> None:
         """Open new connections for the next relayed calls, because a relay is about to stop."""

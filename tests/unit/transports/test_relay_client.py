@@ -11,6 +11,7 @@ import pytest
 from fednode.errors import Unreachable
 from fednode.identity.certificates import Authority
 from fednode.transports import relay_client as module
+from fednode.transports.grpc import GrpcTransport
 from fednode.transports.ports import free_ports
 from fednode.transports.relay_client import RelayAt, RelayClient
 from tests.contract.transport_suite import GUARD_S, Stuck
@@ -26,6 +27,16 @@ async def who(frame: bytes, caller: str) -> bytes:
 
 def nowhere() -> RelayAt:
     return RelayAt(f"127.0.0.1:{free_ports(1)[0]}", "relay")
+
+
+async def all_up(*nodes: GrpcTransport) -> None:
+    """Wait until nodes wait at all their relays."""
+    async with asyncio.timeout(GUARD_S):
+        for node in nodes:
+            assert node.relay is not None
+            while not all(relay.up for relay in node.relay.relays):
+                node.relay.up.clear()
+                await node.relay.up.wait()
 
 
 async def test_a_node_is_reached_through_the_relay_that_answers() -> None:
@@ -79,18 +90,29 @@ async def test_a_direct_way_on_which_a_call_got_no_answer_is_left() -> None:
         await asyncio.gather(a.close(), b.close())
 
 
+async def test_a_relay_through_which_a_call_got_no_answer_is_left_for_another_one() -> None:
+    mesh, stuck = Mesh.new(), Stuck()
+    async with mesh.relay("one") as one, mesh.relay("two") as two:
+        b, a = mesh.transport("b", one.at, two.at), mesh.transport("a", one.at, two.at)
+        await b.listen("relay", stuck)
+        await a.listen("relay", who)
+        await all_up(a, b)
+        with pytest.raises(Unreachable, match="did not answer within"):
+            await a.send("relay", b"x", 1.0, "b")
+        assert stuck.taken.is_set()
+        stuck.free.set()
+        assert await a.send("relay", b"x", GUARD_S, "b") == b"late x"
+        assert a.path("relay", "b")[0] == f"relay {two.at.address}"
+        await asyncio.gather(a.close(), b.close())
+
+
 async def test_calls_move_to_another_relay_when_one_is_about_to_stop() -> None:
     mesh = Mesh.new()
     async with mesh.relay("one") as one, mesh.relay("two") as two:
         b, a = mesh.transport("b", one.at, two.at), mesh.transport("a", one.at, two.at)
         await b.listen("relay", who)
         await a.listen("relay", who)
-        for node in (a, b):
-            assert node.relay is not None
-            async with asyncio.timeout(GUARD_S):
-                while not all(relay.up for relay in node.relay.relays):
-                    node.relay.up.clear()
-                    await node.relay.up.wait()
+        await all_up(a, b)
         assert await a.send("relay", b"x", GUARD_S, "b") == mesh.id("a").encode()
         assert one.service.streams == 1
         async with asyncio.timeout(GUARD_S):
