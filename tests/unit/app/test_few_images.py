@@ -41,7 +41,7 @@ def drawn(folder: Path) -> Path:
 async def sites(folder: Path, *flags: str) -> AsyncIterator[canary.Site]:
     """Run node a with the few images, and node b, until both have finished."""
     root = drawn(folder / "images")
-    keyed(folder, "a", "b")
+    keys = keyed(folder, "a", "b")
     both = (*COMMON, f"cache.folder={folder / 'cache'}")
     own = (f"data.path={root}", "data.test=0", "page.listen=127.0.0.1:0", *flags)
     theirs = ("data.classes=[barrel, beaver]", "data.shots=5", "data.test=0", "page.listen=null")
@@ -49,7 +49,7 @@ async def sites(folder: Path, *flags: str) -> AsyncIterator[canary.Site]:
     async with start_a as a, running(folder, "b", *both, *theirs) as b:
         async with asyncio.timeout(GUARD_S):
             await asyncio.gather(a.until("life.finished"), b.until("life.finished"))
-        yield canary.Site(a, b, folder)
+        yield canary.Site(a, b, folder, keys)
 
 
 async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Path) -> None:

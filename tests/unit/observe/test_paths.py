@@ -23,6 +23,7 @@ async def test_paths_and_relays_are_read_from_the_transport() -> None:
             await one.relay.up.wait()
         await caller.send("relay", b"x", GUARD_S, "b")
         client = caller.relay
+        assert client is not None
         paths = Paths.of(caller, client)
         assert paths.path("relay", "b")[0] == f"relay {relay.at.address}"
         (shown,) = paths.relays()
