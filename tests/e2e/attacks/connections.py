@@ -40,17 +40,24 @@ UPDATES: Final = 300
 def greeted(at: str, context: ssl.SSLContext, session: Any = None) -> tuple[str, Any]:
     """Connect and begin HTTP/2; return "answered" or what happened, and the socket."""
     host, port = at.rsplit(":", 1)
+    raw = socket.create_connection((host, int(port)), WAIT_S)
     try:
-        wire = context.wrap_socket(
-            socket.create_connection((host, int(port)), WAIT_S), session=session
-        )
+        wire = context.wrap_socket(raw, session=session)
+    except OSError as fault:
+        raw.close()
+        return f"refused ({type(fault).__name__})", None
+    try:
         wire.settimeout(WAIT_S)
         wire.sendall(PREFACE + frame(SETTINGS))
-        return ("answered" if wire.recv(1000) else "closed"), wire
+        if wire.recv(1000):
+            return "answered", wire
+        found = "closed"
     except TimeoutError:
-        return "silence", None
+        found = "silence"
     except OSError as fault:
-        return f"refused ({type(fault).__name__})", None
+        found = f"refused ({type(fault).__name__})"
+    wire.close()
+    return found, None
 
 
 async def tls(folder: Path) -> int:
@@ -158,6 +165,8 @@ async def revoked(folder: Path) -> int:
             lab.say(f"a new connection to {name}", found, fine="was revoked" in found)
             await transport.close()
         await lab.rounds(3)
+        if wire is not None:
+            wire.close()
         return lab.wrong
 
 

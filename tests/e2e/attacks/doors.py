@@ -43,6 +43,7 @@ import grpc.aio
 
 from fednode.errors import FednodeError
 from fednode.identity.certificates import Authority
+from fednode.transports.exchange import DELIVER
 from fednode.transports.relay_service import DIAL, TO, WAIT
 from fednode.wire.gen import relay_pb2
 from tests.contract.faults import pause
@@ -60,7 +61,7 @@ from tests.e2e.attacks.http2 import (
     rest,
     stranger_context,
 )
-from tests.e2e.attacks.unfinished import DELIVER, message, stuff
+from tests.e2e.attacks.unfinished import message, stuff
 
 SOURCE: Final = "127.0.0.66"
 HALF_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"

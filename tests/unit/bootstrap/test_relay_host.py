@@ -75,6 +75,7 @@ async def test_it_serves_shows_what_it_does_and_stops(tmp_path: Path) -> None:
     assert running.said[1] == f"health and metrics: http://127.0.0.1:{page}/metrics"
     node, caller = mesh.transport("n1", running.at), mesh.transport("n2", running.at)
     await node.listen("relay", who)
+    assert node.relay is not None
     await node.relay.up.wait()
     assert await caller.send("relay", b"", GUARD_S, "n1") == mesh.id("n2").encode()
     async with aiohttp.ClientSession() as session:
@@ -98,6 +99,7 @@ async def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path:
     running = Running(state)
     teller = mesh.transport("n2", running.at, revocations=lambda: (mesh.revocation("n1"),))
     await teller.listen("relay", who)
+    assert teller.relay is not None
     await teller.relay.up.wait()
     await running.end()
     await teller.close()

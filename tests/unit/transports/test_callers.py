@@ -108,7 +108,12 @@ class TestRevocation:
         server = GrpcTransport(mesh.own("v"), roster)
         to = await server.listen(ANY, tell)
         shown, learned = mesh.own("a")(), list[bytes]()
-        one = GrpcTransport(lambda: shown, mesh.roster(), learn=learned.append)
+
+        def learn(proof: bytes) -> bool:
+            learned.append(proof)
+            return False
+
+        one = GrpcTransport(lambda: shown, mesh.roster(), learn=learn)
         await one.send(to, b"x", 5.0, "v")
         roster.take_revocation(proof := mesh.revocation("a"))
         with pytest.raises(Unreachable, match="its key was revoked"):

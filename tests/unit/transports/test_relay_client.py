@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,12 @@ async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
         known, taken = asyncio.Event(), asyncio.Event()
         relay.roster.on_revoked = known.set
         take = relay.roster.set_invitations
-        relay.roster.set_invitations = lambda *_, **__: (take(*_, **__), taken.set())  # type: ignore[method-assign,assignment]
+
+        def notice(anchors: Mapping[bytes, str], by: str = "") -> None:
+            take(anchors, by)
+            taken.set()
+
+        relay.roster.set_invitations = notice  # type: ignore[method-assign]
         await b.listen("relay", who)
         proofs.append(mesh.revocation("c"))
         anchors.append(Authority.invitation(TOKEN).anchor(7, below=0))

@@ -49,8 +49,9 @@ class Caller:
 async def ticket_of(waiting: Any) -> relay_pb2.Ticket:
     """Return the next ticket of a node that waits."""
     async with asyncio.timeout(GUARD_S):
-        while not (ticket := await waiting.read()).ticket:
-            pass
+        ticket = relay_pb2.Ticket()
+        while not ticket.ticket:
+            ticket = await waiting.read()
     return ticket
 
 
