@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fednode.app.cases import CASES
-from fednode.commands.init import Wanted, settings_text
+from fednode.commands.init import settings_text
 from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment
 from tests.unit.lab.experiment.test_experiment import write
@@ -17,7 +17,7 @@ from tests.unit.lab.experiment.test_experiment import write
 def test_a_method_takes_policy_tuning_and_rounds_of_a_node_yaml(
     tmp_path: Path, folder: Path
 ) -> None:
-    text = settings_text(Wanted(data=None, case=CASES["same-classes"], rounds=7))
+    text = settings_text(None, CASES["same-classes"], 7)
     text = text.replace("\ntuning:\n", "\ntuning:\n  lr: 0.01\n  batch_size: 32\n")
     (tmp_path / "node.yaml").write_text(text)
     methods: list[dict[str, Any]] = [
