@@ -114,6 +114,26 @@ class NodePlan:
         return self.settings.rounds.mode or self.policy.kind.default_mode
 
 
+def name_of(peers: Peers, settings: Settings, name: str | None, state: Path | None) -> str:
+    """Return a node's name: of its certificate, if its state directory is given, or as chosen.
+
+    Raise ConfigError if the two differ, or if the name has no place in the mesh.
+    """
+    given = _state_given(settings, state)
+    certified = "" if peers.insecure or given is None else name_in(given)
+    if name is not None and certified not in {"", name}:
+        raise ConfigError(
+            f"The certificate in {given} is for {certified!r}, and --name says {name!r}: leave "
+            "--name out, or give the state directory of that node."
+        )
+    chosen = certified or name or settings.name
+    return which_am_i(peers, chosen, os.environ, settings.advertise)
+
+
+def _state_given(settings: Settings, state: Path | None) -> Path | None:
+    return state or (Path(settings.state_dir) if settings.state_dir else None)
+
+
 def make(
     peers_path: Path,
     config: Path | None,
@@ -128,17 +148,9 @@ def make(
     source = written(source_of(config), os.environ, flags)
     settings = settings_of(source)
     peers = load_peers(peers_path)
-    given = state or (Path(settings.state_dir) if settings.state_dir else None)
-    certified = "" if peers.insecure or given is None else name_in(given)
-    if name is not None and certified not in {"", name}:
-        raise ConfigError(
-            f"The certificate in {given} is for {certified!r}, and --name says {name!r}: leave "
-            "--name out, or give the state directory of that node."
-        )
-    chosen = certified or name or settings.name
-    own = which_am_i(peers, chosen, os.environ, settings.advertise)
+    own = name_of(peers, settings, name, state)
     settings = placed(settings, peers, own)
-    folder = given or Path.home() / ROOT / peers.mesh / own
+    folder = _state_given(settings, state) or Path.home() / ROOT / peers.mesh / own
     note = strange_tuning(config, settings)
     plan = NodePlan(own, settings, peers, folder, note)
     faults = disagreements(plan)

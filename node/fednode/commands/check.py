@@ -17,14 +17,23 @@ import click
 import uvloop
 
 from fednode.app import sums
-from fednode.app.plan import SUMS, NodePlan, facts_of, learner_of, make, strange_tuning, tie
+from fednode.app.plan import (
+    SUMS,
+    NodePlan,
+    facts_of,
+    learner_of,
+    make,
+    name_of,
+    strange_tuning,
+    tie,
+)
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData, Told, silent
 from fednode.data.reasons import described, summaries
 from fednode.errors import ConfigError, FednodeError
 from fednode.learn.learner import Learner
-from fednode.settings.peers import load_peers, which_am_i
+from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
@@ -186,8 +195,7 @@ def _stranger(given: Given, words: Given) -> str:
         return ""
     settings = load_settings(given.config, os.environ, given.flags)
     try:
-        peers = load_peers(given.peers)
-        which_am_i(peers, given.name or settings.name, os.environ, settings.advertise)
+        name_of(load_peers(given.peers), settings, given.name, given.state)
     except ConfigError as fault:
         return f"The place in the mesh is not checked: {fault}"
     return ""
