@@ -107,7 +107,7 @@ def test_a_container_sees_its_own_key_alone(file: str) -> None:
     assert seen.pop("/state") == "founder"
     owners = {"relay": folders[-1]} if relay else {}
     for name in (*nodes, *owners):
-        own = dict(reversed(mount) for mount in mounts(services[name]))
+        own = {place: source for source, place in mounts(services[name])}
         assert own.pop("/state") == owners.get(name, name)
         assert set(own.items()) <= {("/watch", "watch")}
     image = DOCKERFILE.read_text(encoding="utf-8")

@@ -50,8 +50,8 @@ def test_clocks_are_compared(ahead: float, text: str) -> None:
 
 async def test_a_peer_that_is_not_as_this_node_is(tmp_path: Path) -> None:
     me = status_pb2.Peer(name="a", unreached="nobody answers")
-    said = {"name": "b", "mesh": "m", "policy": "local", "backbone": ""}
-    with canned.node(**said, clock=time.time() + 60.0, peers=[me]) as address:
+    later = time.time() + 60.0
+    with canned.node(name="b", mesh="m", policy="local", clock=later, peers=[me]) as address:
         plan = plan_at(tmp_path, "127.0.0.1:1", peer=address)
         found = await peer_findings(plan, ClosedFormLearner("a"), "f", running=False)
     assert found[0] == ("fault", "b cannot reach a: nobody answers.")
