@@ -43,11 +43,11 @@ INSIDERS: Final = {
         "",
         ("tests/unit/policies/zerodfl/test_exchange.py",),
     ),
-    "revocation-date": Mutant(
-        "node/fednode/identity/lease.py",
-        'self.kind != "revocation" and ',
-        "",
-        ("tests/unit/identity/test_trust.py",),
+    "revoked-sponsor": Mutant(
+        "node/fednode/identity/roster.py",
+        "if chain.signer in self._revoked and (before is None or before.id != chain.id):",
+        "if False:",
+        ("tests/unit/identity/test_roster.py",),
     ),
     "limiter-unknown": Mutant(
         "node/fednode/transports/connection_limiter.py",

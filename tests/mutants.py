@@ -37,7 +37,8 @@ FILES: Final = ("pyproject.toml",)
 _ROBUST: Final = "tests/unit/core/merge/test_robust.py"
 _KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
 _FEDDPT: Final = "tests/unit/policies/feddpt/test_exchange.py"
-_TRUST: Final = "tests/unit/identity/test_trust.py"
+_ROSTER: Final = "node/fednode/identity/roster.py"
+_OF_ROSTER: Final = "tests/unit/identity/test_roster.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
 _STORE: Final = "tests/unit/storage/test_store.py"
 _GATE: Final = "tests/unit/core/test_gate.py"
@@ -118,7 +119,7 @@ _GATEWAY: Final = {
     "driver-quota": Mutant("node/fednode/runtime/driver.py", "if over:", "if False:", (_FRAMES,)),
     "driver-identity": Mutant(
         "node/fednode/runtime/driver.py",
-        "reason = self.trust.refusal(caller, message.sender)",
+        "reason = self.members.check_sender(caller, message.sender)",
         'reason = ""',
         (_FRAMES,),
     ),
@@ -224,41 +225,41 @@ _STORED_RUNS: Final = {
     "runs-sync": Mutant("node/fednode/storage/store.py", "disk.sync_path(run)", "pass", (_RUNS,)),
 }
 _KEYS: Final = {
-    "lease-name": Mutant(
-        "node/fednode/core/names.py",
-        "if claim.holds(now) and not self.fault(claim)]",
-        "if not self.fault(claim)]",
-        (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
-    ),
-    "lease-held": Mutant(
-        "node/fednode/core/names.py",
-        "return self.begins <= now <= self.ends",
-        "return self.begins <= now",
-        (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
-    ),
-    "heir-late": Mutant(
-        "node/fednode/identity/trust.py",
-        "if revoked and succession.issued > leases.peek(revoked).issued:",
+    "certificate-ended": Mutant(
+        _ROSTER,
+        "if now > chain.ends:",
         "if False:",
-        (f"{_TRUST}::test_a_revoked_key_names_no_successor_after_its_revocation",),
+        (f"{_OF_ROSTER}::TestMembers",),
     ),
-    "heir-of-revoked-heir": Mutant(
-        "node/fednode/identity/trust.py",
-        "if held and held.id != id and held.id not in self._revoked:",
-        "if held and held.id != id:",
-        (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
+    "certificate-sponsor": Mutant(
+        _ROSTER,
+        "ends=min(own.ends, above.ends),",
+        "ends=own.ends,",
+        (f"{_OF_ROSTER}::TestMembers",),
     ),
-    "heir-second": Mutant(
-        "node/fednode/identity/trust.py",
-        "if held and held.id != id and held.id not in self._revoked:",
+    "certificate-leaf": Mutant(
+        _ROSTER,
+        "len(chain) < 2 or not may_sign(chain[1]) or",
+        "len(chain) < 2 or",
+        (f"{_OF_ROSTER}::TestMembers",),
+    ),
+    "certificate-name": Mutant(
+        _ROSTER,
+        "(one.signer not in self._revoked, one.dated, one.id)",
+        "(one.dated, one.id)",
+        (f"{_OF_ROSTER}::TestTwoCertificatesOfOneName",),
+    ),
+    "certificate-revoked": Mutant(
+        _ROSTER,
+        "if chain.id in self._revoked:",
         "if False:",
-        (f"{_TRUST}::test_the_holder_of_the_old_key_cannot_take_the_name_back",),
+        (f"{_OF_ROSTER}::TestRevocation",),
     ),
-    "heir-revoked": Mutant(
-        "node/fednode/identity/trust.py",
-        'return "" if id_now in self._revoked else id_now',
-        "return id_now",
-        (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
+    "revocation-mesh": Mutant(
+        _ROSTER,
+        "if revocation.mesh != self.mesh:",
+        "if False:",
+        (f"{_OF_ROSTER}::TestRevocation",),
     ),
 }
 _CHECKERS: Final = {

@@ -67,8 +67,9 @@ class TestMembers:
     def test_a_node_signs_nobody(self, mesh: SmallMesh) -> None:
         """A leaf's key signs another leaf; its certificate allows it to sign nothing."""
         roster, thief = mesh.roster(), mesh.key("thief").public_key()
-        signer = Authority("b", mesh.key("b"), mesh.chain("b"))
-        assert roster.identify(signer.node("c", thief)) is None
+        for own in (mesh.chain("b"), mesh.root.node("b", mesh.key("b").public_key())):
+            signer = Authority("b", mesh.key("b"), own)
+            assert roster.identify(signer.node("c", thief)) is None
         pretended = Authority("sponsor a", mesh.key("b"), mesh.sponsor.chain)
         assert roster.identify(pretended.node("c", thief)) is None
 
