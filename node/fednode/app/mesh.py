@@ -26,6 +26,7 @@ from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.members import Listed, MemberDirectory
 from fednode.settings.peers import Peers
+from fednode.transports.connection_limiter import CALLS_S
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.transports.relay_service import RelayService
@@ -116,6 +117,7 @@ def connect(plan: NodePlan) -> Mesh:
         learn=learning(roster, identity.id),
         note=refusals.note,
         proxy=plan.settings.proxy,
+        calls_s=max(CALLS_S, 1.2 * plan.settings.limits.messages_s),  # above the quota of messages
     )
     sponsor = Sponsor(plan, identity, roster, refusals)
     transport.add_service(sponsor.service.register)

@@ -111,6 +111,19 @@ class TestAccount:
         assert account.add(0, 0.5) <= 0
 
 
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (("192.0.2.7", 4711), "192.0.2.7"),
+        (("2001:db8:1:2:3:4:5:6", 4711, 0, 0), "2001:db8:1:2::/64"),
+        (("fe80::1%eth0", 4711, 0, 2), "fe80::/64"),
+        ("/tmp/x/7.0123456789abcdef", "relay.0123456789abcdef"),
+    ],
+)
+def test_sources_are_addresses_networks_and_callers_of_relays(name: object, source: str) -> None:
+    assert module._source(name) == source
+
+
 class TestConnections:
     async def test_a_source_without_a_key_holds_few(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
