@@ -85,6 +85,15 @@ def told(learner: Learner) -> tuple[tuple[str, ...], int]:
     return found
 
 
+def unsent(learner: Learner) -> str:
+    """Return a sentence on the classes that members do not see; "" if they see all of them.
+
+    A learner that leaves out classes says so by a property `unsent`.
+    """
+    found: str = getattr(learner, "unsent", "")
+    return found
+
+
 Release = Callable[[Job, Report, Callable[[Job], Report]], Report]
 """What a host does to a report before it hands it on, such as clipping and noise: it takes the job,
 the report, and a function that runs a job of stage MEASURE."""

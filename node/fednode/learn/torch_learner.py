@@ -109,6 +109,18 @@ class TorchLearner:
         return tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
 
     @property
+    def unsent(self) -> str:
+        """A sentence on the classes of too few images, whose means are not sent; "" without any."""
+        few = [name for name in self.classes if name not in self.told[0]]
+        if not few or not self._module.sends_sums:
+            return ""
+        have, means = ("has", "its mean is") if len(few) == 1 else ("have", "their means are")
+        return (
+            f"{len(few)} of {len(self.classes)} classes ({named(few)}) {have} fewer than "
+            f"{self._least} training images: {means} not sent (privacy.least_images)."
+        )
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about deviations from the settings, skipped files and unknown class names."""
         data = self.data
@@ -123,15 +135,8 @@ class TorchLearner:
             *self._graphs.notes,
             *filter(None, [self._classifier_note]),
         ]
-        few = [name for name in self.classes if name not in self.told[0]]
-        if few and self._module.sends_sums:
-            notes.append(
-                f"{len(few)} of {len(self.classes)} classes ({named(few)}) has fewer than "
-                f"{self._least} training images: its mean is not sent (privacy.least_images)."
-                if len(few) == 1
-                else f"{len(few)} of {len(self.classes)} classes ({named(few)}) have fewer than "
-                f"{self._least} training images: their means are not sent (privacy.least_images)."
-            )
+        if self.unsent:
+            notes.append(self.unsent)
         unseen = self._backbone.unseen(self.classes)
         if unseen:
             notes.append(
