@@ -138,7 +138,11 @@ def read_sizes(folder: Path) -> Mapping[str, Any] | None:
     try:
         with path.open("rb") as content:
             tree = json.loads(content.read(CONFIG_MAX))
-    except (OSError, ValueError, RecursionError):
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
+    except (ValueError, RecursionError):
         return None
     if not isinstance(tree, dict) or tree.get("model_type") not in arch_dict:
         return None

@@ -235,7 +235,8 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
                 ),
                 lambda model: _put_weights(model, state, path, name),
             )
-            image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+            visual: Any = model.visual
+            image_transform_v2(PreprocessCfg(**visual.preprocess_cfg), is_train=False)
             return model
     except ModelError:
         raise
@@ -421,7 +422,9 @@ def _load_safetensors(path: Path) -> State:
                 f"{HEADER_MAX >> 20} MiB: fetch the file again."
             )
         return load_file(path)
-    except (OSError, SafetensorError) as fault:
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}.") from fault
+    except SafetensorError as fault:
         raise ModelError(
             f"{path} is no safetensors file, or a damaged one: fetch the file again."
         ) from fault

@@ -34,7 +34,7 @@ import numpy as np
 from fednode.core.types import EMPTY, MEASURE, Account, Job, Report, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.learn.settings import PrivacySettings
-from fednode.storage.files import put
+from fednode.storage.files import content_of, put
 
 Releases = Mapping[tuple[float | None, float], int]
 """Number of released results by (clip, noise); clip is None for releases without clipping, and for
@@ -227,13 +227,13 @@ def read_account(folder: Path) -> tuple[Releases, str]:
     if not path.exists():
         return {}, ""
     try:
-        account: Any = json.loads(path.read_text(encoding="utf-8"))
+        account: Any = json.loads(content_of(path))
         releases: dict[tuple[float | None, float], int] = {}
         for row in account["releases"]:
             clip = None if row["clip"] is None else float(row["clip"])
             releases[clip, float(row["noise"])] = int(row["count"])
         return releases, str(account.get("undecided", ""))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError) as fault:
         raise StateError(
             f"{path} is damaged, so what was released is not known: restore it from a backup, or "
             "give another directory with --state."

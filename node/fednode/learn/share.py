@@ -69,7 +69,9 @@ def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
             facts = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         prompts = Tensors(arrays, [str(name) for name in json.loads(facts.get(ROWS, "[]"))])
-    except (OSError, SafetensorError, ValueError, TypeError) as fault:
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {because(fault)}.") from fault
+    except (SafetensorError, ValueError, TypeError) as fault:
         raise ModelError(
             f"{path} cannot be read as safetensors: give a file that `fednode export` wrote."
         ) from fault
