@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,22 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.e2e.test_readme import GUARD_S, ROOT, surroundings
-
 pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[3]
+GUARD_S = 180
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """Return an environment where `fednode` is this checkout's and HOME is empty."""
+    programs = home / "bin"
+    programs.mkdir()
+    command = f'#!/bin/sh\nexec {sys.executable} -m fednode.cli "$@"\n'
+    (programs / "fednode").write_text(command)
+    (programs / "fednode").chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    code = os.pathsep.join(str(ROOT / part) for part in ("node", "bootstrap"))
+    own = {"HOME": str(home), "PATH": path, "PYTHONPATH": code}
+    return {**os.environ, **own, "FEDNODE_PAGE__LISTEN": "null"}
 
 
 def shown_by(
@@ -35,7 +50,7 @@ def shown_by(
     for cell in code:
         cell.source = cell.source.replace(*changed) if changed[0] else cell.source
     client = NotebookClient(
-        book, timeout=int(GUARD_S), iopub_timeout=180, resources={"metadata": {"path": docs}}
+        book, timeout=GUARD_S, iopub_timeout=180, resources={"metadata": {"path": docs}}
     )
     client.execute()
     return [
