@@ -47,7 +47,7 @@ def export(
         told("loading the model", 0, 0)
         prompts = load(find(state))
         from fednode.learn import share
-        from fednode.learn.class_sums import ROWS
+        from fednode.policies.class_sums import ROWS
 
     if layout == "coop":
         click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
@@ -82,7 +82,7 @@ def export(
 
 def _weights(prompts: Prompts) -> Tensors:
     """Return the weights of a classifier of class sums: what prediction needs, and no sums."""
-    from fednode.learn.class_sums import PERSONAL, WEIGHTS
+    from fednode.policies.class_sums import PERSONAL, WEIGHTS
 
     every, own = prompts.known, prompts.classes
     weights = np.column_stack(prompts.affine(every))

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -70,6 +72,8 @@ class TorchLearner:
         self._features = features
         self._images = Images(features, module.uses_image_encoder, settings, module.per_image)
         self._zero_shot: Mapping[str, float] = {}
+        self._public: npt.NDArray[np.float64] | None = None
+        self._params: tuple[Tensors, Params] | None = None
         self._classifier_note = ""
         self._batch_size = BatchSize(settings.batch_size, backbone.device)
         self._graphs = GraphedPasses(recorder_of(backbone.device))
@@ -206,17 +210,15 @@ class TorchLearner:
     ) -> Report:
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
-        images = self._images.digests(self.data.train)
-        size, files = features.shape[1], self.data.files
-        result = self._module.fit(
-            job,
-            features,
-            labels,
-            self.classes,
-            self._least,
-            images,
-            lambda: public_covariance(self._features, size, files, cancelled),
-        )
+        images, size = self._images.digests(self.data.train), features.shape[1]
+
+        def public() -> npt.NDArray[np.float64]:
+            if self._public is None:
+                files = self.data.files
+                self._public = public_covariance(self._features, size, files, cancelled)
+            return self._public
+
+        result = self._module.fit(job, features, labels, self.classes, self._least, images, public)
         if job.measure:
             self._classifier_note = self.describe_classifier(result.tensors)
         return Report(
@@ -240,7 +242,7 @@ class TorchLearner:
         """Use new splits if images were added or deleted since the last round."""
         fresh = self._rescan.look() if self._rescan else None
         if fresh is not None:
-            self.data, self._zero_shot = fresh, {}
+            self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
             self._features.keep_only(fresh.files)
             self._graphs.forget()
@@ -279,7 +281,7 @@ class TorchLearner:
 
     def describe_classifier(self, tensors: Tensors) -> str:
         """Return which classifier answers for the node's own classes; "" if there is only one."""
-        return self._module.describe_classifier(self._params(tensors), self.classes)
+        return self._module.describe_classifier(self._params_of(tensors), self.classes)
 
     def results(self, tensors: Tensors) -> Mapping[str, Evaluation]:
         """Return the results by class on the same test images that `evaluate` uses."""
@@ -325,7 +327,7 @@ class TorchLearner:
             features, labels = self._images.features(split, cancelled)
             return self._module.zero_shot(features, split.classes), labels
         with fits(self._backbone.device, "while it classifies images"):
-            classify = self._module.classifier(self._params(tensors), split.classes)
+            classify = self._module.classifier(self._params_of(tensors), split.classes)
             answered = [
                 (classify(batch), batch.targets)
                 for batch in self._images.in_order(split, cancelled)
@@ -334,5 +336,8 @@ class TorchLearner:
             [truth for _, truth in answered]
         )
 
-    def _params(self, tensors: Tensors) -> Params:
-        return to_params(tensors, self._backbone.device)
+    def _params_of(self, tensors: Tensors) -> Params:
+        """Return arrays as parameters, the same object for the last arrays that were asked for."""
+        if self._params is None or self._params[0] is not tensors:
+            self._params = tensors, to_params(tensors, self._backbone.device)
+        return self._params[1]
