@@ -67,11 +67,7 @@ def export(
         held = prompts.known if all_classes else prompts.classes
         named = [name.strip() for name in classes.split(",")] if classes else held
         weights, bias = prompts.affine(named)
-        texts = share.as_texts(weights, bias)
-        if texts is None:
-            share.write_affine(weights, bias, named, _facts(prompts), to)
-        else:
-            share.write_matrix(*texts, named, _facts(prompts), to)
+        share.write_matrix(weights, bias, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
     if layout == "matrix" and prompts.model == MINI:
         click.echo(

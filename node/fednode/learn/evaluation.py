@@ -1,4 +1,4 @@
-"""Results by class: confusion matrix, sensitivity, specificity, AUC; each class against the rest.
+"""Results by class, 95 % intervals, and what a node gains over training alone. Imports no torch.
 
 For a class c, the images of c are positive and all other test images are negative. An image's
 prediction is its most probable class; of equal probabilities the first class counts.
@@ -13,12 +13,15 @@ A figure that divides by no image is undefined (nan), and no mean counts it: a c
 images has no sensitivity and no AUC; if all test images are of one class, that class has no
 specificity and no AUC. A mean over classes counts each class once, however many images it has. With
 two classes, the sensitivity of one is the specificity of the other, and both have the same AUC.
+
+The control (policy `local`) trains alone, with the same images, seed and budget. It is measured on
+the same test images as the mesh's prompts, so intervals of differences are paired.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -26,11 +29,19 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fednode.learn.intervals import Right, wilson
-
 FIGURES: Final = ("sensitivity", "specificity", "auc")
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
+Z: Final = 1.959963984540054
+"""The 97.5 % quantile of the normal distribution."""
+LEVELS: Final = (0.025, 0.975)
+Right = npt.NDArray[np.bool_]
+"""[n]: whether the prediction of each test image is right."""
+MESH: Final = "mesh"
+ALONE: Final = "alone"
+ZERO_SHOT: Final = "zero-shot"
+OVER: Final = {ALONE: "training alone", ZERO_SHOT: "the hand-written prompt"}
+NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +191,116 @@ def _finite(result: ClassResult) -> dict[str, Any]:
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in asdict(result).items()
     }
+
+
+# Intervals ----------------------------------------------------------------------------------------
+
+
+def wilson(right: int, images: int) -> tuple[float, float]:
+    """Return Wilson's interval of a share (0..1), such as an accuracy; (nan, nan) of no images.
+
+    It stays within 0 and 1 and is not empty if all images are right. Source: Wilson, Probable
+    inference, the law of succession, and statistical inference, JASA 22 (1927).
+    """
+    if not images:
+        return math.nan, math.nan
+    share, unit = right / images, Z * Z / images
+    middle = share + unit / 2
+    half = math.sqrt(unit * (share * (1 - share) + unit / 4))
+    return max(0.0, (middle - half) / (1 + unit)), min(1.0, (middle + half) / (1 + unit))
+
+
+def paired_bootstrap(
+    ours: Right, others: Right, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the percentile interval of ours - others, two accuracies on the same n > 0 images.
+
+    Images are drawn with replacement, each with both of its predictions. How many of the drawn
+    images only we, or only the others, predict rightly follows a multinomial distribution, from
+    which these counts are drawn.
+    """
+    count = len(ours)
+    gained, lost = int((ours & ~others).sum()), int((others & ~ours).sum())
+    chances = np.array([gained, lost, count - gained - lost]) / count
+    drawn = np.random.default_rng(seed).multinomial(count, chances, resamples)
+    low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, LEVELS)
+    return float(low), float(high)
+
+
+def clustered_bootstrap(
+    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
+
+    Args:
+        groups: the values of each seed. The values of a seed are not independent (the nodes
+            exchange prompts, or share few images), so seeds are drawn with replacement first, and
+            nodes within each seed after.
+    """
+    filled = [group for group in groups if len(group)]
+    if not filled:
+        return float("nan"), float("nan")
+    sizes = np.array([len(group) for group in filled])
+    values = np.zeros((len(filled), sizes.max()))
+    for row, group in zip(values, filled, strict=True):
+        row[: len(group)] = group
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
+    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
+    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
+    # A shorter group gives as many values as it has; the places beyond do not count.
+    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
+    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
+    low, high = np.quantile(means, LEVELS)
+    return float(low), float(high)
+
+
+# What the mesh gains ------------------------------------------------------------------------------
+
+Tests = Mapping[str, Mapping[str, Evaluation]]
+"""By test set ("own", "base", "new"): the results by MESH, ALONE and ZERO_SHOT, as far as known."""
+
+
+def sentences(tests: Tests, unknown: str = "") -> list[str]:
+    """Return a sentence for each test set.
+
+    The difference is that between the first two rows. unknown: why the control is not known.
+    """
+    texts = []
+    for test, rows in tests.items():
+        (first, ours), (second, others), *_ = rows.items()
+        shown = ", ".join(f"{name} {100 * row.accuracy:.1f}" for name, row in rows.items())
+        where = f"{test}: " if len(tests) > 1 else ""
+        text = f"{shown} % of {ours.images} test images; {_difference(first, second, ours, others)}"
+        why = f"; alone is unknown: {unknown}" if unknown and first == MESH else ""
+        texts.append(f"{where}{text}{why}")
+    return texts or [NO_TESTS]
+
+
+def _difference(first: str, second: str, ours: Evaluation, others: Evaluation) -> str:
+    """Return how two rows differ, in words."""
+    if (ours.right == others.right).all():
+        return f"{first} and {second} are right on the same images"
+    low, high = paired_bootstrap(ours.right, others.right)
+    gain = 100 * (ours.accuracy - others.accuracy)
+    return (
+        f"gain over {OVER[second]}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
+        f"{100 * high:+.1f})"
+    )
+
+
+def no_better_than_chance(tests: Tests) -> list[str]:
+    """Return a sentence if no row is better than chance on any test set; else nothing.
+
+    A row is better if the interval of its accuracy lies above chance.
+    """
+    results = [row for rows in tests.values() for row in rows.values()]
+    if not results or any(row.interval[0] > row.chance for row in results):
+        return []
+    best = max(results, key=lambda row: row.accuracy)
+    return [
+        f"no accuracy is better than chance: the best is {100 * best.accuracy:.1f} %, chance is "
+        f"{100 * best.chance:.1f} %, and {best.images} test images do not tell them apart. The "
+        "model may not know such images: try another model (model.name: ViT-B-16, or with "
+        "model.pretrained one that was trained on images like these), or more images (data.shots)"
+    ]

@@ -304,7 +304,7 @@ def test_one_product_gives_the_same_logits_as_the_node(
 ) -> None:
     made = module(model)
     used = combined(made, OWN, PEERS)
-    weights, bias = affine(model, TuningSettings(), GaussianModule, GDAConfig(), used, asked)
+    weights, bias = affine(made, used, asked)
     expected = mesh(made, used).logits(asked)(ASKED)
     x = torch.from_numpy(ASKED).float()
     found = made.classifier(to_params(used, "cpu"), asked)(Batch(features=x))
