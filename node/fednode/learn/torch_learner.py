@@ -302,7 +302,8 @@ class TorchLearner(Learner):
         with fits(self.frozen.device, "while it classifies images"):
             classify = self.module.classifier(self._params_of(tensors), split.classes)
             batches = self._images.in_order(split, cancelled)
-            logits, labels = zip(*((classify(one), one.targets) for one in batches), strict=True)
+            rows = [(classify(batch), batch.targets) for batch in batches]
+        logits, labels = zip(*rows, strict=True)
         return torch.cat(logits), torch.cat(labels)
 
     def _params_of(self, tensors: Tensors) -> Params:
