@@ -303,8 +303,7 @@ class TorchLearner(Learner):
             classify = self.module.classifier(self._params_of(tensors), split.classes)
             batches = self._images.in_order(split, cancelled)
             rows = [(classify(batch), batch.targets) for batch in batches]
-        logits, labels = zip(*rows, strict=True)
-        return torch.cat(logits), torch.cat(labels)
+        return torch.cat([logits for logits, _ in rows]), torch.cat([truth for _, truth in rows])
 
     def _params_of(self, tensors: Tensors) -> Params:
         """Return arrays as parameters, the same object for the last arrays that were asked for."""
