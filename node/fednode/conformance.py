@@ -19,9 +19,9 @@ from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, Described, Method, Round
 from fednode.core.settings import RoundSettings
-from fednode.core.types import Job, Report, Tensors
+from fednode.core.types import Report, Tensors
 from fednode.errors import ConfigError, FednodeError
-from fednode.learn.prompt_module import Batch, JobInputs, PromptModule, to_params
+from fednode.learn.prompt_module import PromptModule, trial_fault
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
@@ -215,37 +215,3 @@ def _line(fault: Exception) -> str:
 
 def _shown(tensors: Tensors) -> str:
     return ", ".join(f"{name}{list(shape)}" for name, shape in tensors.shapes.items()) or "none"
-
-
-def trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
-    """Return what is wrong with the logits or losses of two images; "" if nothing is.
-
-    arrays: from `initial`. A module that needs more of an image than its features is not tried.
-    """
-    import torch
-
-    if module.uses_image_encoder or module.per_image is not None or module.closed_form:
-        return ""
-    title, classes = type(module).__name__, ("cat", "dog", "car")
-    params = to_params({**arrays, **module.private(1)}, module.clip.device)
-    features = module.handwritten(classes)[:2]
-    labels = torch.tensor([0, 2], device=features.device)
-    norms = torch.ones_like(features[:, 0])
-    batch = Batch(features=features, norms=norms, labels=labels, numbers=(0, 2), places=(0, 1))
-    with torch.no_grad():
-        logits = module.classifier(params, classes)(batch)
-    if tuple(logits.shape) != (2, 3):
-        return f"{title} gives logits {list(logits.shape)} for 2 images and 3 classes, not [2, 3]."
-    for array in params.values():
-        array.requires_grad_()
-    job = Job(round=1, stage=stage, tensors=arrays, seed=1)
-    inputs = JobInputs(job, params, {}, {}, classes)
-    inputs.state = module.start(inputs)
-    for loss in module.losses(batch, inputs):
-        if loss.dim() or not loss.requires_grad:
-            return (
-                f"{title} gives a loss {list(loss.shape)}"
-                f"{'' if loss.requires_grad else ' without a gradient'}; it must be one number "
-                "that depends on the arrays."
-            )
-    return ""

@@ -1,4 +1,4 @@
-"""Results by class, 95 % intervals, and what a node gains over training alone. Imports no torch.
+"""Results by class, and what a node gains over training alone. Imports no torch.
 
 For a class c, the images of c are positive and all other test images are negative. An image's
 prediction is its most probable class; of equal probabilities the first class counts.
@@ -29,14 +29,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from fednode.learn.intervals import Right, paired_bootstrap, wilson
+
 FIGURES: Final = ("sensitivity", "specificity", "auc")
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-Z: Final = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution."""
-LEVELS: Final = (0.025, 0.975)
-Right = npt.NDArray[np.bool_]
-"""[n]: whether the prediction of each test image is right."""
 MESH: Final = "mesh"
 ALONE: Final = "alone"
 ZERO_SHOT: Final = "zero-shot"
@@ -191,68 +188,6 @@ def _finite(result: ClassResult) -> dict[str, Any]:
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in asdict(result).items()
     }
-
-
-# Intervals ----------------------------------------------------------------------------------------
-
-
-def wilson(right: int, images: int) -> tuple[float, float]:
-    """Return Wilson's interval of a share (0..1), such as an accuracy; (nan, nan) of no images.
-
-    It stays within 0 and 1 and is not empty if all images are right. Source: Wilson, Probable
-    inference, the law of succession, and statistical inference, JASA 22 (1927).
-    """
-    if not images:
-        return math.nan, math.nan
-    share, unit = right / images, Z * Z / images
-    middle = share + unit / 2
-    half = math.sqrt(unit * (share * (1 - share) + unit / 4))
-    return max(0.0, (middle - half) / (1 + unit)), min(1.0, (middle + half) / (1 + unit))
-
-
-def paired_bootstrap(
-    ours: Right, others: Right, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return the percentile interval of ours - others, two accuracies on the same n > 0 images.
-
-    Images are drawn with replacement, each with both of its predictions. How many of the drawn
-    images only we, or only the others, predict rightly follows a multinomial distribution, from
-    which these counts are drawn.
-    """
-    count = len(ours)
-    gained, lost = int((ours & ~others).sum()), int((others & ~ours).sum())
-    chances = np.array([gained, lost, count - gained - lost]) / count
-    drawn = np.random.default_rng(seed).multinomial(count, chances, resamples)
-    low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, LEVELS)
-    return float(low), float(high)
-
-
-def clustered_bootstrap(
-    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
-
-    Args:
-        groups: the values of each seed. The values of a seed are not independent (the nodes
-            exchange prompts, or share few images), so seeds are drawn with replacement first, and
-            nodes within each seed after.
-    """
-    filled = [group for group in groups if len(group)]
-    if not filled:
-        return float("nan"), float("nan")
-    sizes = np.array([len(group) for group in filled])
-    values = np.zeros((len(filled), sizes.max()))
-    for row, group in zip(values, filled, strict=True):
-        row[: len(group)] = group
-    generator = np.random.default_rng(seed)
-    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
-    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
-    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
-    # A shorter group gives as many values as it has; the places beyond do not count.
-    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
-    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
-    low, high = np.quantile(means, LEVELS)
-    return float(low), float(high)
 
 
 # What the mesh gains ------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from fednode.lab.experiment.cell import Prepared, judge, play, prepare
 from fednode.lab.experiment.judge import Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
-from fednode.learn.evaluation import paired_bootstrap
 from fednode.learn.features import Features
+from fednode.learn.intervals import paired_bootstrap
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, Source, settings_of
 from tests.unit.lab.experiment.pictures import domains

@@ -12,7 +12,7 @@ import pytest
 from fednode.app import baseline
 from fednode.app.saved import recall
 from fednode.commands.eval import eval
-from fednode.learn.evaluation import wilson
+from fednode.learn.intervals import wilson
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 

@@ -9,9 +9,9 @@ from fednode.learn.evaluation import (
     NO_TESTS,
     Evaluation,
     no_better_than_chance,
-    paired_bootstrap,
     sentences,
 )
+from fednode.learn.intervals import paired_bootstrap
 
 Rows = dict[str, Evaluation]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from fednode.learn.evaluation import clustered_bootstrap, paired_bootstrap, wilson
+from fednode.learn.intervals import clustered_bootstrap, paired_bootstrap, wilson
 
 
 @pytest.mark.parametrize(("right", "images"), [(0, 12), (7, 12), (12, 12), (96, 222), (1, 1)])

@@ -14,7 +14,7 @@ from fednode.lab.experiment.cells import Done
 from fednode.lab.experiment.picture import panels_of
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.lab.experiment.table import rows
-from fednode.learn.evaluation import clustered_bootstrap
+from fednode.learn.intervals import clustered_bootstrap
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 
