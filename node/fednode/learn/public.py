@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from itertools import groupby
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from fednode.data import builtin
-from fednode.learn.features import Features
+
+if TYPE_CHECKING:
+    from fednode.learn.features import Features
 
 IMAGES: Final = 10
 """So many images of each class are encoded."""
