@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Processes that share the tests: one a core, at most eight.
 WORKERS ?= auto
+SHARED := -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
+LAB := tests/unit/lab
 
-.PHONY: install demo test test-all test-gpu check format proto settings bench docs clean
+.PHONY: install demo test test-lab test-all test-gpu check format proto settings bench docs clean
 
 install: $(STAMP)
 
@@ -18,8 +20,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install  ## five daemons on the built-in images, then the table
 	$(BIN)/fednode demo
 
-test: install  ## the default suite
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
+test: install  ## the node's tests
+	$(BIN)/python -m pytest $(SHARED) --ignore $(LAB)
+
+test-lab: install  ## the laboratory's tests: the simulator, experiments, notebooks
+	$(BIN)/python -m pytest $(SHARED) $(LAB)
 
 test-all: install  ## everything but what needs a GPU
 	$(BIN)/python -m pytest -m "not gpu" --hypothesis-profile=thorough

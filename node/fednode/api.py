@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from fednode.learn.evaluation import Evaluation, Numbers
     from fednode.learn.explain import Explainer, Near
     from fednode.learn.prompt_module import PromptModule
-    from fednode.learn.settings import TuningSettings
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,10 @@ class Prompts:
 
         Only policies that exchange class sums have several.
         """
-        from fednode.learn.build import answering
+        from fednode.learn.prompt_module import to_params
 
-        return answering(self._frozen, *self._made_of, self.arrays, self._names(classes))
+        params = to_params(self.arrays, self._frozen.device)
+        return self._module.describe_classifier(params, self._names(classes))
 
     def left_out(self, classes: Sequence[str]) -> str:
         """Return a sentence on classes of other nodes that are not among these; "" if none are.
@@ -188,7 +188,7 @@ class Prompts:
         """
         from fednode.learn.share import affine
 
-        return affine(self._frozen, *self._made_of, self.arrays, self._names(classes))
+        return affine(self._module, self.arrays, self._names(classes))
 
     def words(self, top: int = 5) -> dict[str, list[list[Near]]]:
         """Return the vocabulary's nearest words to each vector of each learned context.
@@ -218,13 +218,17 @@ class Prompts:
         with files(images) as paths:
             return self._explainer.features(paths)
 
-    @property
-    def _made_of(self) -> tuple[TuningSettings, type[PromptModule], Any]:
-        """Tuning settings, objective and the policy's configuration."""
+    def _module_of(self, frozen: Backbone) -> PromptModule:
+        """Return what the policy tunes, for a frozen model."""
         from fednode import registry
 
-        chosen = self.settings.policy
-        return self.settings.tuning, registry.prompt_module(chosen.name), chosen.config
+        chosen, tuning = self.settings.policy, self.settings.tuning
+        made: PromptModule = registry.prompt_module(chosen.name)(frozen, tuning, chosen.config)
+        return made
+
+    @cached_property
+    def _module(self) -> PromptModule:
+        return self._module_of(self._frozen)
 
     @cached_property
     def _explainer(self) -> Explainer:
@@ -232,7 +236,7 @@ class Prompts:
         from fednode.learn.explain import Explainer
 
         window = self.settings.data.window
-        return Explainer(self.settings.model, *self._made_of, self.arrays, window)
+        return Explainer(self.settings.model, self._module_of, self.arrays, window)
 
     @cached_property
     def _frozen(self) -> Backbone:
@@ -246,7 +250,7 @@ class Prompts:
         """The function that classifies images with given prompts."""
         from fednode.learn.build import predictor
 
-        return predictor(self._frozen, *self._made_of, self.settings.data.window)
+        return predictor(self._module, self.settings.data.window)
 
     def _names(self, classes: Sequence[str] | None) -> tuple[str, ...]:
         names = self.classes if classes is None else tuple(classes)

@@ -22,7 +22,7 @@ from fednode.core.rounds.method import Method
 from fednode.errors import ConfigError
 
 GROUP = "fednode.policies"
-HELPERS = frozenset({"domains"})
+HELPERS = frozenset({"class_sums", "domains", "gaussian", "trust"})
 """Files of node/fednode/policies that are no methods."""
 _ADDED: dict[str, PolicyKind] = {}
 

@@ -172,10 +172,29 @@ class Player:
     def run_round(self, number: int, hear: Sequence[Message] = ()) -> None:
         """Carry a round through with what peers say meanwhile."""
         self.begin(number)
-        for message in hear:
-            self.feed(ev.Received(message))
+        self._hear(hear)
         self.wait_out()
         self.adopted()
+
+    def run_stages(self, number: int, case: Case) -> None:
+        """Carry a round through in which all peers contribute to each stage as the node does."""
+        self.begin(number)
+        for at, phase in enumerate(case.says):
+            self.train()
+            own = [send for send in self.sent if send.message.round == number]
+            same = [send for send in own if send.message.phase == phase]
+            if same or at == 0:
+                given = [case.from_peer(peer, number, phase) for peer in PEERS]
+                began = same[0].message.contributors if same else ""
+                self._hear([replace(message, contributors=began) for message in given])
+            for send in same:
+                self.feed(ev.Delivered(send.to, send.message))
+        self.wait_out()
+        self.adopted()
+
+    def _hear(self, messages: Sequence[Message]) -> None:
+        for message in accepted(self.policy, messages):
+            self.feed(ev.Received(message))
 
 
 def report(tune: ev.Tune) -> Report:

@@ -252,11 +252,7 @@ class PolicyContract:
         """A node restored from what it adopted does what the one that never stopped does."""
         original = up(case.player())
         for number in range(1, died_after + 1):
-            heard = [case.from_peer(peer, number) for peer in PEERS]
-            original.run_round(number, accepted(original.policy, heard))
-            for send in original.sent:
-                if send.message.round == number:
-                    original.feed(ev.Delivered(send.to, send.message))
+            original.run_stages(number, case)
         # What was heard after the commit is lost with the crash: store once more, then compare.
         number = died_after + 1
         original.run_round(number)
@@ -264,9 +260,8 @@ class PolicyContract:
         assert again.policy.state() == original.policy.state()
         for later in (number + 1, number + 2):
             marks = len(original.effects), len(again.effects)
-            heard = accepted(original.policy, [case.from_peer(p, later) for p in PEERS])
-            original.run_round(later, heard)
-            again.run_round(later, heard)
+            original.run_stages(later, case)
+            again.run_stages(later, case)
             # Who starts again asks its peers to repeat themselves, once.
             did = [effect for effect in again.effects[marks[1] :] if not _asks(effect)]
             assert original.effects[marks[0] :] == did

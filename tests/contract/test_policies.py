@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from fednode import registry
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
@@ -21,6 +22,7 @@ from fednode.policies.local import Local, LocalConfig
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
+from tests.contract.player import up
 from tests.contract.policy_suite import CONTEXT, Case, PolicyContract, Shapes
 from tests.unit.policies.methods import AVERAGING as POLICIES
 from tests.unit.policies.methods import PROMPTFL
@@ -165,6 +167,22 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 class TestPolicies(PolicyContract):
     pass
+
+
+@pytest.mark.parametrize("case", [one for one in CASES if one.id == "plan-sync"], indirect=True)
+def test_the_rounds_of_the_contract_reach_the_merge_of_every_stage(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merged: list[tuple[str, int]] = []
+
+    def merge(method: Plan, now: Round, given: Sequence[Contribution]) -> MethodState:
+        merged.append((now.stage, len(given)))
+        return merge_of_plan(method, now, given)
+
+    merge_of_plan = Plan.merge
+    monkeypatch.setattr(Plan, "merge", merge)
+    up(case.player()).run_stages(1, case)
+    assert merged == [("prompts", 4), ("aggregators", 4)]
 
 
 def test_every_registered_policy_is_here() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fednode.observe.client import Client
-from tests.e2e.test_two_daemons import Pair, fednode, pair
+from tests.e2e.test_two_daemons import Pair, pair
 
 __all__ = ["pair"]
 pytestmark = pytest.mark.e2e
@@ -25,13 +25,10 @@ async def test_a_run_without_its_peer_is_never_shown_as_a_federation(pair: Pair)
     async with Client() as client, pair.running("a", "--alone", *RUN):
         reply = await pair.until(client, "a", finished)
         assert (reply.rounds_merged, reply.rounds_run) == (0, 3)
-        one = await asyncio.to_thread(fednode, "status", where, folder=pair.folder)
-        mesh = await asyncio.to_thread(
-            fednode, "status", "--peers", str(pair.peers), folder=pair.folder
-        )
-    for said in (one, mesh):
-        assert said.returncode == NEVER_MERGED, said
-    assert "0 of 3 rounds merged" in " ".join(one.stdout.split())
+        for words in (("--peers", str(pair.peers)), (where,)):
+            code = await asyncio.to_thread(pair.fednode, "status", *words)
+            assert code == NEVER_MERGED, pair.fednode.err
+    assert "0 of 3 rounds merged" in " ".join(pair.fednode.out.split())
 
 
 async def test_a_run_with_its_peer_ends_with_code_0(pair: Pair) -> None:
@@ -39,10 +36,7 @@ async def test_a_run_with_its_peer_ends_with_code_0(pair: Pair) -> None:
         for name in "ab":
             reply = await pair.until(client, name, finished)
             assert (reply.rounds_merged, reply.rounds_run) == (3, 3)
-        where = pair.address["a"]
-        said = await asyncio.to_thread(fednode, "status", where, folder=pair.folder)
-    assert said.returncode == 0, said
-    assert "0 of 3" not in said.stdout
+        assert "0 of 3" not in await pair.types("status", pair.address["a"])
 
 
 async def test_a_node_that_ran_alone_begins_again_with_its_peer_after_a_reset(pair: Pair) -> None:
@@ -60,11 +54,7 @@ async def test_a_node_that_ran_alone_begins_again_with_its_peer_after_a_reset(pa
                     client, "a", lambda reply: any(met in one for one in reply.warnings)
                 )
                 assert (reply.rounds_merged, reply.rounds_run) == (0, 3)
-        state = str(pair.folder / "a")
-        said = await asyncio.to_thread(
-            fednode, "reset", "--yes", "--state", state, folder=pair.folder
-        )
-        assert said.returncode == 0, said
+        await pair.types("reset", "--yes", "--state", str(pair.folder / "a"))
         async with pair.running("a", *RUN), pair.running("b", *RUN):
             for name in "ab":
                 reply = await pair.until(client, name, finished)

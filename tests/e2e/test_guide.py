@@ -151,7 +151,7 @@ def test_its_loss_is_the_smoothed_cross_entropy() -> None:
     module: Any = importlib.import_module("mymethod")
     config = module.FedAvgMConfig(smoothing=0.3)
     learner: Any = small_learner(module.FedAvgM, config, context_length=4)
-    prompts, classes = learner._module, learner.classes
+    prompts, classes = learner.module, learner.classes
     draw = torch.Generator().manual_seed(1)
     width = prompts.handwritten(classes).shape[1]
     features = torch.nn.functional.normalize(torch.randn(9, width, generator=draw), dim=1)

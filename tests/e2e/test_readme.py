@@ -1,28 +1,31 @@
-"""README's quick start, its commands as they stand, with images of one's own; and the notebook.
+"""README's quick start, its commands as they stand, with images of one's own.
 
-Method: each line of the block is run in turn by a shell, `start` in the background, in a folder and
-with a HOME of its own. The recommended method has no last round, so the reader looks when every
-node has merged its first round, and stops the nodes at the end.
+Method: each line of the block is typed in turn, with a HOME of its own: `start` is a process, and
+the other commands run in this process, which has torch. The recommended method has no last round,
+so the reader looks when every node has merged its first round, and stops the nodes at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
+import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
 from markdown_it import MarkdownIt
-from nbclient import NotebookClient
 
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
+from fednode.learn.cache import cache_of
+from fednode.learn.features import Features
+from fednode.learn.public import public_covariance
+from fednode.learn.settings import CacheSettings
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
+from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
 pytestmark = pytest.mark.e2e
@@ -31,34 +34,18 @@ GUARD_S = 180.0
 POLL_S = 0.2
 
 
-def quick_start() -> list[str]:
-    """Return the command lines under "Your own images"."""
+def quick_start() -> list[list[str]]:
+    """Return the words of each command under "Your own images"."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     after = text[text.index("## Your own images") :]
     fence = next(one for one in MarkdownIt().parse(after) if one.type == "fence")
-    return [re.sub(r"\s+#.*", "", line) for line in fence.content.splitlines()]
+    return [shlex.split(line, comments=True) for line in fence.content.splitlines()]
 
 
-def surroundings(home: Path) -> dict[str, str]:
-    """Return an environment where `fednode` is this checkout's and HOME is empty."""
-    programs = home / "bin"
-    programs.mkdir()
-    command = f'#!/bin/sh\nexec {sys.executable} -m fednode.cli "$@"\n'
-    (programs / "fednode").write_text(command)
-    (programs / "fednode").chmod(0o755)
-    path = os.pathsep.join([str(programs), os.environ["PATH"]])
-    code = os.pathsep.join(str(ROOT / part) for part in ("node", "bootstrap"))
-    own = {"HOME": str(home), "PATH": path, "PYTHONPATH": code}
-    return {**os.environ, **own, "FEDNODE_PAGE__LISTEN": "null"}
-
-
-def run(line: str, folder: Path, environment: dict[str, str]) -> str:
-    ended = subprocess.run(
-        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True,
-        timeout=GUARD_S, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
-    return ended.stdout
+def encode_public_images() -> None:
+    """Encode the public images into this HOME's cache once, which each node would do."""
+    features = Features(backbone.load(ModelSettings()), cache_of(CacheSettings()))
+    public_covariance(features, 1, (), lambda: False)
 
 
 async def adopted(daemon: Daemon) -> None:
@@ -70,92 +57,44 @@ async def adopted(daemon: Daemon) -> None:
 
 
 async def test_the_quick_start_as_it_stands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    environment = surroundings(tmp_path)
-    for key, value in environment.items():
-        monkeypatch.setenv(key, value)
-    folder, daemons, said = tmp_path, list[Daemon](), dict[str, str]()
-    draw(tmp_path / "images", 12)
-    for name in "bc":
-        draw(tmp_path / name, 12)
+    monkeypatch.setattr("fednode.learn.public.IMAGES", 10)  # as many as the nodes encode
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("FEDNODE_PAGE__LISTEN", "null")
+    monkeypatch.chdir(tmp_path)
+    fednode, daemons, shown = Fednode(capsys), list[Daemon](), dict[str, str]()
+    for folder in ("images", "b", "c"):
+        draw(tmp_path / folder, 12)
+    encode_public_images()
     lines = quick_start()
     assert len(lines) > 6
     try:
         for line in lines:
-            line = re.sub(r"/where/(\w)/has/its/images", str(tmp_path) + r"/\1", line)
-            if line.startswith(". "):
+            words = [re.sub(r"/where/(\w)/has/its/images", rf"{tmp_path}/\1", one) for one in line]
+            if words[0] == ".":
                 continue  # the environment is this one
-            if line.startswith("cd "):
-                folder = folder / line.removeprefix("cd ")
-                shutil.copy(tmp_path / "images/lemon/1.png", folder / "photo.jpg")
-            elif line.startswith("fednode start"):
-                words = line.split()[1:]
-                monkeypatch.chdir(folder)
-                command = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli", *words)
-                daemons.append(Daemon(f"n{len(daemons)}", command, folder / f"{len(daemons)}.log"))
+            if words[0] == "cd":
+                monkeypatch.chdir(words[1])
+                shutil.copy(tmp_path / "images/lemon/1.png", "photo.jpg")
+            elif words[1] == "start":
+                command = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
+                log = tmp_path / f"{len(daemons)}.log"
+                daemons.append(Daemon(log.stem, (*command, *words[1:]), log))
                 await daemons[-1].start()
             else:
-                if line.startswith("fednode status"):
+                if words[1] == "status":
                     assert len(daemons) == len("abc")
                     for one in daemons:
                         await adopted(one)
-                said[line.split()[1]] = run(line, folder, environment)
+                code = await asyncio.to_thread(fednode, *words[1:])
+                assert code == 0, f"{line}\n{fednode.out}{fednode.err}"
+                shown[words[1]] = fednode.out
     finally:
         for one in daemons:
             await one.stop(10.0)
-    assert "Nothing is wrong." in said["check"]
-    assert len(re.findall(r"running +\d+ +(\d+)/\1 ", said["status"])) == 3, said["status"]
-    assert "no answer" not in said["status"]
-    assert "zero-shot" in said["eval"]
-    assert said["predict"].startswith("photo.jpg: lemon")
-
-
-def shown_by(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: tuple[str, str] = ("", "")
-) -> list[str]:
-    """Run a notebook in a folder; return what each of its cells of code shows.
-
-    changed: a text of its code, and another in its place.
-    """
-    for key, value in surroundings(folder).items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("IPYTHONDIR", str(folder / "ipython"))
-    docs = folder / "docs"
-    docs.mkdir()
-    (folder / "configs").symlink_to(ROOT / "configs")
-    read: Any = nbformat.read
-    book = read(ROOT / "docs" / name, as_version=4)
-    code = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert any(changed[0] in cell.source for cell in code)
-    for cell in code:
-        cell.source = cell.source.replace(*changed) if changed[0] else cell.source
-    client = NotebookClient(
-        book, timeout=int(GUARD_S), iopub_timeout=180, resources={"metadata": {"path": docs}}
-    )
-    client.execute()
-    return [
-        "".join(out.get("text", "") or str(out.get("data", {})) for out in cell.outputs)
-        for cell in code
-    ]
-
-
-def test_a_method_in_a_notebook_is_compared_with_eleven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed = ("small = False", "small = True")
-    shown = shown_by("your-method.ipynb", tmp_path, monkeypatch, changed)
-    assert shown[2].count("seed 1: ") == 13
-    assert "failed" not in shown[2]
-    table = dict(re.findall(r"^(\w+) +(\d+\.\d)$", shown[3], re.M))
-    assert len(table) == 13
-    assert {"mine", "local", "gda", "plan"} < {*table}
-    assert len(re.findall(r"points \(", shown[4])) == 12
-    assert "image/png" in shown[5]
-
-
-def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = shown_by("tour.ipynb", tmp_path, monkeypatch)
-    assert "zerodfl fednode-mini round 3" in shown[1]
-    assert re.search(r"context 1 \[\('\w+', \d", shown[3])
-    assert "image/png" in shown[4]
+    assert "Nothing is wrong." in shown["check"]
+    assert len(re.findall(r"running +\d+ +(\d+)/\1 ", shown["status"])) == 3, shown["status"]
+    assert "no answer" not in shown["status"]
+    assert "zero-shot" in shown["eval"]
+    assert shown["predict"].startswith("photo.jpg: lemon")

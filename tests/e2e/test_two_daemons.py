@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.app.client import client_of
-from fednode.cli import main
 from fednode.errors import FAULT_CODES, FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
@@ -35,6 +33,7 @@ from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
+from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
@@ -47,10 +46,10 @@ POLL_S = 0.02
 
 
 class Pair:
-    """Nodes a and b with their peers.yaml in a folder of their own."""
+    """Nodes a and b with their peers.yaml in a folder of their own, where commands are typed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, fednode: Fednode) -> None:
+        self.folder, self.fednode = folder, fednode
         self.peers = folder / "peers.yaml"
         self.address = dict(zip("ab", (f"127.0.0.1:{port}" for port in free_ports(2)), strict=True))
         listed = [{"name": name, "address": where} for name, where in self.address.items()]
@@ -94,33 +93,29 @@ class Pair:
                         return reply
                 await pause(POLL_S)
 
+    async def types(self, *words: str) -> str:
+        """Type a command, in this process; return what it prints."""
+        code = await asyncio.to_thread(self.fednode, *words)
+        assert code == 0, self.fednode.err
+        return self.fednode.out
 
-def fednode(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [*FEDNODE, *words],
-        capture_output=True,
-        text=True,
-        timeout=GUARD_S,
-        check=False,
-        cwd=folder,
-        env=os.environ | {"HOME": str(folder), "PYTHONPATH": os.getcwd()},
-    )
-
-
-def sentence(*words: str, folder: Path) -> str:
-    """Return what a command says that ends with a fault and no traceback."""
-    ended = fednode(*words, folder=folder)
-    assert ended.returncode in {*FAULT_CODES, Unreachable.exit_code}, ended
-    assert "Traceback" not in ended.stderr
-    lines = ended.stderr.strip().splitlines()
-    assert lines[-1].startswith("fednode: ")
-    return lines[-1].removeprefix("fednode: ")
+    def sentence(self, *words: str) -> str:
+        """Type a command that ends with a fault and no traceback; return what it says last."""
+        code = self.fednode(*words)
+        assert code in {*FAULT_CODES, Unreachable.exit_code}
+        assert "Traceback" not in self.fednode.err
+        last = self.fednode.err.strip().splitlines()[-1]
+        assert last.startswith("fednode: ")
+        return last.removeprefix("fednode: ")
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Pair:
-    return Pair(tmp_path)
+def pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Pair:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return Pair(tmp_path, Fednode(capsys))
 
 
 async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> None:
@@ -131,9 +126,8 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
             return reply.round >= 3 and int(reply.peers[0].shown.get("chosen", "0")) > 0
 
         await pair.until(client, "a", exchanged)
-        shown = json.loads(
-            fednode("status", pair.address["a"], "--format", "json", folder=pair.folder).stdout
-        )
+        await asyncio.to_thread(pair.fednode, "status", pair.address["a"], "--format", "json")
+        shown = json.loads(pair.fednode.out)
         assert (shown["name"], shown["policy"], shown["peers"][0]["state"]) == (
             *("a", "zerodfl", "alive"),
         )
@@ -198,14 +192,14 @@ async def test_a_finished_run_gets_more_rounds_on_the_same_state(pair: Pair) -> 
         assert read_snapshot(pair.folder / name / "runs" / "1").policy.round == 5
 
 
-def test_start_reads_the_peers_of_its_folder(pair: Pair) -> None:
+def test_start_reads_the_peers_of_its_folder(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a peers.yaml it says what to do."""
-    empty = pair.folder / "empty"
-    empty.mkdir()
-    assert sentence("start", folder=empty).startswith("There is no peers.yaml here: ")
-    said = sentence("start", "--name", "z", folder=pair.folder)
+    said = pair.sentence("start", "--name", "z")
     assert "peers.yaml" in said
     assert "'z'" in said
+    (pair.folder / "empty").mkdir()
+    monkeypatch.chdir("empty")
+    assert pair.sentence("start").startswith("There is no peers.yaml here: ")
 
 
 async def test_a_peer_with_another_configuration_is_named_at_both_ends(pair: Pair) -> None:
@@ -226,7 +220,7 @@ async def test_leave_ends_a_daemon_and_tells_the_other(pair: Pair) -> None:
     endless = ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.1")
     async with Client() as client, pair.running("a", *endless), pair.running("b", *endless) as b:
         await pair.until(client, "b", lambda reply: reply.round >= 2)
-        assert fednode("leave", pair.address["b"], folder=pair.folder).returncode == 0
+        await pair.types("leave", pair.address["b"])
         assert await asyncio.wait_for(b.ended(), GUARD_S) == 0
         left = await pair.until(
             client, "a", lambda reply: "left" in {peer.state for peer in reply.peers}
@@ -251,21 +245,19 @@ async def test_what_tools_and_people_see_of_a_daemon(pair: Pair) -> None:
             for name in ("", "fednode.v1.Node"):
                 request = health_pb2.HealthCheckRequest(service=name)
                 assert (await stub.Check(request, timeout=180)).status == 1
-        told = fednode("logs", pair.address["a"], "--format", "json", folder=pair.folder).stdout
-        events = [json.loads(line)["event"] for line in told.splitlines()]
+        logs = await pair.types("logs", pair.address["a"], "--format", "json")
+        events = [json.loads(line)["event"] for line in logs.splitlines()]
         assert "round.adopted" in events
         daemon.signal(signal.SIGTERM)
         assert await daemon.ended() == 0
     lines = (pair.folder / "a/fednode.log").read_text().splitlines()
     assert {json.loads(line)["node"] for line in lines} == {"a"}
-    said = sentence(*pair.words("a", "--set", "page.listen=0.0.0.0:0"), folder=pair.folder)
-    assert "page.token is not set" in said
 
 
 async def test_a_state_directory_in_use(pair: Pair) -> None:
     async with Client() as client, pair.running("a"):
         await pair.until(client, "a", lambda reply: True)
-        said = sentence(*pair.words("b", state=pair.folder / "a"), folder=pair.folder)
+        said = await asyncio.to_thread(pair.sentence, *pair.words("b", state=pair.folder / "a"))
     assert "in use" in said
     assert str(pair.folder / "a") in said
 
@@ -313,7 +305,7 @@ async def test_a_full_disk_is_named_and_the_node_goes_on_when_there_is_room(pair
             daemon.signal(signal.SIGTERM)
             assert await daemon.ended() == 0
         fill(disk)
-        said = sentence(*pair.words("b", state=disk / "b"), folder=pair.folder)
+        said = await asyncio.to_thread(pair.sentence, *pair.words("b", state=disk / "b"))
         assert "the disk is full" in said
         assert str(disk) in said
     finally:
@@ -333,7 +325,7 @@ async def test_a_read_only_disk_is_named_and_loses_nothing(pair: Pair) -> None:
         kept = read_snapshot(disk / "a")
         remount(disk, "ro")
         for name in ("a", "b"):  # a state that is there, and one that is to be made
-            said = sentence(*pair.words(name, state=disk / name), folder=pair.folder)
+            said = await asyncio.to_thread(pair.sentence, *pair.words(name, state=disk / name))
             assert "read-only" in said
             assert str(disk) in said
         remount(disk, "rw")
@@ -347,61 +339,46 @@ def test_one_sentence_for_what_is_wrong_at_the_start(pair: Pair) -> None:
     folder = pair.folder
     config = folder / "wrong.yaml"
     config.write_text("tuning: {kind: closed-form}\nroundz: {max: 3}\n")
-    said = sentence(*pair.words("a", "--config", str(config)), folder=folder)
+    said = pair.sentence(*pair.words("a", "--config", str(config)))
     assert said == f"{config}, line 2: unknown key 'roundz'; did you mean 'rounds'?"
 
-    said = sentence("start", "--peers", "nowhere.yaml", "--name", "a", folder=folder)
+    said = pair.sentence("start", "--peers", "nowhere.yaml", "--name", "a")
     assert said == "There is no file nowhere.yaml; `fednode init` writes one."
 
     twice = folder / "twice.yaml"
     twice.write_text(pair.peers.read_text().replace("name: b", "name: a"))
-    said = sentence("start", "--peers", str(twice), "--name", "a", folder=folder)
+    said = pair.sentence("start", "--peers", str(twice), "--name", "a")
     assert "the name 'a' stands in two entries" in said
+
+    said = pair.sentence(*pair.words("a", "--set", "page.listen=0.0.0.0:0"))
+    assert "page.token is not set" in said
 
     host, port = pair.address["a"].split(":")
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((host, int(port)))
         taken.listen()
-        said = sentence(*pair.words("a"), folder=folder)
+        said = pair.sentence(*pair.words("a"))
     assert said.startswith(f"cannot listen on {host}:{port}: the port {port} is in use")
 
 
-@pytest.fixture
-def here(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Run commands in this process, which has torch, in the folder of a pair."""
-    monkeypatch.chdir(pair.folder)
-    monkeypatch.setenv("HOME", str(pair.folder))
-    threads = torch.get_num_threads()
-    yield pair.folder
-    torch.set_num_threads(threads)
-
-
-def test_one_sentence_for_what_the_loading_of_images_and_model_finds(
-    pair: Pair, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "empty").mkdir()
-    other = here / "other.pt"
+def test_one_sentence_for_what_the_loading_of_images_and_model_finds(pair: Pair) -> None:
+    (pair.folder / "empty").mkdir()
+    other = pair.folder / "other.pt"
     torch.save({"visual.proj": torch.zeros(3, 4)}, other)
-    model = ("--set", "model.name=ViT-B-32", "--set", f"model.pretrained={other}")
-    for words, parts in (
-        (("--set", "data.path=empty"), ["empty"]),
-        (model, [str(other), "ViT-B-32"]),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            main(pair.words("a", "--set", "tuning.kind=torch", *words))
-        assert ended.value.code in FAULT_CODES
-        shown = capsys.readouterr().err
-        assert "Traceback" not in shown
-        said = shown.splitlines()[-1]
-        assert said.startswith("fednode: ")
-        assert all(part in said for part in parts)
+    torch_ = ("--set", "tuning.kind=torch", "--set", "tuning.threads=1", "--set")
+    said = pair.sentence(*pair.words("a", *torch_, "data.path=empty"))
+    assert "empty" in said
+    model = ("model.name=ViT-B-32", "--set", f"model.pretrained={other}")
+    said = pair.sentence(*pair.words("a", *torch_, *model))
+    assert str(other) in said
+    assert "ViT-B-32" in said
 
 
 def test_one_sentence_where_nothing_is(pair: Pair) -> None:
-    said = sentence("status", pair.address["a"], folder=pair.folder)
+    said = pair.sentence("status", pair.address["a"])
     assert said.startswith(f"Nobody answers at {pair.address['a']}")
-    said = sentence("predict", "nothing.jpg", folder=pair.folder)
+    said = pair.sentence("predict", "nothing.jpg")
     assert said.startswith("No node has run here")
-    said = sentence("eval", folder=pair.folder)
+    said = pair.sentence("eval")
     assert said.startswith("No node has run here")

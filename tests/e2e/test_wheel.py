@@ -6,6 +6,7 @@ are at hand, and run it in another empty folder, where neither the checkout nor 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -117,15 +118,14 @@ def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:
         )  # fmt: skip
     try:
         deadline = time.monotonic() + GUARD_S
-        while time.monotonic() < deadline:
-            assert daemon.poll() is None, (folder / "a.log").read_text()
-            asked = subprocess.run(
-                [python, "-m", "fednode.cli", "status", "a"], cwd=folder,
-                env={**os.environ, **environment}, capture_output=True, text=True, check=False,
-            )  # fmt: skip
-            if "finished" in asked.stdout:
-                return asked.stdout
-        raise AssertionError(asked.stdout + asked.stderr)
+        while "round 3 adopted" not in (log_file := (folder / "a.log").read_text()):
+            assert daemon.poll() is None, log_file
+            assert time.monotonic() < deadline, log_file
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(0.1)
+        shown = run([python, "-m", "fednode.cli", "status", "a"], folder, **environment)
+        assert "finished" in shown
+        return shown
     finally:
         daemon.terminate()
         daemon.communicate(timeout=GUARD_S)

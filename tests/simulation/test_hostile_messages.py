@@ -28,7 +28,7 @@ from fednode.core.types import STANDINGS, Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
-from fednode.learn.class_sums import rows_fault
+from fednode.policies.class_sums import rows_fault
 from fednode.policies.gda import GDA
 from tests.contract.seeds import seeds
 from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, mesh

@@ -37,7 +37,7 @@ def test_a_wrong_import_is_refused(module: str, line: str) -> None:
         ("core.kernel", "from fednode.core import events as ev"),
         ("core.kernel", "from . import events"),
         ("core.rounds.engine", "from ..merge.mean import mean"),
-        ("policies.gda", "from fednode.learn.gaussian_module import GaussianModule"),
+        ("policies.local", "from fednode.policies.gda import GaussianModule"),
         ("wire.codec", "from fednode.wire.gen import exchange_pb2"),
         ("learn.torch_learner", "import torch.nn.functional"),
         ("policies.zerodfl", "if TYPE_CHECKING:\n    import torch"),

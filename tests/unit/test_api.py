@@ -90,7 +90,8 @@ def test_prompts_of_another_model_are_refused(
         package.load(state)
 
 
-def test_python_explains_as_well(tuned: Path) -> None:
+def test_python_explains_as_well(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fednode.learn.explain.GRID", 2)
     prompts, lemon = package.load(tuned / "state"), tuned / "images" / "lemon" / "0.png"
     plain, found = prompts.maps([lemon], ["lemon"])
     assert plain.shape == found.shape

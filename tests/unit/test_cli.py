@@ -77,16 +77,15 @@ def test_completion_of_options_choices_and_paths() -> None:
     assert complete(["settings"], "p") == [("plain", "pull")]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_a_shell_gets_a_script(shell: str) -> None:
+def test_a_shell_gets_a_script() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "fednode.cli"],
-        env=os.environ | {"_FEDNODE_COMPLETE": f"{shell}_source"},
+        env=os.environ | {"_FEDNODE_COMPLETE": "zsh_source"},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert f"_FEDNODE_COMPLETE={shell}_complete" in ran.stdout
+    assert "_FEDNODE_COMPLETE=zsh_complete" in ran.stdout
 
 
 def test_an_unknown_command_or_option_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,61 +130,53 @@ def test_every_fault_is_a_sentence_and_an_exit_code(
     assert all("Traceback" in path.read_text() for path in reports)
 
 
-def test_commands_that_need_neither_start_without_torch_and_pydantic() -> None:
-    code = (
-        "import sys\nfrom fednode.cli import main\n"
-        "def run(*words):\n    try:\n        main([*words])\n    except SystemExit:\n        pass\n"
-        "run('--help')\nrun('status', '127.0.0.1:1')\n"
-        "assert 'pydantic' not in sys.modules\n"
-        "run('check', '--help')\n"
-        "heavy = {'torch', 'open_clip'} & set(sys.modules)\nassert not heavy, heavy\n"
+LOADED = """
+import sys
+from fednode import cli
+
+def run(*words):
+    try:
+        cli.main([*words])
+    except SystemExit:
+        pass
+
+def require_none(*names):
+    loaded = [name for name in sys.modules if name.startswith(names)]
+    assert not loaded, loaded
+
+run("--help")
+run("status", "127.0.0.1:1")
+require_none("pydantic", "torch", "open_clip", "fednode.lab")
+run("check", "--help")
+run("start", "--peers", "none.yaml")
+import fednode.policies.zerodfl, fednode.runtime.driver
+require_none("torch", "open_clip", "fednode.lab")
+for name, (place, _) in cli.COMMANDS.items():
+    if not place.startswith(cli.LAB):
+        cli._module(name)
+require_none("fednode.lab")
+"""
+
+
+def test_commands_load_only_what_they_need(tmp_path: Path) -> None:
+    """One process loads more and more: no torch for what needs no model, never the laboratory.
+
+    tests/test_tidy.py looks at the imports of all modules.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADED], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "Commands:" in ran.stdout
     assert "Nobody answers at 127.0.0.1:1" in ran.stderr
     assert "If its mesh has keys, add --peers or --state." in ran.stderr
+    assert "none.yaml" in ran.stderr
 
 
-def test_the_simulator_and_the_policies_start_without_torch() -> None:
-    code = (
-        "import sys, fednode.lab.sim.world, fednode.policies.zerodfl\n"
-        "import fednode.runtime.driver\n"
-        "assert 'torch' not in sys.modules\n"
-    )
+def test_the_simulator_starts_without_torch() -> None:
+    code = "import sys, fednode.lab.sim.world\nassert 'torch' not in sys.modules\n"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-
-
-NODE = """
-import sys
-from fednode import cli
-
-{program}
-print(sorted(name for name in sys.modules if name.startswith("fednode.lab")))
-"""
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import fednode, fednode.api, fednode.policy, fednode.testing",
-        "cli.main(['--help'])",
-        "cli.main(['status', '127.0.0.1:1'])",
-        "cli.main(['start', '--peers', 'none.yaml'])",
-        "import fednode.app.assemble, fednode.learn.build",
-        "for name, (place, _) in cli.COMMANDS.items():\n    '.lab.' in place or cli._module(name)",
-    ],
-)
-def test_a_node_and_its_commands_load_no_module_of_the_laboratory(
-    program: str, tmp_path: Path
-) -> None:
-    program = program.replace("cli.main(", "import pytest; pytest.raises(SystemExit, cli.main, ")
-    ran = subprocess.run(
-        [sys.executable, "-c", NODE.format(program=program)],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stdout + ran.stderr
 
 
 class Deleted:

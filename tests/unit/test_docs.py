@@ -177,10 +177,10 @@ def test_python_in_the_operations_guide_runs(
     Image.fromarray(np.full((64, 64, 3), 200, dtype=np.uint8)).save(tmp_path / "photo.jpg")
     monkeypatch.chdir(tmp_path)
     prompts = fednode.load(tuned_state)
-    features, scale = prompts.text_features()
+    features, _ = prompts.text_features()
     from fednode.learn.share import write_matrix
 
-    write_matrix(features, scale, prompts.classes, {}, tmp_path / "texts.safetensors")
+    write_matrix(*prompts.affine(), prompts.classes, {}, tmp_path / "texts.safetensors")
     with_fednode, without, of_mini = found
     scope: dict[str, Any] = {}
     exec(with_fednode.text.replace('"DIR"', repr(str(tuned_state))), scope)

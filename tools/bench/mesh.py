@@ -52,12 +52,7 @@ NOTE: Final = (
 
 
 async def measure(
-    folder: Path,
-    mode: str,
-    nodes: int,
-    rounds: int,
-    tls: bool,
-    death: bool = True,
+    folder: Path, mode: str, nodes: int, rounds: int, tls: bool, death: bool = True
 ) -> dict[str, Figure]:
     """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
 

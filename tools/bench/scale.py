@@ -171,12 +171,7 @@ def _of(traffic: Mapping[str, Traffic], phases: Iterable[str]) -> Traffic:
 @click.option("--seed", default=1, show_default=True, help="Of crashes, delays and draws.")
 @as_json
 def scale(
-    nodes: tuple[int, ...],
-    rounds: int,
-    policy: str,
-    churn: float | None,
-    seed: int,
-    as_json: bool,
+    nodes: tuple[int, ...], rounds: int, policy: str, churn: float | None, seed: int, as_json: bool
 ) -> None:
     """Run meshes of more and more nodes in the simulator, with crashes.
 

@@ -33,7 +33,7 @@ from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors
 from fednode.data.base import Told, silent
 from fednode.errors import FednodeError
-from fednode.learn.comparison import (
+from fednode.learn.evaluation import (
     ALONE,
     MESH,
     ZERO_SHOT,

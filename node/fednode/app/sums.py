@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from fednode.app.plan import SUMS, NodePlan
-from fednode.learn.class_sums import CLASSES_MAX
 from fednode.learn.learner import Learner, told
+from fednode.policies.class_sums import CLASSES_MAX
 
 
 def findings(plan: NodePlan, learner: Learner) -> Iterator[tuple[Literal["fault", "warning"], str]]:

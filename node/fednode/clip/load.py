@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import logging
 import warnings
 import zipfile
@@ -30,21 +29,18 @@ import torch
 from huggingface_hub import constants
 from open_clip.convert import convert_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
+from open_clip.transform import PreprocessCfg, image_transform_v2
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fednode.clip.config import CONFIG, SIZES, read_config, read_sizes
 from fednode.clip.settings import FOLDER, HUB, MINI, PLAIN, ModelSettings
 from fednode.clip.tokens import READ
 from fednode.core import foreign
 from fednode.errors import ModelError
 
 State = dict[str, torch.Tensor]
-CONFIG: Final = "open_clip_config.json"
-CONFIG_MAX: Final = 1 << 20
-"""Bytes of a configuration that are read; a model's has a few thousand."""
-SIZES: Final = "config.json"
-"""The file of a folder that holds the sizes of its text tower, as the hub has it."""
 WEIGHTS: Final = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors",
@@ -123,7 +119,7 @@ def load_model(settings: ModelSettings) -> LoadedModel:
     folder = Path(name.removeprefix(FOLDER)).expanduser()
     if name.startswith(HUB):
         folder = _fetched_folder(name.removeprefix(HUB))
-    text = _text_of(folder, name)
+    text = read_config(folder, name)
     model = _of_folder(folder, text, name)
     return LoadedModel(model, settings.title, *tokenizer_of(text, folder), template_of(text))
 
@@ -233,12 +229,15 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
     state, _ = read_checkpoint(path)
     try:
         with without_records(), offline(True), text_sizes(text, folder):
-            return build_model(
+            model = build_model(
                 lambda device: open_clip.create_model(
                     f"{FOLDER}{folder}", load_weights=False, pretrained_text=False, device=device
                 ),
                 lambda model: _put_weights(model, state, path, name),
             )
+            visual: Any = model.visual
+            image_transform_v2(PreprocessCfg(**visual.preprocess_cfg), is_train=False)
+            return model
     except ModelError:
         raise
     except Exception as fault:
@@ -247,32 +246,6 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
             f"{folder / CONFIG} describes no model that open_clip builds ({_line(fault)}): fetch "
             "the file again."
         ) from fault
-
-
-def _text_of(folder: Path, name: str) -> Mapping[str, Any]:
-    """Return "text_cfg" of a folder's configuration; raise ModelError if a file is at fault."""
-    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise ModelError(
-                f"{file} is neither a file nor a folder, so no model is read from {folder}: fetch "
-                "the file again."
-            )
-    path = folder / CONFIG
-    try:
-        with path.open("rb") as content:
-            config = json.loads(content.read(CONFIG_MAX))["model_cfg"]
-        text, _ = {**config["text_cfg"]}, {**config["vision_cfg"]}
-    except OSError as fault:
-        raise ModelError(
-            f"model.name is {name!r}, and {path} cannot be read ({fault.strerror}): download "
-            f"{CONFIG}, the weights and the tokenizer of the model into one folder."
-        ) from fault
-    except (ValueError, KeyError, TypeError, RecursionError) as fault:
-        raise ModelError(
-            f"{path} is no configuration of open_clip, which has model_cfg with text_cfg and "
-            "vision_cfg: fetch the file again."
-        ) from fault
-    return text
 
 
 def _fetched_folder(name: str) -> Path:
@@ -372,7 +345,7 @@ def text_sizes(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[
     _need_transformers(f"the text tower {name}")
     asked: Any = importlib.import_module("open_clip.hf_model")
     before, theirs = asked.AutoConfig, importlib.import_module("transformers").AutoConfig
-    sizes = (_sizes_in(folder) if folder else None) or TEXT_SIZES.get(name)
+    sizes = (read_sizes(folder) if folder else None) or TEXT_SIZES.get(name)
 
     class AutoConfig:
         @staticmethod
@@ -395,17 +368,6 @@ def text_sizes(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[
         yield
     finally:
         asked.AutoConfig = before
-
-
-def _sizes_in(folder: Path) -> Mapping[str, Any] | None:
-    """Return the sizes in a folder; None if its file is of another kind or there is none."""
-    from open_clip.hf_configs import arch_dict
-
-    try:
-        tree = json.loads((folder / SIZES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return tree if isinstance(tree, dict) and tree.get("model_type") in arch_dict else None
 
 
 def _need_transformers(what: str) -> None:
@@ -460,7 +422,9 @@ def _load_safetensors(path: Path) -> State:
                 f"{HEADER_MAX >> 20} MiB: fetch the file again."
             )
         return load_file(path)
-    except (OSError, SafetensorError) as fault:
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}.") from fault
+    except SafetensorError as fault:
         raise ModelError(
             f"{path} is no safetensors file, or a damaged one: fetch the file again."
         ) from fault

@@ -77,10 +77,12 @@ def expand(folder: Path = ASSETS) -> tuple[CLIP, dict[str, Any], frozenset[int]]
             made.load_state_dict({**weights, EMBEDDING: table}, assign=True)
 
         model = build_model(lambda _: create(config), put)
-    except (OSError, ArithmeticError, AssertionError, LookupError, RuntimeError, SafetensorError,
-            TypeError, ValueError) as fault:  # fmt: skip
+    except (FileNotFoundError, ArithmeticError, AssertionError, LookupError, RuntimeError,
+            SafetensorError, TypeError, ValueError) as fault:  # fmt: skip
         reason = f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
         raise ModelError(
             f"{folder} holds no embedded model, or a damaged one ({reason}): install fednode again."
         ) from fault
+    except OSError as fault:
+        raise ModelError(f"The embedded model in {folder} cannot be read: {fault}.") from fault
     return model.eval(), config, frozenset(index.tolist())

@@ -17,7 +17,7 @@ from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData, Told
 from fednode.errors import ConfigError, DataError
-from fednode.learn.comparison import ALONE, ZERO_SHOT
+from fednode.learn.evaluation import ALONE, ZERO_SHOT
 from fednode.learn.learner import Learner
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option

@@ -47,7 +47,7 @@ def export(
         told("loading the model", 0, 0)
         prompts = load(find(state))
         from fednode.learn import share
-        from fednode.learn.class_sums import ROWS
+        from fednode.policies.class_sums import ROWS
 
     if layout == "coop":
         click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
@@ -67,11 +67,7 @@ def export(
         held = prompts.known if all_classes else prompts.classes
         named = [name.strip() for name in classes.split(",")] if classes else held
         weights, bias = prompts.affine(named)
-        texts = share.as_texts(weights, bias)
-        if texts is None:
-            share.write_affine(weights, bias, named, _facts(prompts), to)
-        else:
-            share.write_matrix(*texts, named, _facts(prompts), to)
+        share.write_matrix(weights, bias, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
     if layout == "matrix" and prompts.model == MINI:
         click.echo(
@@ -82,7 +78,7 @@ def export(
 
 def _weights(prompts: Prompts) -> Tensors:
     """Return the weights of a classifier of class sums: what prediction needs, and no sums."""
-    from fednode.learn.class_sums import PERSONAL, WEIGHTS
+    from fednode.policies.class_sums import PERSONAL, WEIGHTS
 
     every, own = prompts.known, prompts.classes
     weights = np.column_stack(prompts.affine(every))

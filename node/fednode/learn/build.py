@@ -80,40 +80,20 @@ Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]
 """Return probabilities [images, classes], in float64, from prompts, image files and class names."""
 
 
-def predictor(
-    frozen: backbone.Backbone,
-    tuning: TuningSettings,
-    module: type[PromptModule],
-    config: Any,
-    window: Window = None,
-) -> Predictor:
+def predictor(module: PromptModule, window: Window = None) -> Predictor:
     """Return a function that classifies images with given prompts; needs no training images.
 
     window: of grey values, by which images are decoded (data.window).
     """
-    features, made = Features(frozen, window=window), module(frozen, tuning, config)
+    features, device = Features(module.clip, window=window), module.clip.device
 
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Numbers:
-        classify = made.classifier(to_params(prompts, frozen.device), classes)
-        shown = Images(features, made.uses_image_encoder, tuning, made.per_image)
+        classify = module.classifier(to_params(prompts, device), classes)
+        batches = Images(features, module)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
-        logits = [classify(batch) for batch in shown.in_order(split, lambda: False)]
+        logits = [classify(batch) for batch in batches.in_order(split, lambda: False)]
         return torch.cat(logits).double().softmax(dim=1).cpu().numpy()
 
     return predict
-
-
-@torch.no_grad()
-def answering(
-    frozen: backbone.Backbone,
-    tuning: TuningSettings,
-    module: type[PromptModule],
-    config: Any,
-    prompts: Tensors,
-    classes: tuple[str, ...],
-) -> str:
-    """Return a sentence on which of the policy's classifiers answers; "" if it has one only."""
-    made = module(frozen, tuning, config)
-    return made.describe_classifier(to_params(prompts, frozen.device), classes)

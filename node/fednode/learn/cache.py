@@ -44,29 +44,21 @@ NETWORKED: Final = frozenset(
 """Types of file systems that several machines mount."""
 
 
-def default_folder() -> Path:
-    """Return this user's folder for caches: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "fednode"
-
-
 def folder_of(settings: CacheSettings) -> Path:
-    """Return the folder of the files that all nodes of this machine share."""
-    return Path(settings.folder) if settings.folder else default_folder()
+    """Return the folder of the files that all nodes of this machine share.
 
-
-def check_cache(settings: CacheSettings) -> None:
-    """Raise ConfigError if the cache lies on a network file system.
-
-    SQLite's WAL needs memory that all its processes share.
+    Raise ConfigError if it lies on a network file system: SQLite's WAL needs memory that all its
+    processes share.
     """
-    folder = folder_of(settings)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(settings.folder or Path(base) / "fednode")
     kind = network_file_system(folder) if settings.size_mb else ""
     if kind:
         raise ConfigError(
             f"cache.folder is {folder}, on a network file system ({kind}), where SQLite's WAL does "
             "not work: choose a folder on a disk of this machine, or set cache.size_mb to 0."
         )
+    return folder
 
 
 def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
@@ -89,11 +81,9 @@ def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
-    """Return the machine's cache, or None if it is turned off; raise as check_cache."""
-    check_cache(settings)
-    if not settings.size_mb:
-        return None
-    return FeatureCache(folder_of(settings), settings.size_mb * 1_000_000)
+    """Return the machine's cache, or None if it is turned off; raise as folder_of."""
+    folder = folder_of(settings)
+    return FeatureCache(folder, settings.size_mb * 1_000_000) if settings.size_mb else None
 
 
 class FeatureCache:
@@ -115,17 +105,16 @@ class FeatureCache:
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cached values of the keys; ignore rows with a wrong checksum."""
         values: dict[bytes, bytes] = {}
-        stale: list[bytes] = []
+        marks_of_use: list[tuple[int, bytes]] = []
         today = int(time.time() // DAY_S)
         for key, value, check, used in self._rows_of(keys):
             if check == _checksum(key, value):
                 values[key] = value
                 if used != today:
-                    stale.append(key)
-        if stale:
+                    marks_of_use.append((today, key))
+        if marks_of_use:
             with self._writing() as rows:
                 if rows is not None:
-                    marks_of_use = [(today, key) for key in stale]
                     rows.executemany("UPDATE features SET used = ? WHERE key = ?", marks_of_use)
         return values
 

@@ -11,25 +11,26 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 
 from fednode.core.facts import fingerprint
 from fednode.core.rounds.statements import STATEMENT
 from fednode.core.types import MEASURE, Array, Job, Progress, Report, Tensors
-from fednode.learn.learner import Cancelled
+from fednode.learn.learner import Cancelled, Learner
 
 STEPS = 8
 CONTEXT = "context"
 ROWS = "rows"
-"""The array of class sums (class_sums.py)."""
+"""The array of class sums (policies/class_sums.py)."""
 LOOK_S = 0.02
 """Time between two looks at whether the job was cancelled, while the learner waits."""
 
 
-class ClosedFormLearner:
+class ClosedFormLearner(Learner):
     """Tune {"context": [rows, width]}, or arrays of other shapes, towards the node's targets."""
+
+    backbone = "closed-form"
 
     def __init__(
         self,
@@ -42,10 +43,10 @@ class ClosedFormLearner:
         step_s: float = 0.0,
     ) -> None:
         """Draw the targets. step_s: time that each step of a tuning takes, at least."""
-        self._name = name
+        self.name = name
+        self._samples = samples
         self._step_s = step_s
         self._rate = rate
-        self._samples = samples
         self._shapes = dict(sorted((shapes or {CONTEXT: (rows, width)}).items()))
         self._targets = {
             key: _normal(_purpose("target", name, key), shape)
@@ -59,42 +60,19 @@ class ClosedFormLearner:
 
     @property
     def schema(self) -> str:
-        """Digest of the exchanged arrays' names, shapes and dtype."""
         shapes = {name: str(shape) for name, shape in self._shapes.items()}
         return fingerprint({**shapes, "dtype": "float32"})
 
     @property
-    def backbone(self) -> str:
-        """The name "closed-form", in place of the fingerprint of a model."""
-        return "closed-form"
-
-    @property
     def classes(self) -> tuple[str, ...]:
         """One invented class, named after the node."""
-        return (f"target of {self._name}",)
+        return (f"target of {self.name}",)
 
     @property
     def samples(self) -> int:
-        """The number of images that the learner claims to have."""
         return self._samples
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Always empty."""
-        return ()
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Always empty."""
-        return ()
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """Always empty: the learner has no images."""
-        return {}
-
     def initial(self, seed: int) -> Tensors:
-        """Return arrays drawn from the seed, equal for equal seeds."""
         return Tensors(
             {
                 key: 0.02 * _normal(_purpose("initial", str(seed), key), shape)
@@ -110,9 +88,8 @@ class ClosedFormLearner:
         The loss in the progress is the closed form: it shrinks by (1 - rate)^2 a step.
         """
         if job.stage == MEASURE:
-            return Report(
-                tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
-            )
+            metrics = self._measure(job.tensors)
+            return Report(tensors=job.tensors, metrics=metrics, samples=self.samples)
         prompts = {name: np.asarray(array, dtype=np.float64) for name, array in job.tensors.items()}
         began = self._loss(prompts)
         for step in range(1, STEPS + 1):
@@ -123,12 +100,13 @@ class ClosedFormLearner:
             }
             progress(Progress(step, STEPS, began * (1 - self._rate) ** (2 * step)))
         tuned = Tensors(prompts)
-        metrics = {"loss": self._loss(prompts)}
-        if job.measure:
-            metrics.update(self._measure(tuned))
-        changed = tuple(sorted(prompts))
+        metrics = {"loss": self._loss(prompts), **(self._measure(tuned) if job.measure else {})}
         return Report(
-            tensors=tuned, metrics=metrics, samples=self._samples, steps=STEPS, changed=changed
+            tensors=tuned,
+            metrics=metrics,
+            samples=self.samples,
+            steps=STEPS,
+            changed=tuple(sorted(prompts)),
         )
 
     def _wait(self, cancelled: Callable[[], bool]) -> None:
@@ -163,22 +141,19 @@ class ClosedFormLearner:
 class ClosedFormSums(ClosedFormLearner):
     """The same for policy gda: class sums of unit features that are drawn from the node's name.
 
-    Each node has images of a class that all nodes have, and of a class of its own. It uses the sums
-    of all nodes as they are.
+    Each node has `images` images of a class that all nodes have, and of a class of its own. It uses
+    the sums of all nodes as they are. Its score rises with the number of known classes.
     """
 
     def __init__(self, name: str, width: int = 8, images: int = 6) -> None:
-        """Draw the features of `images` images a class."""
         super().__init__(name, samples=2 * images, shapes={ROWS: (0, 1 + width)})
         self._images, self._width = images, width
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """A class that all nodes have, and one invented for the node."""
-        return ("common", f"own of {self._name}")
+        return ("common", f"own of {self.name}")
 
     def initial(self, seed: int) -> Tensors:
-        """Return the sums over no images."""
         return Tensors({ROWS: np.zeros((0, 1 + self._width))})
 
     def tune(
@@ -186,18 +161,13 @@ class ClosedFormSums(ClosedFormLearner):
     ) -> Report:
         """Return the node's class sums, or all nodes' class sums that the job names."""
         if job.stage == MEASURE:
-            return Report(
-                tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
-            )
+            return super().tune(job, cancelled, progress)
         self._wait(cancelled)
         tensors = self._sums() if job.stage == STATEMENT else job.tensors
-        metrics = {"loss": 1.0}
-        return Report(
-            tensors=tensors, metrics=metrics, samples=self._samples, changed=tuple(tensors)
-        )
+        metrics, changed = {"loss": 1.0}, tuple(tensors)
+        return Report(tensors=tensors, metrics=metrics, samples=self.samples, changed=changed)
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return a score (0..1) that rises with the number of known classes."""
         return {"own": 1.0 - 1.0 / (1.0 + len(tensors.classes))}
 
     def _measure(self, tuned: Tensors) -> dict[str, float]:
@@ -207,7 +177,7 @@ class ClosedFormSums(ClosedFormLearner):
     def _sums(self) -> Tensors:
         rows = []
         for name in self.classes:
-            drawn = _normal(_purpose("images", self._name, name), (self._images, self._width))
+            drawn = _normal(_purpose("images", self.name, name), (self._images, self._width))
             unit = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
             rows.append([float(self._images), *unit.sum(axis=0)])
         return Tensors({ROWS: rows}, self.classes)

@@ -24,9 +24,7 @@ from fednode.data.pixels import Window
 from fednode.errors import ModelError
 from fednode.learn.features import Features
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
-from fednode.learn.settings import TuningSettings
 
-LOOKED_AT_ONCE: Final = 16
 GRID: Final = 8
 """Rows and columns of a map: so many places of an image are hidden one after another."""
 HIDDEN: Final = 4
@@ -48,21 +46,20 @@ class Explainer:
     def __init__(
         self,
         model: ModelSettings,
-        tuning: TuningSettings,
-        module: type[PromptModule],
-        config: Any,
+        module_of: Callable[[Backbone], PromptModule],
         prompts: Tensors,
         window: Window = None,
     ) -> None:
         """Load the model; raise ModelError if it cannot be loaded.
 
-        window: of grey values, by which images are decoded (data.window).
+        module_of: what the policy tunes, for a frozen model. window: of grey values, by which
+        images are decoded (data.window).
         """
         frozen = backbone.load(replace(model, precision="float32"))
         self._text = _Text(frozen.text)
         text: Any = self._text
         self._model: Backbone = replace(frozen, text=text)
-        self._module = module(self._model, tuning, config)
+        self._module = module_of(self._model)
         self._files = Features(frozen, window=window)
         self._prompts = to_params(prompts, frozen.device)
 
@@ -114,22 +111,14 @@ class Explainer:
             encoded = self._model.vision.encode(pixels)
             return classify(Batch(features=encoded.features, norms=encoded.raw.norm(dim=1)))
 
-        pixels = self._pixels(images)
+        pixels = self._files.pixels(images, lambda: False)
         with torch.no_grad():
             return _map(pixels, wanted, written), _map(pixels, wanted, tuned)
 
     def features(self, images: Sequence[Path]) -> Array:
         """Return the model's unit features [images, D], without prompts."""
-        parts: list[Tensor] = []
-        with torch.no_grad():
-            for at in range(0, len(images), LOOKED_AT_ONCE):
-                pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
-                parts.append(self._model.vision.encode(pixels).features)
-        found: Array = torch.cat(parts).cpu().numpy()
+        found: Array = self._files.of(images, lambda: False).features.cpu().numpy()
         return found
-
-    def _pixels(self, images: Sequence[Path]) -> Tensor:
-        return self._files.pixels(images, lambda: False)
 
     def _name(self, context: Tensor) -> str:
         """Return the array that equals a context or begins with it (PLAN's deep prompts)."""

@@ -19,8 +19,7 @@ from torch import Tensor
 from fednode.clip.placed import placed
 from fednode.data.base import Split
 from fednode.learn.features import Encoded, Features
-from fednode.learn.prompt_module import Batch, PerImageArray
-from fednode.learn.settings import TuningSettings
+from fednode.learn.prompt_module import Batch, PromptModule
 
 EVALUATED = 64
 """Images in a batch of an evaluation."""
@@ -32,17 +31,12 @@ Looked = dict[Literal["tokens", "pixels", "constants"], Any]
 class Images:
     """Give batches of a node's images; see the file's header."""
 
-    def __init__(
-        self,
-        features: Features,
-        uses_image_encoder: bool,
-        settings: TuningSettings,
-        per_image: PerImageArray | None = None,
-    ) -> None:
+    def __init__(self, features: Features, module: PromptModule) -> None:
+        """module: what is tuned, which says what it needs of an image."""
         self._features = features
-        self._per_image = per_image
-        self._uses_image_encoder = uses_image_encoder
-        features.keep_pixels(settings.pixels_mb * 1_000_000)
+        self._per_image = module.per_image
+        self._uses_image_encoder = module.uses_image_encoder
+        features.keep_pixels(module.settings.pixels_mb * 1_000_000)
         self._known: dict[Split, Encoded] = {}
 
     def forget(self) -> None:

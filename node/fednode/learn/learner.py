@@ -20,57 +20,52 @@ class Learner(Protocol):
     @property
     def schema(self) -> str:
         """Digest of the names, shapes and dtypes of the exchanged arrays."""
-        ...
 
     @property
     def backbone(self) -> str:
         """Fingerprint of the frozen model, including its preprocessing."""
-        ...
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the node's own classes, sorted."""
-        ...
 
     @property
     def samples(self) -> int:
         """Number of training images of this node."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for `fednode status`: skipped files, fewer shots than asked, unknown words."""
-        ...
+        return ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences for `fednode status` on images that make the test accuracy wrong."""
-        ...
+        return ()
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
         """A few training images of each class, for the operator to look at."""
-        ...
+        return {}
 
     def initial(self, seed: int) -> Tensors:
-        """Return the tensors that round 1 starts from."""
-        ...
+        """Return the tensors that round 1 starts from, equal for equal seeds."""
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
         """Train from job.tensors.
 
-        Raise Cancelled if `cancelled` turns true, DataError if images can no longer be read.
+        A job of stage MEASURE trains nothing: the report has job.tensors and their metrics. Raise
+        Cancelled if `cancelled` turns true, DataError if images can no longer be read, ModelError
+        if the tuned tensors are not finite.
         """
-        ...
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         """Return accuracies (0..1) by test set: "own", and "base" and "new" if there are any.
 
         Empty tensors mean zero-shot: the accuracy of the hand-written prompt.
         """
-        ...
 
 
 def told(learner: Learner) -> tuple[tuple[str, ...], int]:
@@ -82,6 +77,15 @@ def told(learner: Learner) -> tuple[tuple[str, ...], int]:
     found: tuple[tuple[str, ...], int] = getattr(
         learner, "told", (learner.classes, learner.samples)
     )
+    return found
+
+
+def unsent(learner: Learner) -> str:
+    """Return a sentence on the classes that members do not see; "" if they see all of them.
+
+    A learner that leaves out classes says so by a property `unsent`.
+    """
+    found: str = getattr(learner, "unsent", "")
     return found
 
 

@@ -34,7 +34,7 @@ import numpy as np
 from fednode.core.types import EMPTY, MEASURE, Account, Job, Report, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.learn.settings import PrivacySettings
-from fednode.storage.files import put
+from fednode.storage.files import content_of, put
 
 Releases = Mapping[tuple[float | None, float], int]
 """Number of released results by (clip, noise); clip is None for releases without clipping, and for
@@ -68,7 +68,7 @@ class Privacy:
         self._guard = threading.Lock()
         self._chance = np.random.default_rng() if generator is None else generator
         if settings.clip is not None:  # raises now, not in round 1, if the library is missing
-            epsilon(settings.noise, 1, settings.delta)
+            epsilon([(settings.noise, 1)], settings.delta)
 
     @property
     def account(self) -> Account:
@@ -99,8 +99,11 @@ class Privacy:
             return report
         clip, noise = self._settings.clip, self._settings.noise
         # Count before the release: a crash in between counts one release too many, never one too
-        # few.
-        self._count(clip, 0.0 if clip is None else noise)
+        # few. One release without clipping already voids the guarantee.
+        key = UNKNOWN if clip is None else (clip, noise)
+        with self._guard:
+            if clip is not None or not self._releases.get(UNKNOWN):
+                self._write(key, 1, self._undecided)
         if clip is None:
             return report
         told = blurred(report.tensors, self._initial, clip, noise, self._chance)
@@ -109,12 +112,6 @@ class Privacy:
             return report
         measured = measure(replace(job, stage=MEASURE, tensors=told, carry=EMPTY)).metrics
         return replace(report, metrics={**report.metrics, **measured})
-
-    def _count(self, clip: float | None, noise: float) -> None:
-        with self._guard:
-            if clip is None and self._releases.get(UNKNOWN):
-                return  # one release without clipping already voids the guarantee
-            self._write((clip, noise), 1, self._undecided)
 
     def _write(self, key: tuple[float | None, float], count: int, undecided: str) -> None:
         releases = dict(self._releases)
@@ -144,18 +141,13 @@ def blurred(
     )
 
 
-def epsilon(noise: float, releases: int, delta: float) -> float:
-    """Return the epsilon of `releases` releases with equal noise (in clips); see `composed`."""
-    return composed([(noise, releases)] if releases else [], delta)
-
-
-def composed(releases: Iterable[tuple[float, int]], delta: float) -> float:
+def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the epsilon of releases by Renyi accounting (Mironov, CSF 2017).
 
     releases: pairs of a noise (in clips) and the number of results released with it. Raise
     ConfigError if dp-accounting is not installed.
     """
-    groups = list(releases)
+    groups = [(noise, count) for noise, count in releases if count]
     if not groups:
         return 0.0
     try:
@@ -180,7 +172,7 @@ def said(settings: PrivacySettings, releases: Releases) -> str:
             "clipping and noise, or with a noise that this account does not know, and what members "
             "heard of them stays with them"
         )
-    spent = composed([(noise, count) for (_, noise), count in releases.items()], settings.delta)
+    spent = epsilon([(noise, count) for (_, noise), count in releases.items()], settings.delta)
     kinds = [
         f"{count:,} with clip {clip:g} and noise {noise:g}"
         for (clip, noise), count in sorted(releases.items())
@@ -227,13 +219,13 @@ def read_account(folder: Path) -> tuple[Releases, str]:
     if not path.exists():
         return {}, ""
     try:
-        account: Any = json.loads(path.read_text(encoding="utf-8"))
+        account: Any = json.loads(content_of(path))
         releases: dict[tuple[float | None, float], int] = {}
         for row in account["releases"]:
             clip = None if row["clip"] is None else float(row["clip"])
             releases[clip, float(row["noise"])] = int(row["count"])
         return releases, str(account.get("undecided", ""))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError) as fault:
         raise StateError(
             f"{path} is damaged, so what was released is not known: restore it from a backup, or "
             "give another directory with --state."

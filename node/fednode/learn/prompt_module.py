@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fednode.core.types import EMPTY, Array, Job, Tensors
 from fednode.lazy import lazy
-from fednode.learn.gaussian import Floats
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
 
@@ -235,7 +237,7 @@ class PromptModule:
         classes: tuple[str, ...],
         least: int,
         images: Sequence[bytes] = (),
-        public: Callable[[], Floats] | None = None,
+        public: Callable[[], npt.NDArray[np.float64]] | None = None,
     ) -> FitResult:
         """Compute the arrays from the unit features [n, D] of all training images.
 

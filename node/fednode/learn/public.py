@@ -8,35 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from fednode.data import builtin
-from fednode.learn.gaussian import Floats, within
 
 if TYPE_CHECKING:
     from fednode.learn.features import Features
 
 IMAGES: Final = 10
 """So many images of each class are encoded."""
+FAINT: Final = 1e-9
+"""A trace below this is that of rounding errors, not of images that differ."""
 
 
 def public_covariance(
     features: Features, size: int, without: Collection[Path], cancelled: Callable[[], bool]
-) -> Floats:
+) -> npt.NDArray[np.float64]:
     """Return the covariance [D, D] of built-in images about their classes' means.
 
     size: D. without: the node's own training and test images, which do not count. If no two images
     of a class are left, all directions spread alike.
     """
     found = (path for path in sorted(builtin.root().glob("*/*.jpg")) if path not in without)
-    paths = [path for _, some in groupby(found, _folder) for path in list(some)[:IMAGES]]
-    if paths:
+    groups = [list(some)[:IMAGES] for _, some in groupby(found, lambda path: path.parent)]
+    if groups:
+        paths = [path for some in groups for path in some]
         x = features.of(paths, cancelled).features.double().cpu().numpy()
-        scatter = within(x, [_folder(path) for path in paths])
-        if scatter.spread:
-            covariance: Floats = scatter.inside / scatter.free
+        for x_class in np.split(x, np.cumsum([len(paths) for paths in groups])[:-1]):
+            x_class -= x_class.mean(axis=0)
+        scatter = x.T @ x
+        if np.trace(scatter) > FAINT:
+            covariance: npt.NDArray[np.float64] = scatter / (len(x) - len(groups))
             return covariance
     return np.eye(size) / size
-
-
-def _folder(path: Path) -> str:
-    return path.parent.name

@@ -24,14 +24,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from fednode.clip.backbone import Backbone
 from fednode.clip.load import load_weights
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn.coop import CONTEXT as NAME
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
-from fednode.learn.settings import TuningSettings
-from fednode.learn.texts import ClassTexts
 from fednode.storage.disk import because, writing_fault
 
 FORMAT: Final = "fednode prompts 1"
@@ -69,7 +66,9 @@ def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
             facts = dict(file.metadata() or {})
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         prompts = Tensors(arrays, [str(name) for name in json.loads(facts.get(ROWS, "[]"))])
-    except (OSError, SafetensorError, ValueError, TypeError) as fault:
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {because(fault)}.") from fault
+    except (SafetensorError, ValueError, TypeError) as fault:
         raise ModelError(
             f"{path} cannot be read as safetensors: give a file that `fednode export` wrote."
         ) from fault
@@ -122,36 +121,29 @@ def read_coop(path: Path) -> Tensors:
 
 
 @torch.no_grad()
-def affine(
-    frozen: Backbone,
-    tuning: TuningSettings,
-    module: type[PromptModule],
-    config: Any,
-    prompts: Tensors,
-    classes: Sequence[str],
-) -> tuple[Array, Array]:
+def affine(module: PromptModule, prompts: Tensors, classes: Sequence[str]) -> tuple[Array, Array]:
     """Return weights [classes, width] and a bias [classes] that give the same logits.
 
     logits = unit image features @ weights.T + bias. Raise ModelError if the prompts change image
     features, or if the logits are not of this form.
     """
-    made = module(frozen, tuning, config)
     refused = ModelError(
         "these prompts do more than a matrix of text features can: they change how images are "
         "seen. Use `fednode predict`, or export them as safetensors."
     )
-    if made.uses_image_encoder or made.per_image is not None:
+    if module.uses_image_encoder or module.per_image is not None:
         raise refused
-    classify = made.classifier(to_params(prompts, frozen.device), tuple(classes))
-    width = ClassTexts(frozen).written(tuple(classes), frozen.template).shape[1]
+    device = module.clip.device
+    classify = module.classifier(to_params(prompts, device), tuple(classes))
+    width = module.handwritten(tuple(classes)).shape[1]
 
     def logits(units: torch.Tensor) -> torch.Tensor:
         return classify(Batch(features=units, norms=torch.ones_like(units[:, 0]))).float()
 
-    bias = logits(torch.zeros(1, width, device=frozen.device))[0]
-    weights = (logits(torch.eye(width, device=frozen.device)) - bias).T
+    bias = logits(torch.zeros(1, width, device=device))[0]
+    weights = (logits(torch.eye(width, device=device)) - bias).T
     probes = torch.randn(PROBES, width, generator=torch.Generator().manual_seed(0))
-    probes = torch.nn.functional.normalize(probes, dim=1).to(frozen.device)
+    probes = torch.nn.functional.normalize(probes, dim=1).to(device)
     if not torch.allclose(logits(probes), probes @ weights.T + bias, atol=LINEAR):
         raise refused
     return np.ascontiguousarray(weights.cpu().numpy()), bias.cpu().numpy()
@@ -170,23 +162,19 @@ def as_texts(weights: Array, bias: Array) -> tuple[Array, float] | None:
     return weights / lengths, scale
 
 
-def write_affine(
+def write_matrix(
     weights: Array, bias: Array, classes: Sequence[str], facts: Mapping[str, str], path: Path
 ) -> None:
-    """Write weights and bias as safetensors, with the class names in the metadata."""
-    held = {"weight": torch.from_numpy(weights), "bias": torch.from_numpy(bias)}
-    _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
+    """Write text features and a scale, or weights and a bias, as safetensors; see the header.
 
-
-def write_matrix(
-    features: Array,
-    scale: float,
-    classes: Sequence[str],
-    facts: Mapping[str, str],
-    path: Path,
-) -> None:
-    """Write text features and scale as safetensors, with the class names in the metadata."""
-    held = {"text_features": torch.from_numpy(features), "logit_scale": torch.tensor(scale)}
+    weights, bias: of `affine`.
+    """
+    texts = as_texts(weights, bias)
+    if texts is None:
+        held = {"weight": torch.from_numpy(weights), "bias": torch.from_numpy(bias)}
+    else:
+        features, scale = texts
+        held = {"text_features": torch.from_numpy(features), "logit_scale": torch.tensor(scale)}
     _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
 
 

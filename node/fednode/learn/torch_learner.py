@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,6 +31,7 @@ from fednode.learn import initial
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
+from fednode.learn.learner import Learner
 from fednode.learn.local_tuning import Batches, BatchSize, tune
 from fednode.learn.prompt_module import Params, PromptModule, to_params
 from fednode.learn.public import public_covariance
@@ -44,7 +47,7 @@ def named(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-class TorchLearner:
+class TorchLearner(Learner):
     """The learner of real daemons; see node/fednode/learn/learner.py for its contract."""
 
     def __init__(
@@ -64,12 +67,14 @@ class TorchLearner:
         self.data = data
         self._least = least_images
         self._rescan = rescan
-        self._backbone = backbone
-        self._module = module
+        self.frozen = backbone
+        self.module = module
         self._settings = settings
         self._features = features
-        self._images = Images(features, module.uses_image_encoder, settings, module.per_image)
+        self._images = Images(features, module)
         self._zero_shot: Mapping[str, float] = {}
+        self._public: npt.NDArray[np.float64] | None = None
+        self._params: tuple[Tensors, Params] | None = None
         self._classifier_note = ""
         self._batch_size = BatchSize(settings.batch_size, backbone.device)
         self._graphs = GraphedPasses(recorder_of(backbone.device))
@@ -77,23 +82,19 @@ class TorchLearner:
 
     @property
     def schema(self) -> str:
-        """Digest of the exchanged arrays' names, shapes and dtype."""
         shapes = {name: str(shape) for name, shape in self._shapes.items()}
         return fingerprint({**shapes, "dtype": "float32"})
 
     @property
     def backbone(self) -> str:
-        """Fingerprint of the frozen model and its preprocessing."""
-        return self._backbone.fingerprint
+        return self.frozen.fingerprint
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the node's own classes."""
         return self.data.train.classes
 
     @property
     def samples(self) -> int:
-        """Number of training images of this node."""
         return len(self.data.train.images)
 
     @property
@@ -102,52 +103,53 @@ class TorchLearner:
 
         If the module's arrays name no classes, all.
         """
-        if not self._module.closed_form:
+        if not self.module.closed_form:
             return self.classes, self.samples
         counts = Counter(image.label for image in self.data.train.images)
         enough = [at for at in range(len(self.classes)) if counts[at] >= self._least]
         return tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
 
     @property
+    def unsent(self) -> str:
+        """A sentence on the classes of too few images, whose means are not sent; "" without any."""
+        few = [name for name in self.classes if name not in self.told[0]]
+        if not few or not self.module.sends_sums:
+            return ""
+        have, means = ("has", "its mean is") if len(few) == 1 else ("have", "their means are")
+        return (
+            f"{len(few)} of {len(self.classes)} classes ({named(few)}) {have} fewer than "
+            f"{self._least} training images: {means} not sent (privacy.least_images)."
+        )
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about deviations from the settings, skipped files and unknown class names."""
         data = self.data
-        stale = [self._rescan.fault] if self._rescan and self._rescan.fault else []
         notes = [
             *data.notes,
             *summaries(data),
             *self._features.notes,
-            *stale,
-            *initial.notes(self._backbone, self._settings),
+            self._rescan.fault if self._rescan else "",
+            *initial.notes(self.frozen, self._settings),
             *self._batch_size.notes,
             *self._graphs.notes,
-            *filter(None, [self._classifier_note]),
+            self._classifier_note,
+            self.unsent,
         ]
-        few = [name for name in self.classes if name not in self.told[0]]
-        if few and self._module.sends_sums:
-            notes.append(
-                f"{len(few)} of {len(self.classes)} classes ({named(few)}) has fewer than "
-                f"{self._least} training images: its mean is not sent (privacy.least_images)."
-                if len(few) == 1
-                else f"{len(few)} of {len(self.classes)} classes ({named(few)}) have fewer than "
-                f"{self._least} training images: their means are not sent (privacy.least_images)."
-            )
-        unseen = self._backbone.unseen(self.classes)
+        unseen = self.frozen.unseen(self.classes)
         if unseen:
             notes.append(
                 f"{len(unseen)} of {len(self.classes)} class names hold words that "
-                f"no training text of {self._backbone.label} had: {named(unseen)}."
+                f"no training text of {self.frozen.label} had: {named(unseen)}."
             )
-        return tuple(notes)
+        return tuple(filter(None, notes))
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences on images that make the test accuracy wrong."""
         return self.data.warnings
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """The first training images of each class."""
         examples: dict[str, tuple[Path, ...]] = dict.fromkeys(self.classes, ())
         for image in self.data.train.images:
             name = self.classes[image.label]
@@ -156,26 +158,22 @@ class TorchLearner:
         return examples
 
     def initial(self, seed: int) -> Tensors:
-        """Return the module's initial arrays."""
-        return self._module.initial(seed)
+        return self.module.initial(seed)
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Train the job's arrays (local_tuning.py), or compute them in one pass (closed form).
-
-        A job of stage MEASURE trains nothing: the report has job.tensors and their metrics. Raise
-        Cancelled if `cancelled` turns true, ModelError if the tuned arrays are not finite.
-        """
+        """Train the job's arrays (local_tuning.py), or compute them in one pass (closed form)."""
         began = time.monotonic()
         if job.stage == MEASURE:
             report = Report(tensors=job.tensors, metrics={}, samples=self.samples)
             self._classifier_note = self.describe_classifier(job.tensors)
         else:
             self._reload_data()
-            report = (self._fit if self._module.closed_form else self._tune)(
-                job, cancelled, progress
-            )
+            if self.module.closed_form:
+                report = self._fit(job, cancelled)
+            else:
+                report = self._tune(job, cancelled, progress)
         metrics = dict(report.metrics)
         if job.measure or job.stage == MEASURE:
             metrics.update(self._measure(job, self._used(report), cancelled))
@@ -194,24 +192,20 @@ class TorchLearner:
             self._graphs.drop,
         )
         with self._graphs:
-            return tune(job, self._module, batches, self._settings, cancelled, progress)
+            return tune(job, self.module, batches, self._settings, cancelled, progress)
 
-    def _fit(
-        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
-    ) -> Report:
+    def _fit(self, job: Job, cancelled: Callable[[], bool]) -> Report:
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
-        images = self._images.digests(self.data.train)
-        size, files = features.shape[1], self.data.files
-        result = self._module.fit(
-            job,
-            features,
-            labels,
-            self.classes,
-            self._least,
-            images,
-            lambda: public_covariance(self._features, size, files, cancelled),
-        )
+        images, size = self._images.digests(self.data.train), features.shape[1]
+
+        def public() -> npt.NDArray[np.float64]:
+            if self._public is None:
+                files = self.data.files
+                self._public = public_covariance(self._features, size, files, cancelled)
+            return self._public
+
+        result = self.module.fit(job, features, labels, self.classes, self._least, images, public)
         if job.measure:
             self._classifier_note = self.describe_classifier(result.tensors)
         return Report(
@@ -227,7 +221,7 @@ class TorchLearner:
         own = {
             name.removeprefix(PRIVATE): array
             for name, array in report.carry.items()
-            if name.startswith(PRIVATE) and not self._module.closed_form
+            if name.startswith(PRIVATE) and not self.module.closed_form
         }
         return Tensors({**report.tensors, **own}) if own else report.tensors
 
@@ -235,7 +229,7 @@ class TorchLearner:
         """Use new splits if images were added or deleted since the last round."""
         fresh = self._rescan.look() if self._rescan else None
         if fresh is not None:
-            self.data, self._zero_shot = fresh, {}
+            self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
             self._features.keep_only(fresh.files)
             self._graphs.forget()
@@ -264,17 +258,13 @@ class TorchLearner:
         return last or (every > 0 and job.round % every == 0)
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return accuracies (0..1) on own, base and new test images, if there are any.
-
-        Empty tensors mean the hand-written prompt (zero-shot).
-        """
         return {
             name: self._score(split, tensors, cancelled)[0] for name, split in self._tests().items()
         }
 
     def describe_classifier(self, tensors: Tensors) -> str:
         """Return which classifier answers for the node's own classes; "" if there is only one."""
-        return self._module.describe_classifier(self._params(tensors), self.classes)
+        return self.module.describe_classifier(self._params_of(tensors), self.classes)
 
     def results(self, tensors: Tensors) -> Mapping[str, Evaluation]:
         """Return the results by class on the same test images that `evaluate` uses."""
@@ -285,19 +275,9 @@ class TorchLearner:
             by_test[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
         return by_test
 
-    @property
-    def module(self) -> PromptModule:
-        """What is tuned."""
-        return self._module
-
     def with_module(self, module: PromptModule) -> TorchLearner:
         """Return a learner of the same images with another module, which shares the features."""
-        return TorchLearner(self._backbone, module, self.data, self._settings, self._features)
-
-    @property
-    def frozen(self) -> Backbone:
-        """The frozen model."""
-        return self._backbone
+        return TorchLearner(self.frozen, module, self.data, self._settings, self._features)
 
     def _tests(self) -> Mapping[str, Split]:
         """Return the test images by name, as far as there are any."""
@@ -318,16 +298,15 @@ class TorchLearner:
     ) -> tuple[Tensor, Tensor]:
         if not tensors:
             features, labels = self._images.features(split, cancelled)
-            return self._module.zero_shot(features, split.classes), labels
-        with fits(self._backbone.device, "while it classifies images"):
-            classify = self._module.classifier(self._params(tensors), split.classes)
-            answered = [
-                (classify(batch), batch.targets)
-                for batch in self._images.in_order(split, cancelled)
-            ]
-        return torch.cat([logits for logits, _ in answered]), torch.cat(
-            [truth for _, truth in answered]
-        )
+            return self.module.zero_shot(features, split.classes), labels
+        with fits(self.frozen.device, "while it classifies images"):
+            classify = self.module.classifier(self._params_of(tensors), split.classes)
+            batches = self._images.in_order(split, cancelled)
+            rows = [(classify(batch), batch.targets) for batch in batches]
+        return torch.cat([logits for logits, _ in rows]), torch.cat([truth for _, truth in rows])
 
-    def _params(self, tensors: Tensors) -> Params:
-        return to_params(tensors, self._backbone.device)
+    def _params_of(self, tensors: Tensors) -> Params:
+        """Return arrays as parameters, the same object for the last arrays that were asked for."""
+        if self._params is None or self._params[0] is not tensors:
+            self._params = tensors, to_params(tensors, self.frozen.device)
+        return self._params[1]

@@ -1,16 +1,20 @@
-"""Notice that a learner's images changed while the node runs: say so, and store the new classes."""
+"""Notice that a learner's images changed while the node runs: say so, and store the new classes.
+
+Classes of too few images are named at the start, and again when others have too few.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from fednode.core.events import Record
+from fednode.core.events import Level, Record
 from fednode.core.types import Job, Progress, Report
 from fednode.errors import FednodeError
-from fednode.learn.learner import Learner, Release, released
+from fednode.learn.learner import Learner, Release, released, unsent
 
 NAMED: Final = 5
+ALL_SENT: Final = "Each class has enough training images now, so that all means are sent."
 Remember = Callable[[tuple[str, ...]], None]
 """Write class names into the state directory; raise FednodeError if that fails."""
 
@@ -23,7 +27,7 @@ class Watched:
     ) -> None:
         self._learner, self._remember, self._release = learner, remember, release
         self._classes, self._samples = learner.classes, learner.samples
-        self._stored = True
+        self._stored, self._unsent = True, ""
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
@@ -34,9 +38,10 @@ class Watched:
         the learner raises.
         """
         report = released(self._learner, self._release, job, cancelled, progress)
-        return report, self._changes()
+        return report, self.changes()
 
-    def _changes(self) -> list[Record]:
+    def changes(self) -> list[Record]:
+        """Return what changed since the last call; the first call tells of classes not sent."""
         records: list[Record] = []
         classes, samples = self._learner.classes, self._learner.samples
         if classes != self._classes:
@@ -46,6 +51,10 @@ class Watched:
             text = f"The images changed: {samples} training images now, {self._samples} before."
             records.append(Record("data.images", text))
         self._classes, self._samples = classes, samples
+        if (text := unsent(self._learner)) != self._unsent:
+            level: Level = "warning" if text else "info"
+            records.append(Record("data.unsent", text or ALL_SENT, level))
+            self._unsent = text
         if not self._stored and self._remember is not None:
             try:
                 self._remember(classes)

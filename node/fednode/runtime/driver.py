@@ -107,6 +107,7 @@ class Driver:
             self._sender.open(peer)
         for warning in self._store.warnings:
             self.telemetry.record(ev.Record("state.damaged", warning, "warning"))
+        self._worker.look()
         self._post(ev.Started())
         stepping = asyncio.create_task(self._step_all())
         stopping = asyncio.create_task(self._stop.wait())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -70,10 +70,17 @@ class Worker:
         else:
             event = ev.Tuned(job, report)
             self._telemetry.tuned(job, report)
-            for change in changes:
-                self._telemetry.record(change)
+            self._tell(changes)
         self.progress = None
         return event
+
+    def look(self) -> None:
+        """Tell what is to be said of the images before the first job."""
+        self._tell(self._watched.changes())
+
+    def _tell(self, changes: Sequence[ev.Record]) -> None:
+        for change in changes:
+            self._telemetry.record(change)
 
     def _note(self, progress: Progress) -> None:
         self.progress = progress

@@ -21,7 +21,6 @@ import safetensors.numpy
 
 from fednode.core.types import Array, MergeCounts, PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
-from fednode.storage.disk import because
 
 FORMAT: Final = 1
 GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
@@ -65,18 +64,14 @@ def encode(checkpoint: Checkpoint) -> bytes:
 def read(path: Path) -> Checkpoint:
     """Return the checkpoint in a file.
 
-    Raise FileNotFoundError if there is no file, Damaged if its content is not what was written, and
-    StateError if a newer fednode wrote it.
+    Raise OSError if the system does not give the file, Damaged if its content is not what was
+    written, and StateError if a newer fednode wrote it.
     """
+    content = path.read_bytes()
     try:
-        content = path.read_bytes()
         tensors = Tensors(safetensors.numpy.load(content))
         head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
         version, digest = int(head["format"]), head.pop("digest")
-    except FileNotFoundError:
-        raise
-    except OSError as fault:
-        raise Damaged(f"cannot be read ({because(fault)})") from fault
     except Exception as fault:  # whatever a parser raises for foreign bytes
         raise Damaged(f"is no checkpoint ({type(fault).__name__})") from fault
     if version > FORMAT:

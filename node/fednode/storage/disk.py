@@ -20,6 +20,8 @@ from fednode.errors import StateError
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+ASIDE: Final = ".new"
+"""How the name of a file ends that is written aside, and that a crash may leave."""
 WAIT_S: Final = 10.0
 RETRY_S: Final = 0.01
 """Pause between two attempts at a lock that another process holds, for WAIT_S at most."""
@@ -29,6 +31,7 @@ _FULL: Final = "the disk is full"
 _READ_ONLY: Final = "it is read-only"
 _DENIED: Final = "permission denied"
 _FAILED: Final = "the disk failed to read or write"
+_DESCRIPTORS: Final = "too many files are open: raise the limit (ulimit -n, LimitNOFILE)"
 _IN_THE_WAY: Final = "a file is where a folder is to be"
 _SYSTEM: Final = {
     errno.ENOSPC: _FULL,
@@ -39,6 +42,8 @@ _SYSTEM: Final = {
     errno.EIO: _FAILED,
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOTDIR: _IN_THE_WAY,
+    errno.EMFILE: _DESCRIPTORS,
+    errno.ENFILE: _DESCRIPTORS,
     errno.ELOOP: "it is a link, and fednode follows no link in a folder that it writes",
 }
 
@@ -84,7 +89,7 @@ class Disk:
 
     # Made of the above ----------------------------------------------------------------------------
 
-    def replace(self, path: Path, data: bytes, suffix: str = ".new") -> None:
+    def replace(self, path: Path, data: bytes, suffix: str = ASIDE) -> None:
         """Write a file aside, sync it, rename it and sync the folder: all of it or nothing.
 
         suffix: of the file aside. A file aside that exists already keeps its mode.
@@ -135,7 +140,7 @@ def writing_fault(folder: Path, disk: Disk | None = None) -> str:
     except OSError as fault:
         return because(fault)
     finally:
-        for file in (probe, probe.with_name(probe.name + ".new")):
+        for file in (probe, probe.with_name(probe.name + ASIDE)):
             with contextlib.suppress(OSError):
                 disk.remove(file)
     return ""

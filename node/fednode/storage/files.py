@@ -1,4 +1,4 @@
-"""Write a file completely or not at all; otherwise say in one sentence why that failed."""
+"""Write a file completely or not at all, read a file, and say in one sentence why that failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 
 from fednode.errors import StateError
-from fednode.storage.disk import FILE_MODE, Disk
+from fednode.storage.disk import ASIDE, FILE_MODE, Disk, because
 
 
 def put(
@@ -20,7 +20,7 @@ def put(
     says who may read the file; without it only the owner may. Raise StateError if the file cannot
     be written.
     """
-    suffix = f".{secrets.token_hex(4)}"  # processes of several machines may write one file
+    suffix = f".{secrets.token_hex(4)}{ASIDE}"  # several machines may write one file at a time
     aside = path.with_name(path.name + suffix)
     try:
         aside.touch(0o666 if for_all else FILE_MODE)
@@ -31,4 +31,19 @@ def put(
         raise StateError(
             f"{path} cannot be written: {fault.strerror}; free space there or choose another "
             f"{another}."
+        ) from fault
+
+
+def content_of(path: Path) -> bytes:
+    """Return the bytes of a file.
+
+    Raise StateError if the system does not give them. That says nothing about the content: with
+    free descriptors, or once the disk answers, the same file may be sound.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise StateError(
+            f"{path} cannot be read ({because(fault)}): try again when it can; nothing in it was "
+            "changed."
         ) from fault

@@ -24,7 +24,7 @@ from typing import Final
 from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
-from fednode.storage.disk import Disk, because, lock
+from fednode.storage.disk import ASIDE, Disk, because, lock
 from fednode.storage.history import History, RoundRow
 
 CHECKPOINTS: Final = "checkpoints"
@@ -79,6 +79,9 @@ class Store:
         if self._history.torn:
             text = f"the last line of {folder / HISTORY} is torn; the figures of its round are lost"
             self.warnings.append(text)
+        for path in (*folder.glob(f"*{ASIDE}"), *folder.glob(f"*/*{ASIDE}")):  # left by a crash
+            with contextlib.suppress(OSError):
+                self._disk.remove(path)
         self._sweep(max(_rounds(folder), default=-1))
 
     def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> str:
@@ -181,20 +184,23 @@ class Store:
         numbers = _rounds(self.folder)
         kept = [number for number in numbers if number <= newest][:CHECKPOINTS_KEPT]
         doomed = [_path(self.folder, number) for number in numbers if number not in kept]
-        for path in (*doomed, *(self.folder / CHECKPOINTS).glob("*.new")):
+        for path in (*doomed, *(self.folder / CHECKPOINTS).glob(f"*{ASIDE}")):
             with contextlib.suppress(OSError):
                 self._disk.remove(path)
 
-    @contextlib.contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
-        """Turn an error of the disk into one sentence."""
-        try:
-            yield
-        except OSError as fault:
-            raise StateError(
-                f"The state directory {self.folder} {what}: {because(fault)}. Make sure that there "
-                "is room and that this user may write there."
-            ) from fault
+    def _explained(self, what: str) -> contextlib.AbstractContextManager[None]:
+        advice = "Make sure that there is room and that this user may write there."
+        return _explained(self.folder, what, advice)
+
+
+@contextlib.contextmanager
+def _explained(folder: Path, what: str, advice: str) -> Iterator[None]:
+    """Turn an error of the disk into one sentence."""
+    try:
+        yield
+    except OSError as fault:
+        text = f"The state directory {folder} {what}: {because(fault)}. {advice}"
+        raise StateError(text) from fault
 
 
 def _shown(facts: Mapping[str, str], key: str) -> str:
@@ -231,7 +237,8 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed
-        found, damaged = _newest(folder)
+        with _explained(folder, "cannot be read", "Make sure that this user may read there."):
+            found, damaged = _newest(folder)
         if found is not None:
             number = found.snapshot.policy.round
             return found, tuple(f"{text}; round {number} is used." for text in damaged)
@@ -248,7 +255,8 @@ def read_snapshot(folder: Path) -> Snapshot:
 def _newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest whole checkpoint, and sentences on damaged newer ones.
 
-    None if there is no checkpoint. Raise StateError if all of them are damaged.
+    None if there is no checkpoint. Raise StateError if all of them are damaged, and OSError if the
+    system does not give one of them: then nobody knows whether it is sound.
     """
     damaged: list[str] = []
     for number in _rounds(folder):

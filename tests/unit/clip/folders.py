@@ -14,7 +14,8 @@ import open_clip
 import torch
 from safetensors.torch import save_file
 
-from fednode.clip.load import SIZES, text_sizes
+from fednode.clip.config import SIZES
+from fednode.clip.load import text_sizes
 from tests.unit.clip import twins
 
 BERT: Final = "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract"

@@ -19,15 +19,15 @@ from fednode.core.settings import (
 )
 
 
-@pytest.mark.parametrize("value", [0.0, 5.0, 10.0])
-def test_a_bound_holds_its_ends(value: float) -> None:
-    bounded("x", value, 0, 10)
-
-
-@pytest.mark.parametrize("value", [-0.1, 10.1, math.nan, math.inf])
-def test_a_value_out_of_bounds_is_named_with_the_bounds(value: float) -> None:
-    with pytest.raises(ValueError, match=rf"^x is {value:g}; it must be from 0 to 10\.$"):
-        bounded("x", value, 0, 10)
+def test_a_bound_holds_its_ends_and_a_value_beyond_is_named_with_it() -> None:
+    refused = []
+    for value in (0.0, 5.0, 10.0, -0.1, 10.1, math.nan, math.inf):
+        try:
+            bounded("x", value, 0, 10)
+        except ValueError as fault:
+            refused.append(str(fault))
+    values = ("-0.1", "10.1", "nan", "inf")
+    assert refused == [f"x is {value}; it must be from 0 to 10." for value in values]
 
 
 def test_a_bound_without_an_upper_end_still_refuses_what_is_not_finite() -> None:

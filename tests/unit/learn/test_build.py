@@ -22,9 +22,8 @@ from tests.unit.learn.test_torch_learner import learner, never
 def test_a_predictor_gives_probabilities_as_the_learner_would(
     mini: Backbone, data: NodeData, features: Features
 ) -> None:
-    tuning = TuningSettings()
-    predict = predictor(mini, tuning, CoOp, None)
-    prompts = CoOp(mini, tuning).initial(4)
+    module = CoOp(mini, TuningSettings())
+    predict, prompts = predictor(module), module.initial(4)
     paths = [image.path for image in data.own.images]
     found = predict(prompts, paths, data.own.classes)
     assert found.shape == (len(paths), 2)

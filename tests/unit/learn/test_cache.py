@@ -14,7 +14,7 @@ import pytest
 
 from fednode.errors import ConfigError
 from fednode.learn import cache as module
-from fednode.learn.cache import FILE, FeatureCache, default_folder
+from fednode.learn.cache import FILE, FeatureCache, folder_of
 from fednode.learn.settings import CacheSettings
 from fednode.storage.disk import alone
 
@@ -178,9 +178,9 @@ def test_the_place_follows_the_user_s_settings(
 ) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_folder() == tmp_path / ".cache" / "fednode"
+    assert folder_of(CacheSettings()) == tmp_path / ".cache" / "fednode"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert default_folder() == tmp_path / "x" / "fednode"
+    assert folder_of(CacheSettings()) == tmp_path / "x" / "fednode"
 
 
 @pytest.mark.parametrize(

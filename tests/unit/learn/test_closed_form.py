@@ -51,9 +51,11 @@ def test_a_job_is_cancelled_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPa
 
 
 def test_by_default_the_learner_does_not_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it slept"))
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
     learner = ClosedFormLearner("a")
-    learner.tune(job(learner), lambda: False, lambda _: None)
+    report = learner.tune(job(learner), lambda: False, lambda _: None)
+    assert (report.steps, pauses) == (STEPS, [])
 
 
 def test_class_sums_are_of_unit_features_and_name_a_common_and_an_own_class() -> None:

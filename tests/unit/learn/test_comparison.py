@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fednode.learn.comparison import NO_TESTS, no_better_than_chance, sentences
-from fednode.learn.evaluation import Evaluation
+from fednode.learn.evaluation import (
+    NO_TESTS,
+    Evaluation,
+    no_better_than_chance,
+    sentences,
+)
 from fednode.learn.intervals import paired_bootstrap
 
 Rows = dict[str, Evaluation]

@@ -171,13 +171,13 @@ def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
     tuning, config = TuningSettings(context_length=2), FedOTPConfig()
     one = FedOTP(model, tuning, config)
     prompts = Tensors({**one.initial(1), **one.private(2)})
-    shown = predictor(model, tuning, FedOTP, config)(prompts, files, CLASSES)
+    shown = predictor(one)(prompts, files, CLASSES)
     held = {name: torch.tensor(value) for name, value in prompts.items()}
-    logits = one.classifier(held, CLASSES)(next(Images(made(model), False, tuning, one.per_image)
+    logits = one.classifier(held, CLASSES)(next(Images(made(model), one)
         .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
     assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):
-        affine(model, tuning, FedOTP, config, prompts, CLASSES)
+        affine(one, prompts, CLASSES)
 
 
 def test_a_tower_without_patches_is_a_sentence() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.errors import ModelError
-from fednode.learn import explain
 from fednode.learn.explain import Explainer
 from fednode.policies.plan import PlanConfig
 from fednode.policies.zerodfl import ZeroDFLConfig
@@ -50,7 +50,9 @@ def made(
     monkeypatch.setattr(backbone, "load", lambda settings: model)
     config, kind = config or CONFIGS[policy], registry.prompt_module(policy)
     prompts = drawn(kind(model, tuning(), config).initial(1), 2)
-    return Explainer(ModelSettings(), tuning(), kind, config, prompts), prompts
+    return Explainer(
+        ModelSettings(), partial(kind, settings=tuning(), config=config), prompts
+    ), prompts
 
 
 # Words --------------------------------------------------------------------------------------------
@@ -73,11 +75,9 @@ def test_a_vector_that_is_a_word_is_that_word(
     model: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backbone, "load", lambda settings: model)
-    kind = registry.prompt_module("zerodfl")
+    kind = partial(registry.prompt_module("zerodfl"), settings=tuning(), config=CONFIGS["zerodfl"])
     words = model.text.embed_words("a photo of").detach().numpy()
-    one = Explainer(
-        ModelSettings(), tuning(), kind, CONFIGS["zerodfl"], Tensors({"context": words})
-    )
+    one = Explainer(ModelSettings(), kind, Tensors({"context": words}))
     found = one.words(1)["context"]
     assert [row[0].word for row in found] == ["a", "photo", "of"]
     assert max(row[0].distance for row in found) < 1e-3
@@ -161,6 +161,5 @@ def test_features_are_those_of_the_model_itself(
     model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = made(model, "plan", monkeypatch)
-    monkeypatch.setattr(explain, "LOOKED_AT_ONCE", 2)  # three images are two batches
     pixels = torch.cat([look(model, path) for path in images])
     assert np.allclose(one.features(images), wide(model.encode_images(pixels)), atol=1e-5)

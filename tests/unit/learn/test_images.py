@@ -12,6 +12,7 @@ from fednode.clip.backbone import Backbone
 from fednode.data.base import Image as Labelled
 from fednode.data.base import Split
 from fednode.learn.images import EVALUATED, Images
+from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
 from tests.unit.learn.test_constants import of, patches
@@ -32,7 +33,9 @@ def test_batches_carry_features_and_constants_of_the_same_images(
 ) -> None:
     features, constant = made(model), patches(model)
     many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))
-    images = Images(features, False, TuningSettings(), constant)
+    module = PromptModule(model, TuningSettings())
+    module.per_image = constant
+    images = Images(features, module)
     shown = list(images.in_order(many, never))
     assert [len(one.targets) for one in shown] == [EVALUATED, 3]
     wanted = features.of([one.path for one in many.images], never)

@@ -176,8 +176,7 @@ def test_a_predictor_looks_at_pixels_where_its_objective_does(
     mini: Backbone, data: NodeData, features: Features
 ) -> None:
     one = feddpt(mini, data, features)
-    prompts, config = one.initial(3), FedDPTConfig(domains=DOMAINS)
-    predict = predictor(mini, TuningSettings(), FedDPTPrompts, config)
+    prompts, predict = one.initial(3), predictor(one.module)
     found = predict(prompts, [image.path for image in data.own.images], data.own.classes)
     labels = np.array([image.label for image in data.own.images])
     assert np.allclose(found.sum(axis=1), 1.0, atol=1e-5)

@@ -22,7 +22,6 @@ from fednode.learn.private import (
     Privacy,
     begin_account,
     blurred,
-    composed,
     epsilon,
     read_account,
     said,
@@ -61,7 +60,7 @@ def test_noise_is_gaussian_of_so_many_clips() -> None:
 def test_epsilon_bounds_the_exact_one_of_composed_gaussians(noise: float, releases: int) -> None:
     """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022)."""
     mu, delta, normal = math.sqrt(releases) / (noise / 2.0), 1e-5, NormalDist()
-    found = epsilon(noise, releases, delta)
+    found = epsilon([(noise, releases)], delta)
 
     def exact(value: float) -> float:
         first = normal.cdf(-value / mu + mu / 2)
@@ -75,7 +74,7 @@ def test_epsilon_bounds_the_exact_one_of_composed_gaussians(noise: float, releas
 
 
 def test_nothing_released_costs_nothing() -> None:
-    assert epsilon(1.0, 0, 1e-5) == 0.0
+    assert epsilon([(1.0, 0)], 1e-5) == 0.0
 
 
 LEARNER = ClosedFormLearner("a")
@@ -141,8 +140,8 @@ def test_each_release_keeps_the_price_of_its_own_noise(tmp_path: Path) -> None:
     quiet = made(tmp_path, noise=100.0)
     spent_on(quiet, 2)
     assert read_account(tmp_path)[0] == {(0.5, 0.01): 3, (0.5, 100.0): 2}
-    spent = composed([(0.01, 3), (100.0, 2)], 1e-5)
-    assert spent > epsilon(0.01, 3, 1e-5) > 10_000
+    spent = epsilon([(0.01, 3), (100.0, 2)], 1e-5)
+    assert spent > epsilon([(0.01, 3)], 1e-5) > 10_000
     assert f"privacy: epsilon {spent:.3g} at delta 1e-05" in quiet.note
     assert "over 5 messages (3 with clip 0.5 and noise 0.01, 2 with " in quiet.note
 

@@ -20,10 +20,9 @@ from fednode.settings.read import Settings, chosen_of
 @pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
 def test_prompts_that_change_images_are_no_matrix(name: str, mini: Backbone) -> None:
     config = chosen_of({"name": name}).config
-    objective, tuning = registry.prompt_module(name), Settings().tuning
-    prompts = objective(mini, tuning, config).initial(1)
+    module = registry.prompt_module(name)(mini, Settings().tuning, config)
     with pytest.raises(ModelError, match="more than a matrix"):
-        affine(mini, tuning, objective, config, prompts, ("lemon", "sea"))
+        affine(module, module.initial(1), ("lemon", "sea"))
 
 
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})

@@ -28,6 +28,7 @@ from fednode.learn.cache import FILE, FeatureCache
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
+from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.feddpt import FedDPTConfig, FedDPTPrompts
@@ -197,14 +198,20 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     assert wanted == tuned(tmp_path / "one", pixels_mb=0)
 
 
+def visual(model: Backbone) -> PromptModule:
+    module = PromptModule(model, TuningSettings(context_length=2))
+    module.uses_image_encoder = True
+    return module
+
+
 def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> None:
     torch.manual_seed(0)
     large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     assert not large.vision.compact
-    seen = next(Images(made(large), True, TuningSettings()).in_order(split(files), never))
+    seen = next(Images(made(large), visual(large)).in_order(split(files), never))
     assert seen.tokens is None
     assert seen.images.shape == (5, 3, 32, 32)
     small = wrapped(tiny.clip())
-    seen = next(Images(made(small), True, TuningSettings()).in_order(split(files), never))
+    seen = next(Images(made(small), visual(small)).in_order(split(files), never))
     assert seen.pixels is None
     assert seen.images.shape == (5, 5, 32)

@@ -246,7 +246,7 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
     """A GPU whose memory holds three images; all of the eight images are seen in each epoch."""
     one = learner(mini, data, features, **{"batch_size": 200, "lr": 0.05, **settings})
     seen: list[tuple[int, ...]] = []
-    loss = one._module.loss
+    loss = one.module.loss
 
     def scarce(batch: Batch, inputs: JobInputs) -> torch.Tensor:
         if len(batch.places) > 3:
@@ -254,7 +254,7 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
         seen.append(batch.places)
         return loss(batch, inputs)
 
-    monkeypatch.setattr(one._module, "loss", scarce)
+    monkeypatch.setattr(one.module, "loss", scarce)
     assert not any("memory" in note for note in one.notes)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     report = one.tune(job, never, ignore)
@@ -275,7 +275,7 @@ def test_a_step_of_one_image_that_does_not_fit_is_a_sentence(
     def full(batch: Batch, inputs: JobInputs) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(one._module, "loss", full)
+    monkeypatch.setattr(one.module, "loss", full)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     with pytest.raises(ModelError, match="ends in a step with one image: choose a smaller model"):
         one.tune(job, never, ignore)

@@ -101,14 +101,21 @@ def backward(monkeypatch: pytest.MonkeyPatch, prompts: dict[str, torch.Tensor]) 
         yield
 
 
+THERE = (CUDA, (5, len(CLASSES)))
+"""Where the logits of five images are to lie, and their shape."""
+
+
 def step(
     real: backbone.Backbone,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Any = None,
     kind: str = "sgd",
-) -> None:
-    """Run the learner's steps in each stage, and the classifier; spoil: plants a fault."""
+) -> tuple[torch.device, tuple[int, ...]]:
+    """Run the learner's steps in each stage, and the classifier; return where its logits lie.
+
+    Also return their shape. spoil: plants a fault.
+    """
     policy, config = policy_of(name)
     settings = tuning(optimizer=kind)
     made = registry.prompt_module(name)(real, settings, config)
@@ -146,15 +153,14 @@ def step(
                             spoil(loss)
             assert all(array.device == CUDA for array in one.carry(begun).values())
         found = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)(batch)
-        assert found.device == CUDA
-        assert found.shape == (5, len(CLASSES))
+        return found.device, tuple(found.shape)
 
 
 @pytest.mark.parametrize("name", sorted({*TRAINED} - READS))
 def test_a_step_waits_for_nothing_and_stays_on_its_device(
     name: str, real: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step(real, name, monkeypatch)
+    assert step(real, name, monkeypatch) == THERE
 
 
 def test_the_learner_reads_losses_after_its_last_step_alone(
@@ -193,7 +199,7 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_no_optimizer_waits(kind: str, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    step(real, "promptfl", monkeypatch, kind=kind)
+    assert step(real, "promptfl", monkeypatch, kind=kind) == THERE
 
 
 @pytest.mark.parametrize("name", TRAINED)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,27 +14,27 @@ import torch
 
 from fednode.clip.backbone import Backbone
 from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
-from fednode.core.types import EMPTY, Job, Tensors
+from fednode.core.types import EMPTY, MEASURE, Job, Tensors
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
-from fednode.learn.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
 from fednode.learn.features import Features
-from fednode.learn.gaussian import Floats, Sums, log_loss, within
-from fednode.learn.gaussian_module import (
-    JUDGED,
-    MIXED_RATIO,
-    PUBLIC,
-    SCATTER,
-    WEIGHED,
-    GaussianModule,
-    Mesh,
-    Node,
-)
 from fednode.learn.prompt_module import Batch, to_params
 from fednode.learn.settings import TuningSettings
 from fednode.learn.share import affine, as_texts
 from fednode.learn.torch_learner import TorchLearner
-from fednode.policies.gda import GDAConfig
+from fednode.policies.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
+from fednode.policies.gaussian import Floats, Sums, log_loss, within
+from fednode.policies.gda import (
+    JUDGED,
+    MIXED_RATIO,
+    PUBLIC,
+    SCATTER,
+    SENTENCES,
+    GaussianModule,
+    GDAConfig,
+    NodeClassifier,
+    PooledClassifier,
+)
 from fednode.policies.local import LocalConfig
 from fednode.policies.local import head as local
 from fednode.testing.learners import ignore, never
@@ -74,8 +77,8 @@ def combined(made: GaussianModule, images: Any, peers: Mapping[str, Any]) -> Ten
     return made.fit(job, torch.from_numpy(x), labels, classes, 1, (), public).tensors
 
 
-def mesh(made: GaussianModule, used: Tensors) -> Mesh:
-    return Mesh(made, to_params(used, "cpu"))
+def mesh(made: GaussianModule, used: Tensors) -> PooledClassifier:
+    return PooledClassifier(made, to_params(used, "cpu"))
 
 
 def changed(used: Tensors, name: str, array: Any) -> Tensors:
@@ -144,6 +147,32 @@ def test_a_learner_measures_what_it_combined_and_says_which_classifier_answers(
     assert report.tensors[PUBLIC].trace() > 0
 
 
+def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_classifier(
+    model: Backbone, data: NodeData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Counter[str]()
+
+    def counted(name: str, of: Any) -> Any:
+        def call(*parts: Any) -> Any:
+            calls[name] += 1
+            return of(*parts)
+
+        return call
+
+    for path in ("learn.torch_learner.public_covariance", "policies.gda.PooledClassifier"):
+        name = f"fednode.{path}"
+        monkeypatch.setattr(name, counted(path.rpartition(".")[2], pkgutil.resolve_name(name)))
+    settings = TuningSettings(evaluate_every=1)
+    learner = TorchLearner(model, module(model), data, settings, Features(model))
+    for number in (1, 2):
+        job = Job(round=number, stage=COMBINE, tensors=learner.initial(1), seed=1)
+        report = learner.tune(job, never, ignore)
+        assert {"own", "loss"} <= set(report.metrics)
+        measured = learner.tune(replace(job, stage=MEASURE, tensors=report.tensors), never, ignore)
+        assert measured.metrics["own"] == report.metrics["own"]
+    assert calls == {"public_covariance": 1, "PooledClassifier": 2}
+
+
 # The classifiers ----------------------------------------------------------------------------------
 
 
@@ -151,11 +180,11 @@ def test_the_personal_classifier_is_the_node_s_with_its_peers(model: Backbone) -
     made = module(model)
     used = mesh(made, combined(made, OWN, PEERS))
     peers = [Sums.of(*theirs) for theirs in PEERS.values()]
-    node = Node(made, Sums.of(*OWN), within(*OWN), public(), peers)
-    gauss = node.head.gauss(ASKED, CLASSES, node.own, node._worth)
+    node = NodeClassifier(made, Sums.of(*OWN), within(*OWN), public(), peers)
+    gauss = node.gaussian.log_density(ASKED, CLASSES, node.own, node.weight)
     expected = (gauss + 0.3 * made.prompt(ASKED, CLASSES)) / 16.0
     assert used.which(CLASSES) == "personal"
-    assert node._worth > 1
+    assert node.weight > 1
     assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
 
 
@@ -198,7 +227,7 @@ def test_a_node_whose_peers_do_not_fit_its_images_is_better_off_alone(
     model: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Peers claim that all classes look alike, each with as many images as count."""
-    monkeypatch.setattr("fednode.learn.trust.misnamed", lambda *_: {})  # nobody is doubted
+    monkeypatch.setattr("fednode.policies.trust.mislabelled", lambda *_: {})  # nobody is doubted
     made, own = module(model), drawn(1, dict.fromkeys(CLASSES, 20), 0.9)
     x = np.repeat(np.eye(SIZE)[:1], 800, axis=0)
     x[::2] = np.eye(SIZE)[1]
@@ -206,8 +235,8 @@ def test_a_node_whose_peers_do_not_fit_its_images_is_better_off_alone(
     used = mesh(made, combined(made, own, {"b": lie, "c": lie}))
     assert used.worse > 0
     assert used.which(CLASSES) == "alone"
-    lonely = Node(made, Sums.of(*own), within(*own), public())
-    expected = lonely.logits(ASKED, CLASSES, drawn=True)
+    lonely = NodeClassifier(made, Sums.of(*own), within(*own), public())
+    expected = lonely.logits(ASKED, CLASSES, personal=True)
     assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
     assert used.describe(CLASSES).startswith(
         "this node classifies by the class means of its own images alone, because those of the mesh"
@@ -243,7 +272,9 @@ def test_predict_global_and_other_classes_take_the_mesh_s_means(model: Backbone)
     assert mesh(made, used).which(two) == "personal"
     assert mesh(shared, used).which(two) == mesh(made, used).which(CLASSES) == "global"
     node = mesh(made, used).node
-    expected = (node.head.gauss(ASKED, CLASSES) + 0.3 * made.prompt(ASKED, CLASSES)) / 16.0
+    expected = (
+        node.gaussian.log_density(ASKED, CLASSES) + 0.3 * made.prompt(ASKED, CLASSES)
+    ) / 16.0
     assert np.allclose(mesh(made, used).logits(CLASSES)(ASKED), expected)
 
 
@@ -251,7 +282,7 @@ def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(model: Backbone
     made = module(model)
     used, joint = mesh(made, combined(made, OWN, PEERS)), (*CLASSES, "camel")
     assert used.which(joint) == "mixed"
-    gauss = used.node.head.gauss(ASKED, joint)
+    gauss = used.node.gaussian.log_density(ASKED, joint)
     expected = (gauss + MIXED_RATIO * made.prompt(ASKED, joint)) / 16.0
     assert np.allclose(used.logits(joint)(ASKED), expected)
 
@@ -273,7 +304,7 @@ def test_one_product_gives_the_same_logits_as_the_node(
 ) -> None:
     made = module(model)
     used = combined(made, OWN, PEERS)
-    weights, bias = affine(model, TuningSettings(), GaussianModule, GDAConfig(), used, asked)
+    weights, bias = affine(made, used, asked)
     expected = mesh(made, used).logits(asked)(ASKED)
     x = torch.from_numpy(ASKED).float()
     found = made.classifier(to_params(used, "cpu"), asked)(Batch(features=x))
@@ -297,7 +328,7 @@ def test_exported_weights_classify_as_they_were_made(model: Backbone) -> None:
     assert np.allclose(logits(*CLASSES), every, atol=1e-4)
     assert np.allclose(logits(*CLASSES[:2]), -every[:, :2], atol=1e-4)
     assert np.allclose(logits("camel"), made.prompt(ASKED, ["camel"]), atol=1e-4)
-    assert made.describe_classifier(file, CLASSES) == WEIGHED
+    assert made.describe_classifier(file, CLASSES) == SENTENCES[WEIGHTS]
 
 
 # Peers that lie -----------------------------------------------------------------------------------
@@ -326,7 +357,7 @@ def test_classes_of_peers_with_wrong_names_do_not_count(
     })  # fmt: skip
     found = mesh(made, changed(used, JUDGED, [1.0, -1.0]))
     wrong = {name for at, name in enumerate(CLASSES) if order[at] != at}
-    assert {name: set(one) for name, one in found.doubted.items()} == (
+    assert {name: set(one) for name, one in found.mislabelled.items()} == (
         dict.fromkeys(peers, wrong) if wrong else {}
     )
     assert all(set(one.classes) == set(CLASSES) - wrong for one in found.peers)

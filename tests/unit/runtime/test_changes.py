@@ -8,7 +8,7 @@ from pathlib import Path
 from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.runtime.changes import Watched
+from fednode.runtime.changes import ALL_SENT, Watched
 
 
 class Growing(ClosedFormLearner):
@@ -79,6 +79,30 @@ def test_classes_that_could_not_be_stored_are_stored_later() -> None:
     assert stored == []
     assert texts(watched, learner) == []
     assert stored == [("a", "b")]
+
+
+class Sparse(Growing):
+    """Leaves out other classes after each job."""
+
+    def __init__(self, *unsent: str) -> None:
+        super().__init__([(("a",), 1)])
+        self.unsent, *self._later = unsent
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        self.unsent = self._later.pop(0)
+        return super().tune(job, cancelled, progress)
+
+
+def test_classes_that_are_not_sent_are_said_at_the_start_and_when_they_change() -> None:
+    learner = Sparse("cup has few", "cup has few", "cup and jar have few", "", "")
+    watched = Watched(learner)
+    assert [f"{one.level}: {one.text}" for one in watched.changes()] == ["warning: cup has few"]
+    assert texts(watched, learner) == []
+    assert texts(watched, learner) == ["warning: cup and jar have few"]
+    assert texts(watched, learner) == [f"info: {ALL_SENT}"]
+    assert texts(watched, learner) == []
 
 
 def test_a_folder_that_grows_reaches_the_state_directory(tmp_path: Path) -> None:

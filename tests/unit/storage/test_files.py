@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fednode.errors import StateError
 from fednode.storage.files import put
+from fednode.storage.store import Store
 from tests.unit.storage.failing import Crash, FailingDisk
 
 
@@ -42,3 +46,33 @@ def test_a_file_is_for_its_owner_alone_unless_it_is_for_all(tmp_path: Path, for_
     finally:
         os.umask(mask)
     assert path.stat().st_mode & 0o777 == (0o644 if for_all else 0o600)
+
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from fednode.storage.disk import Disk
+from fednode.storage.files import put
+
+class Killed(Disk):
+    def rename(self, old, new):
+        os.kill(os.getpid(), 9)
+
+put(Path(sys.argv[1]), "text", "folder", disk=Killed())
+"""
+
+
+@pytest.mark.parametrize("name", ["privacy.json", "identity/certificate.pem", "admission/right"])
+def test_what_a_killed_process_left_aside_is_gone_after_the_next_start(
+    tmp_path: Path, name: str
+) -> None:
+    Store(tmp_path).close()
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("old")
+    killed = subprocess.run([sys.executable, "-c", WRITER, str(path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(path.parent.glob(f"{path.name}.*"))) == 1
+    Store(tmp_path).close()
+    assert not list(path.parent.glob(f"{path.name}.*"))
+    assert path.read_text() == "old"

@@ -181,7 +181,7 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
         kept = PrivacySettings(**row.method.privacy)
         if kept.clip is None or row.traffic is None:
             continue
-        spent = epsilon(kept.noise, row.traffic.rounds, kept.delta)
+        spent = epsilon([(kept.noise, row.traffic.rounds)], kept.delta)
         body.append(
             [
                 *_about(row),

@@ -6,11 +6,18 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from fednode.lab.commands.explain import explain
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
+
+
+@pytest.fixture(autouse=True)
+def small_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide four places of an image in place of 64, which takes seconds an image."""
+    monkeypatch.setattr("fednode.learn.explain.GRID", 2)
 
 
 def test_explain_prints_words_and_draws_pictures(

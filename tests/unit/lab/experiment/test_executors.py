@@ -144,7 +144,7 @@ def test_a_cluster_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_gets_all_runs_or_as_many_as_the_user_says(
     jobs: list[Job], monkeypatch: pytest.MonkeyPatch, workers: int, most: int
 ) -> None:
-    """Stand in for Dask by threads; tests/contract/test_executors.py takes a real cluster."""
+    """Stand in for Dask by threads; test_dask.py takes a real cluster."""
     closed, given = list[str](), list[int]()
 
     class Client:

@@ -333,6 +333,6 @@ def test_privacy_is_in_the_report(
     file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1], rounds=3)
     code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
     assert code == 0
-    spent = epsilon(2.0, 3, 1e-5)
+    spent = epsilon([(2.0, 3)], 1e-5)
     assert f"\n| blurred | 1 | 3 | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
     assert "| open | 1 | 3 | 1 |" not in shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from fednode.core.rounds.statements import BYTES_MAX, unpack
 from fednode.core.types import Array, Tensors
-from fednode.learn.gaussian import Floats, Sums
+from fednode.policies.gaussian import Floats, Sums
 
 ROWS: Final = "rows"
 SENT: Final = "sent"
@@ -51,11 +51,6 @@ def statements_in(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str
     """Return the statements among arrays, which `pack` packed, by sender."""
     rows = {name: array for name, array in arrays.items() if name.startswith(f"{ROWS}/")}
     return unpack(Tensors(rows, classes))
-
-
-def sums_by_sender(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str, Sums]:
-    """Return the counts and sums of the statements among arrays, by sender."""
-    return {sender: sums_of(one) for sender, one in statements_in(arrays, classes).items()}
 
 
 def to_send(
@@ -149,23 +144,27 @@ def fitting(statements: Mapping[str, Tensors], classes_max: int) -> dict[str, Te
 
     if not fits(most):
         most = bisect_left(range(1, most + 1), True, key=lambda limit: not fits(limit))
-    return {sender: only(one, set(order[sender][:most])) for sender, one in statements.items()}
+    counted = {}
+    for sender, one in statements.items():
+        stay = sorted(order[sender][:most])
+        here = [name in set(stay) for name in one.classes]
+        counted[sender] = one if all(here) else Tensors({ROWS: one[ROWS][here]}, stay)
+    return counted
 
 
-def only(statement: Tensors, stay: Collection[str]) -> Tensors:
-    """Return a statement with some of its classes."""
-    here = [name in stay for name in statement.classes]
-    if all(here):
-        return statement
-    names = [name for name in statement.classes if name in stay]
-    return Tensors({ROWS: statement[ROWS][here]}, names)
-
-
-def left_out(statements: Mapping[str, Tensors], counted: Mapping[str, Tensors]) -> list[str]:
-    """Return for each sender whose classes do not all count how many do not, in words."""
-    return [
+def room_note(
+    statements: Mapping[str, Tensors], counted: Mapping[str, Tensors], classes_max: int
+) -> str:
+    """Return for which classes there is no room; "" if there is room for all."""
+    left_out = [
         f"{len(one.classes) - len(counted[sender].classes):,} of the {len(one.classes):,} classes "
         f"of {sender}"
         for sender, one in sorted(statements.items())
         if len(one.classes) > len(counted[sender].classes)
     ]
+    if not left_out:
+        return ""
+    return (
+        f"{', '.join(left_out)} do not count: policy.classes_max has room for {classes_max} of a "
+        f"node, and a node uses {CLASSES_MAX:,} of all"
+    )

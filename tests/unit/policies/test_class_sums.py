@@ -7,17 +7,18 @@ import pytest
 
 from fednode.core.rounds.statements import BYTES_MAX, pack
 from fednode.core.types import EMPTY, Tensors
-from fednode.learn.class_sums import (
+from fednode.policies.class_sums import (
     CLASSES_MAX,
     ROWS,
     fitting,
-    left_out,
+    room_note,
     rows_fault,
     rows_of,
-    sums_by_sender,
+    statements_in,
+    sums_of,
     to_send,
 )
-from fednode.learn.gaussian import Sums
+from fednode.policies.gaussian import Sums
 from fednode.wire.tensors import LIMITS
 
 GOOD = np.array([[2.0, 1.0, 1.0], [1.0, 0.0, -1.0]], np.float32)
@@ -143,7 +144,8 @@ def test_sums_come_back_by_sender() -> None:
         name: Tensors({ROWS: rows_of(one)}, one.classes)
         for name, one in {"x": first, "": second}.items()
     }
-    found = sums_by_sender(pack(held), pack(held).classes)
+    statements = statements_in(pack(held), pack(held).classes)
+    found = {sender: sums_of(one) for sender, one in statements.items()}
     assert list(found) == ["", "x"]
     assert found["x"].classes == ("a", "c")
     assert np.allclose(found["x"].sums, first.sums)
@@ -168,8 +170,9 @@ def test_a_member_of_4096_classes_takes_no_other_member_s_room(liars: int, tag: 
     assert {name: len(found[name].classes) for name in HONEST} == dict.fromkeys(HONEST, 5)
     assert {name: len(found[name].classes) for name in lies} == dict.fromkeys(lies, 256)
     assert dict(reversed(fitting(dict(reversed(held.items())), 256).items())) == found
-    assert left_out(held, found) == [f"3,840 of the 4,096 classes of {name}" for name in lies]
-    assert left_out(HONEST, fitting(HONEST, 256)) == []
+    left_out = ", ".join(f"3,840 of the 4,096 classes of {name}" for name in lies)
+    assert room_note(held, found, 256).startswith(f"{left_out} do not count: policy.classes_max")
+    assert room_note(HONEST, fitting(HONEST, 256), 256) == ""
 
 
 def test_members_of_many_classes_have_room_where_half_of_them_have_many() -> None:

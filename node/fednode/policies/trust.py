@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from fednode.learn.gaussian import Floats, Sums, log_loss, total
+from fednode.policies.gaussian import Floats, Sums, log_loss, pool
 
 SHARE: Final = 0.5
 """Means must be named right at least so often, as a share of the accuracy on own images."""
@@ -46,7 +46,7 @@ Fit = Callable[[Sums], Callable[[Floats], Floats]]
 """Return the logits [n, C] for features [n, D] of the classifier that sums give."""
 
 
-def misnamed(
+def mislabelled(
     own: Sums,
     peers: Mapping[str, Sums],
     fit: Fit,
@@ -65,7 +65,7 @@ def misnamed(
         doubts[name] = _doubts(names, _sure(peer, names, own, logits, scores), accuracy)
     references, givers = _references(own, peers, doubts, prompt)
     if references.classes:
-        whole = total([own, references])
+        whole = pool([own, references])
         logits = fit(whole)
         scores = logits(whole.means)
         for name, peer in peers.items():

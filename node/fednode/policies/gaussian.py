@@ -91,7 +91,7 @@ class Sums:
         return counts, sums
 
 
-def total(parts: Sequence[Sums]) -> Sums:
+def pool(parts: Sequence[Sums]) -> Sums:
     """Return the sums over the images of all parts, added in the order given; one part at least."""
     classes = tuple(sorted({name for one in parts for name in one.classes}))
     counts, sums = (
@@ -109,12 +109,12 @@ def within(x: Floats, names: Sequence[str]) -> Scatter:
     return Scatter(off.T @ off, float(len(x) - len(sums.classes)))
 
 
-def between(own: Scatter, parts: Sequence[Sums]) -> Scatter:
+def between_node_scatter(own: Scatter, parts: Sequence[Sums]) -> Scatter:
     """Return W and f: a node's own scatter, and that of all nodes' means about the common means.
 
     parts: of all nodes, the node's own among them.
     """
-    whole, inside = total(parts), own.inside
+    whole, inside = pool(parts), own.inside
     for one in parts:
         counts, sums = whole.at(one.classes)
         off = np.sqrt(one.counts)[:, None] * (one.means - sums / counts[:, None])
@@ -123,7 +123,7 @@ def between(own: Scatter, parts: Sequence[Sums]) -> Scatter:
     return Scatter(inside, own.free + more)
 
 
-class Head:
+class GaussianClassifier:
     """The classifier of some sums; see the file's header."""
 
     def __init__(self, sums: Sums, texts: Texts, scatter: Scatter, public: Floats) -> None:
@@ -150,7 +150,7 @@ class Head:
         found: Floats = (sums + TEXT * prior) / (counts + TEXT)[:, None]
         return found
 
-    def gauss(
+    def log_density(
         self, x: Floats, classes: Sequence[str], own: Sums | None = None, weight: float = 0.0
     ) -> Floats:
         """Return g [n, C] of unit features [n, D].
@@ -169,7 +169,7 @@ class Head:
         return found
 
 
-def worth(own: Sums, others: Sums, spread: float) -> float:
+def peer_weight(own: Sums, others: Sums, spread: float) -> float:
     """Return how many own images of a class the mesh's mean of it is worth to a node.
 
     Empirical Bayes: the node's means lie at a squared distance d from the others'; s / n of it is

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fednode.learn.gaussian import Floats, Sums
-from fednode.learn.trust import at_most, counted, misnamed
+from fednode.policies.gaussian import Floats, Sums
+from fednode.policies.trust import at_most, counted, mislabelled
 
 CLASSES = tuple("abcdefgh")
 OWN = CLASSES[:4]
@@ -35,7 +35,7 @@ def prompt(x: Floats, names: Sequence[str]) -> Floats:
 
 def left_out(accuracy: float, **peers: Sums) -> dict[str, str]:
     """Return the classes that are left out of each peer, in one word."""
-    found = misnamed(sums("abcd", OWN), peers, fit, prompt, accuracy)
+    found = mislabelled(sums("abcd", OWN), peers, fit, prompt, accuracy)
     return {name: "".join(wrong) for name, wrong in found.items()}
 
 
@@ -91,8 +91,8 @@ def test_of_classes_that_the_node_lacks_those_go_that_others_contradict(
 def test_peers_in_another_order_are_judged_alike() -> None:
     peers = {"c": sums("abdcfegh"), "a": sums("abcdefgh"), "b": sums("hgfedcba")}
     own = sums("abcd", OWN)
-    found = misnamed(own, peers, fit, prompt, 0.9)
-    turned = misnamed(own, dict(sorted(peers.items())), fit, prompt, 0.9)
+    found = mislabelled(own, peers, fit, prompt, 0.9)
+    turned = mislabelled(own, dict(sorted(peers.items())), fit, prompt, 0.9)
     assert list(found.items()) == list(turned.items())
 
 

@@ -9,21 +9,21 @@ from statistics import fmean, stdev
 import numpy as np
 import pytest
 
-from fednode.learn.gaussian import (
+from fednode.policies.gaussian import (
     FOLDS,
     SURELY,
     Floats,
-    Head,
+    GaussianClassifier,
     Scatter,
     Sums,
-    between,
+    between_node_scatter,
     folds_of,
     least_loss,
     log_loss,
+    peer_weight,
+    pool,
     surely,
-    total,
     within,
-    worth,
 )
 
 SIZE = 12
@@ -78,10 +78,10 @@ def textbook(x: Floats, names: list[str], asked: Floats) -> Floats:
 
 def test_one_node_s_classifier_is_that_of_the_formulas() -> None:
     for x, names in MESH:
-        head = Head(Sums.of(x, names), texts, within(x, names), PUBLIC)
+        head = GaussianClassifier(Sums.of(x, names), texts, within(x, names), PUBLIC)
         known = head.sums.classes
         assert known == tuple(sorted(set(names)))
-        assert np.abs(head.gauss(ASKED, known) - textbook(x, names, ASKED)).max() < 1e-10
+        assert np.abs(head.log_density(ASKED, known) - textbook(x, names, ASKED)).max() < 1e-10
 
 
 @pytest.mark.parametrize("mine", range(3))
@@ -90,27 +90,31 @@ def test_a_mesh_s_classifier_is_one_owner_s_if_others_images_were_their_class_s_
 ) -> None:
     """All that another node tells is its classes' means, so its images count as copies of them."""
     parts = [Sums.of(*one) for one in MESH]
-    head = Head(total(parts), texts, between(within(*MESH[mine]), parts), PUBLIC)
+    head = GaussianClassifier(
+        pool(parts), texts, between_node_scatter(within(*MESH[mine]), parts), PUBLIC
+    )
     x, names = list[Floats](), list[str]()
     for at, (own, theirs) in enumerate(MESH):
         means = dict(zip(parts[at].classes, parts[at].means, strict=True))
         x += list(own) if at == mine else [means[name] for name in theirs]
         names += theirs
-    free = between(within(*MESH[mine]), parts).free
+    free = between_node_scatter(within(*MESH[mine]), parts).free
     scale = (free + 200) / (len(x) - len(set(names)) + 200)  # copies are no degrees of freedom
-    spread = np.trace(between(within(*MESH[mine]), parts).inside) / free
+    spread = np.trace(between_node_scatter(within(*MESH[mine]), parts).inside) / free
     inside = within(np.array(x), names).inside
     inside = inside + spread * (100 * PUBLIC / np.trace(PUBLIC) + 100 * np.eye(SIZE) / SIZE)
     precision = scale * np.linalg.inv(inside / (len(x) - len(set(names)) + 200))
-    centres = Head(Sums.of(np.array(x), names), texts, within(*MESH[0]), PUBLIC).centres(NAMES)
+    centres = GaussianClassifier(
+        Sums.of(np.array(x), names), texts, within(*MESH[0]), PUBLIC
+    ).centres(NAMES)
     expected = ASKED @ precision @ centres.T - 0.5 * ((centres @ precision) * centres).sum(axis=1)
-    assert np.abs(head.gauss(ASKED, NAMES) - expected).max() < 1e-10
+    assert np.abs(head.log_density(ASKED, NAMES) - expected).max() < 1e-10
 
 
 def test_the_scatter_of_means_adds_what_lies_between_nodes() -> None:
     parts, own = [Sums.of(*one) for one in MESH], within(*MESH[0])
-    found, free = between(own, parts)
-    known, expected = total(parts), own.inside.copy()
+    found, free = between_node_scatter(own, parts)
+    known, expected = pool(parts), own.inside.copy()
     for one in parts:
         for at, name in enumerate(one.classes):
             off = one.means[at] - known.means[known.classes.index(name)]
@@ -122,7 +126,9 @@ def test_the_scatter_of_means_adds_what_lies_between_nodes() -> None:
 
 def test_a_class_without_images_lies_on_the_line_of_texts() -> None:
     parts = [Sums.of(*one) for one in MESH]
-    head = Head(total(parts), texts, between(within(*MESH[0]), parts), PUBLIC)
+    head = GaussianClassifier(
+        pool(parts), texts, between_node_scatter(within(*MESH[0]), parts), PUBLIC
+    )
     known = head.sums.classes
     text, means = texts(known) - texts(known).mean(axis=0), head.sums.means
     slope = (text * (means - means.mean(axis=0))).sum() / (text**2).sum()
@@ -132,14 +138,18 @@ def test_a_class_without_images_lies_on_the_line_of_texts() -> None:
 
 def test_own_means_count_their_images_and_the_mesh_s_the_weight() -> None:
     parts = [Sums.of(*one) for one in MESH]
-    head = Head(total(parts), texts, between(within(*MESH[1]), parts), PUBLIC)
+    head = GaussianClassifier(
+        pool(parts), texts, between_node_scatter(within(*MESH[1]), parts), PUBLIC
+    )
     centres = head.centres(NAMES)
     counts, sums = parts[1].at(NAMES)
     centres[:2] = (sums[:2] + 2.0 * centres[:2]) / (counts[:2] + 2.0)[:, None]
     expected = ASKED @ head.precision @ centres.T
     expected -= 0.5 * ((centres @ head.precision) * centres).sum(axis=1)
-    assert np.allclose(head.gauss(ASKED, NAMES, parts[1], 2.0), expected, atol=1e-10)
-    assert np.array_equal(head.gauss(ASKED, NAMES, parts[1], 0.0), head.gauss(ASKED, NAMES))
+    assert np.allclose(head.log_density(ASKED, NAMES, parts[1], 2.0), expected, atol=1e-10)
+    assert np.array_equal(
+        head.log_density(ASKED, NAMES, parts[1], 0.0), head.log_density(ASKED, NAMES)
+    )
 
 
 def test_the_worth_of_the_mesh_is_that_of_its_images_or_falls_where_they_are_of_another_kind() -> (
@@ -147,28 +157,28 @@ def test_the_worth_of_the_mesh_is_that_of_its_images_or_falls_where_they_are_of_
 ):
     x, names = node(1, {"ant": 40, "bee": 40})
     mine, spread = Sums.of(*node(2, {"ant": 10, "bee": 10})), within(x, names).spread
-    assert worth(mine, Sums.of(x, names), spread) > 15.0
+    assert peer_weight(mine, Sums.of(x, names), spread) > 15.0
     moved = x + 0.8 * texts(["other"])
     unlike = Sums.of(moved / np.linalg.norm(moved, axis=1, keepdims=True), names)
-    assert worth(mine, unlike, spread) < 2.0
-    assert worth(mine, Sums.of(*node(3, {"dog": 5})), spread) == 0.0
+    assert peer_weight(mine, unlike, spread) < 2.0
+    assert peer_weight(mine, Sums.of(*node(3, {"dog": 5})), spread) == 0.0
 
 
 def test_one_image_a_class_and_no_image_at_all_give_finite_answers() -> None:
     x, names = node(1, {"ant": 1, "bee": 1})
-    head = Head(Sums.of(x, names), texts, within(x, names), PUBLIC)
-    assert np.isfinite(head.gauss(x, NAMES)).all()
+    head = GaussianClassifier(Sums.of(x, names), texts, within(x, names), PUBLIC)
+    assert np.isfinite(head.log_density(x, NAMES)).all()
     assert head.spread == pytest.approx(np.trace(PUBLIC))
     nothing = np.zeros((0, SIZE))
-    empty = Head(Sums.of(nothing, []), texts, within(nothing, []), PUBLIC)
-    assert (empty.gauss(texts(NAMES), NAMES).argmax(axis=1) == range(5)).all()
+    empty = GaussianClassifier(Sums.of(nothing, []), texts, within(nothing, []), PUBLIC)
+    assert (empty.log_density(texts(NAMES), NAMES).argmax(axis=1) == range(5)).all()
 
 
 def test_copies_of_one_image_spread_as_public_images_do() -> None:
     x = np.repeat(texts(["ant", "bee"]), 3, axis=0)
     names = ["ant"] * 3 + ["bee"] * 3
     assert within(x, names).spread == 0.0
-    assert Head(Sums.of(x, names), texts, within(x, names), PUBLIC).spread > 1.0
+    assert GaussianClassifier(Sums.of(x, names), texts, within(x, names), PUBLIC).spread > 1.0
     assert Scatter(np.eye(2), 0.5).spread == 0.0
 
 

@@ -1,0 +1,182 @@
+"""Read the configuration of a model's folder, whose numbers are bounded before a model is built.
+
+A folder comes from anywhere, and open_clip builds what its configuration says: with ten million
+layers it would build for hours. The bounds lie far above the models of open_clip.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fednode.core import foreign
+from fednode.errors import ModelError
+
+CONFIG: Final = "open_clip_config.json"
+CONFIG_MAX: Final = 1 << 20
+"""Bytes of a configuration that are read; a model's has a few thousand."""
+SIZES: Final = "config.json"
+"""The file of a folder that holds the sizes of its text tower, as the hub has it."""
+WHOLE_MAX: Final = 1 << 21
+"""Bound of a whole number without a bound of its own; vocabularies have up to 901,629 words."""
+LAYERS_MAX: Final = 256
+VALUE_MAX: Final = 60
+"""Characters of a wrong value that a sentence repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What a number may be.
+
+    Attributes:
+        whole: whether it must be a whole number
+        length: how many numbers a list in its place has; 0: no list may stand there
+    """
+
+    low: float
+    high: float
+    whole: bool = True
+    length: int = 0
+
+    def holds(self, value: object) -> bool:
+        if isinstance(value, list) and self.length:
+            return len(value) == self.length and all(map(self._holds, value))
+        return self._holds(value)
+
+    def _holds(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+            return False
+        return self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        either = f", or {self.length} of them" if self.length else ""
+        return f"{kind} from {self.low:.10g} to {self.high:.10g}{either}"
+
+
+WIDTH: Final = Bound(1, 1 << 16)
+HEADS: Final = Bound(1, 1024)
+LAYERS: Final = Bound(1, LAYERS_MAX, length=4)
+SIDE: Final = Bound(1, 4096, length=2)
+TOKENS: Final = Bound(1, 8192)
+WORD: Final = Bound(0, WHOLE_MAX)
+SHARE: Final = Bound(0, 1, whole=False)
+SHADE: Final = Bound(-1000, 1000, whole=False, length=3)
+LOGIT: Final = Bound(-100, 100, whole=False)
+BOUNDS: Final[Mapping[str, Bound]] = {
+    "embed_dim": WIDTH,
+    "width": WIDTH,
+    "head_width": WIDTH,
+    "dim_head": WIDTH,
+    "heads": HEADS,
+    "attn_pooler_heads": HEADS,
+    "layers": LAYERS,
+    "mlp_ratio": Bound(0.01, 100, whole=False),
+    "patch_size": SIDE,
+    "image_size": SIDE,
+    "size": SIDE,
+    "context_length": TOKENS,
+    "attn_pooler_queries": TOKENS,
+    "n_queries": TOKENS,
+    "vocab_size": Bound(1, WHOLE_MAX),
+    "pad_id": WORD,
+    "eos_id": WORD,
+    "ls_init_value": Bound(-100, 100, whole=False),
+    "eps": SHARE,
+    "patch_dropout": SHARE,
+    "timm_drop": SHARE,
+    "timm_drop_path": SHARE,
+    "init_logit_scale": LOGIT,
+    "init_logit_bias": LOGIT,
+    "mean": SHADE,
+    "std": Bound(1e-4, 1000, whole=False, length=3),
+    "fill_color": Bound(0, 255),
+}
+"""The numbers of open_clip's configurations by their key."""
+
+
+def read_config(folder: Path, name: str) -> Mapping[str, Any]:
+    """Return "text_cfg" of a folder's configuration.
+
+    name: of the model in the settings, for people. Raise ModelError if a file is at fault.
+    """
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ModelError(
+                f"{file} is neither a file nor a folder, so no model is read from {folder}: fetch "
+                "the file again."
+            )
+    path = folder / CONFIG
+    try:
+        with path.open("rb") as content:
+            tree = json.loads(content.read(CONFIG_MAX))
+        config = tree["model_cfg"]
+        text, _ = {**config["text_cfg"]}, {**config["vision_cfg"]}
+    except OSError as fault:
+        raise ModelError(
+            f"model.name is {name!r}, and {path} cannot be read ({fault.strerror}): download "
+            f"{CONFIG}, the weights and the tokenizer of the model into one folder."
+        ) from fault
+    except (ValueError, KeyError, TypeError, RecursionError) as fault:
+        raise ModelError(
+            f"{path} is no configuration of open_clip, which has model_cfg with text_cfg and "
+            "vision_cfg: fetch the file again."
+        ) from fault
+    parts = {part: tree.get(part) for part in ("model_cfg", "preprocess_cfg")}
+    check_numbers(parts, BOUNDS, path)
+    return text
+
+
+def read_sizes(folder: Path) -> Mapping[str, Any] | None:
+    """Return the sizes in a folder; None if its file is of another kind or there is none."""
+    from open_clip.hf_configs import arch_dict
+
+    path = folder / SIZES
+    try:
+        with path.open("rb") as content:
+            tree = json.loads(content.read(CONFIG_MAX))
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(tree, dict) or tree.get("model_type") not in arch_dict:
+        return None
+    check_numbers(tree, {}, path)
+    return tree
+
+
+def check_numbers(tree: Mapping[str, Any], bounds: Mapping[str, Bound], path: Path) -> None:
+    """Raise ModelError if a number of a configuration is none that a model has.
+
+    bounds: by key, in whichever section it stands.
+    """
+    rest: list[tuple[str, object]] = [("", tree)]
+    while rest:
+        place, value = rest.pop()
+        key = place.rpartition(".")[2]
+        bound = bounds.get(key) or _bound_of(key, value)
+        if bound is not None and value is not None and not bound.holds(value):
+            shown = foreign.line(json.dumps(value), VALUE_MAX)
+            raise ModelError(
+                f"{path} says that {place} is {shown}; it must be {bound}: fetch the file again."
+            )
+        if bound is None:
+            rest += [(f"{place}.{name}".strip("."), inner) for name, inner in _inside(value)]
+
+
+def _bound_of(key: str, value: object) -> Bound | None:
+    """Return the bound of a value whose key has none of its own; None: it may be anything."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return Bound(0, LAYERS_MAX) if "layers" in key else Bound(-WHOLE_MAX, WHOLE_MAX)
+
+
+def _inside(value: object) -> Iterable[tuple[Any, object]]:
+    if isinstance(value, Mapping):
+        return value.items()
+    return enumerate(value) if isinstance(value, list) else ()
