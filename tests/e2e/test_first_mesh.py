@@ -281,8 +281,8 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
         with pytest.raises(AssertionError, match="This takes the mesh key, and there is no file"):
             await b.types(fednode, "remove", "e", "--yes")
         await running.enter_async_context(a.runs("start"))
-        for name in "ce":
-            await a.until(lambda reply, name=name: state_of(reply, name) == "alive")
+        await a.until(lambda reply: state_of(reply, "c") == "alive")
+        await a.until(lambda reply: state_of(reply, "e") == "alive")
         said = await a.types(fednode, "remove", "b", "--yes")
         assert "b had admitted c, e: nodes that have met these sites go on with them." in said
         await c.until(lambda reply: state_of(reply, "b") == "revoked")

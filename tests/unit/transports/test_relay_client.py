@@ -139,7 +139,7 @@ async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
             take(anchors, by)
             taken.set()
 
-        relay.roster.set_invitations = notice  # type: ignore[method-assign]
+        relay.roster.set_invitations = notice  # type: ignore[method-assign, assignment]
         await b.listen("relay", who)
         proofs.append(mesh.revocation("c"))
         anchors.append(Authority.invitation(TOKEN).anchor(7, below=0))
