@@ -76,12 +76,12 @@ def passed(world: World, seconds: float) -> World:
 
 
 def another_key(to: str, message: Message) -> list[tuple[str, Message]]:
-    """Send as a node whose key has no valid lease: the message comes from another key."""
+    """Send as a node whose key is no member's: the message comes from another key."""
     return [(to, replace(message, sender="zoe"))]
 
 
-def no_lease(sender: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-    return "refused", "the lease of this key is not valid"
+def no_member(sender: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+    return "refused", "this key is no member's"
 
 
 def late() -> World:
@@ -152,7 +152,7 @@ def finished_before() -> World:
 
 def wrong_lease() -> World:
     world = placed()
-    world.hosts["c"].liar = Liar(another_key, no_lease)
+    world.hosts["c"].liar = Liar(another_key, no_member)
     world.start(*NAMES)
     return ended(world)
 
@@ -216,8 +216,8 @@ CASES: dict[Callable[[], World], dict[str, Outcome]] = {
     all_contributions_refused: {"a": Outcome("finished", 0, 6, MET), "b": WHOLE, "c": WHOLE},
     finished_before: {"a": WHOLE, "b": WHOLE, "c": WHOLE},
     wrong_lease: {
-        "a": Outcome("finished", 6, 6, "c is refused: the lease of this key is not valid"),
-        "b": Outcome("finished", 6, 6, "c is refused: the lease of this key is not valid"),
+        "a": Outcome("finished", 6, 6, "c is refused: this key is no member's"),
+        "b": Outcome("finished", 6, 6, "c is refused: this key is no member's"),
         "c": Outcome("finished", 0, 6, "a is refused: this key is another's"),
     },
     paused: {"a": Outcome("paused", 0, 6, LONELY), "b": WHOLE, "c": WHOLE},

@@ -40,7 +40,7 @@ ASKED_MAX: Final = 64
 RENEWAL_S: Final = 6 * 3600.0
 REVOKED: Final = (
     "The mesh {mesh!r} revoked the key of this node, {name!r}: ask for a new link. `fednode reset "
-    "{name} --all` and then `fednode join LINK` make it a member again."
+    "--all` and then `fednode join LINK` make it a member again."
 )
 NO_CERTIFICATE: Final = (
     "This node, {name!r}, has no certificate: ask for a link and run `fednode join LINK` in the "
@@ -103,7 +103,7 @@ def connect(plan: NodePlan) -> Mesh:
         raise IdentityError(
             f"The certificate of this node, {plan.name!r}, cannot be used: {fault}. If this "
             "machine's clock is right, ask for a new link: `fednode reset "
-            f"{plan.name} --all` and then `fednode join LINK` make the node a member again."
+            "--all` and then `fednode join LINK` make the node a member again."
         )
 
     def say(kind: str, text: str, bad: bool) -> None:

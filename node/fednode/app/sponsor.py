@@ -30,7 +30,7 @@ from fednode.settings.agreed import shared
 from fednode.wire.gen import enrolment_pb2 as pb
 
 MEMBERS_SHOWN: Final = 64
-LOOK_S: Final = 1.0
+LOOK_S: Final = 0.3
 """Time between two looks at the ledger, which the operator's commands change."""
 LOG: Final = logging.getLogger("fednode")
 

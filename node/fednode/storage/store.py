@@ -1,7 +1,7 @@
 """The state directory: what a node has adopted, safe under kill -9 and power loss.
 
     lock                              held while a process uses the directory
-    identity/                         the node's key; the revocations and successions that it took
+    identity/                         the node's key; the revocations that it took
     checkpoints/NNNNNN.safetensors    the newest rounds (checkpoint.py)
     history.jsonl                     the figures of all rounds (history.py)
     privacy.json                      what was released, with the clip and noise of each release
