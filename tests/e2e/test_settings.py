@@ -60,7 +60,7 @@ async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_resta
     fednode = Fednode(capsys)
     a, b = (Site(tmp_path, name, 2 + at, 7100) for at, name in enumerate("ab"))
     found = ("--site", "a", "--address", a.address, "--policy", "promptfl", "--rounds", "900")
-    await a.types(fednode, "found", "ward", "--data", str(a.images), *found, "--wait", "2")
+    await a.types(fednode, "init", "ward", "--data", str(a.images), *found, "--wait", "2")
     async with a.runs("start"):
         await a.until(lambda reply: reply.name == "a")
         async with b.runs(*await invited(fednode, a, b)):

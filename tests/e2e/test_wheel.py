@@ -99,9 +99,10 @@ def surroundings(folder: Path, **more: str) -> dict[str, str]:
     return {"PYTHONPATH": "", "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), **more}
 
 
-def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> None:
-    """Write settings for a mesh of one node."""
-    run([*fednode, "init", "--nodes", "1"], folder, **environment)
+def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> Path:
+    """Write settings for a mesh of one node; return their folder."""
+    run([*fednode, "init", "m", "--nodes", "1"], folder, **environment)
+    return folder / "m"
 
 
 def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:
@@ -176,10 +177,10 @@ def test_the_installed_package_works_in_an_empty_folder(installed: Path, empty: 
     version = f"fednode, version {fednode.__version__}\n"
     assert run([*command, "--version"], empty, **paths) == version
     assert "demo" in run([*command, "--help"], empty, **paths)
-    begin(command, empty, **paths)
+    mesh = begin(command, empty, **paths)
     schema = run([*command, "check", "--schema", "node"], empty, **paths)
     assert "properties" in json.loads(schema)
-    assert "round" in run_a_node(sys.executable, empty, **paths)
+    assert "round" in run_a_node(sys.executable, mesh, **paths)
 
 
 def test_a_node_runs_from_a_wheel_whose_laboratory_was_deleted(
@@ -191,8 +192,8 @@ def test_a_node_runs_from_a_wheel_whose_laboratory_was_deleted(
     paths = surroundings(empty, PYTHONPATH=str(copy))
     command = (sys.executable, "-m", "fednode.cli")
     assert "experiment" in run([*command, "--help"], empty, **paths)
-    begin(command, empty, **paths)
-    assert "round" in run_a_node(sys.executable, empty, **paths)
+    mesh = begin(command, empty, **paths)
+    assert "round" in run_a_node(sys.executable, mesh, **paths)
     asked = subprocess.run(
         [*command, "demo", "--quick"], cwd=empty, env={**os.environ, **paths},
         capture_output=True, text=True, timeout=GUARD_S, check=False,
@@ -213,9 +214,9 @@ def test_the_first_hour_from_the_wheel_in_a_venv(venv: Path, empty: Path) -> Non
         tops(run([venv / "python", "-m", "pip", "show", "-f", "fednode"], empty, **paths))
         == PACKAGES
     )
-    begin([venv / "fednode"], empty, **paths)
-    assert "Nothing is wrong." in run([venv / "fednode", "check", *NODE_A], empty, **paths)
-    assert "round" in run_a_node(venv / "python", empty, **paths)
+    mesh = begin([venv / "fednode"], empty, **paths)
+    assert "Nothing is wrong." in run([venv / "fednode", "check", *NODE_A], mesh, **paths)
+    assert "round" in run_a_node(venv / "python", mesh, **paths)
     assert "Written: runs/demo" in run([venv / "fednode", "demo", "--quick"], empty, **paths)
     assert (empty / "runs/demo/report.json").is_file()
 

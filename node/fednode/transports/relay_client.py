@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import random
 import socket
-import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +42,7 @@ from fednode.transports.relay_service import (
     TO,
     WAIT,
 )
-from fednode.transports.server import KEEPALIVE
+from fednode.transports.server import KEEPALIVE, socket_folder
 from fednode.wire.gen import relay_pb2
 
 CHUNK_BYTES: Final = 256 << 10
@@ -122,7 +121,7 @@ class RelayClient:
         """Called when a relay is about to stop."""
         self.up = asyncio.Event()
         """Is set as long as this node waits at a relay."""
-        self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
+        self._folder = socket_folder()
         self.inside = f"{self._folder.name}/in"
         """Path of a socket at which the node's own server is to listen, too."""
         self._paths: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import tempfile
 from collections.abc import Callable, Sequence
@@ -26,8 +27,9 @@ Options = tuple[tuple[str, int | str], ...]
 CALLS_MAX: Final = 256
 """Calls at a time of all callers without keys, who cannot be told apart."""
 CLOSE_GRACE_S: Final = 0.5
-FOLDER_CHARACTERS: Final = 90
-"""The longest path of a folder of sockets; the system takes some 107 characters for a socket."""
+PLACE_BYTES: Final = 64
+"""The longest path of a place for sockets; the system takes 107 bytes for the path of a socket."""
+PLAIN: Final = "/tmp"
 KEEPALIVE_S: Final = 20
 """Seconds between two pings of each end of a connection."""
 # The protobuf field around the bytes of a Frame.
@@ -133,10 +135,7 @@ class Server:
         """Open gRPC's own socket with TLS, and accept connections for it."""
         assert self._own is not None
         assert self._roster is not None
-        self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
-        folder = self._folder.name
-        if len(folder) > FOLDER_CHARACTERS:
-            raise AddressError(f"no socket can be made in {folder}: set TMPDIR to another folder")
+        self._folder = socket_folder()
         limiter = ConnectionLimiter(
             Path(self._folder.name), message_bytes, self._most, self._calls_s
         )
@@ -159,6 +158,26 @@ class Server:
             await self.connections.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def socket_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a new private folder for sockets, in /tmp if TMPDIR's path is too long for them.
+
+    Raise AddressError if there is no place for one.
+    """
+    faults = list[str]()
+    for place in dict.fromkeys((os.environ.get("TMPDIR") or PLAIN, PLAIN)):
+        if len(os.fsencode(place)) > PLACE_BYTES:
+            faults.append(f"the path {place} is too long for sockets")
+            continue
+        try:
+            return tempfile.TemporaryDirectory(prefix="fednode-", dir=place)
+        except OSError as fault:
+            faults.append(f"{place}: {fault.strerror or fault}")
+    raise AddressError(
+        f"there is no place for this node's sockets ({'; '.join(faults)}): set TMPDIR to a folder "
+        f"that this user can write, with a path of at most {PLACE_BYTES} bytes"
+    )
 
 
 def check_free(endpoint: Endpoint) -> None:

@@ -28,7 +28,7 @@ NODE_FILES = [
     *(CONFIGS / name for name in ("node.yaml", "demo/node.yaml")),
     *(CONFIGS / f"pacs/{name}.yaml" for name in ("photo", "art_painting", "cartoon", "sketch")),
 ]
-PEER_FILES = [CONFIGS / f"{name}peers.yaml" for name in ("", "pacs/", "compose/")]
+PEER_FILES = [CONFIGS / f"{name}peers.yaml" for name in ("", "pacs/")]
 
 
 def validator(name: str) -> Draft202012Validator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -171,6 +172,15 @@ class TestConnections:
             assert await closed(crowd[0])
             assert THERE in {opened.limiter.source(peer) for peer in opened.peers()}
             assert not alone.at_eof()
+
+    async def test_sockets_that_a_cleaner_took_are_named_once(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with doors(tmp_path) as opened:
+            os.unlink(opened.limiter.core)
+            for _ in range(2):
+                assert await closed(await opened.enter())
+        assert caplog.text.count(f"The sockets of this node in {tmp_path} are gone") == 1
 
     async def test_a_banned_key_is_cut_off_and_comes_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
