@@ -38,7 +38,7 @@ COMMANDS: Final = {
     "import": ("fednode.commands.import_", "Make a state directory of prompts in a file."),
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
-    "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
+    "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "relay": (
         "fednode_bootstrap.relay_command",

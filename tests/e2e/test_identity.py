@@ -122,7 +122,7 @@ async def test_nodes_meet_through_each_other_and_a_removed_one_is_out(
     """peers.yaml lists a alone: everybody else is known by certificates that gossip carries."""
     mesh, at = await asyncio.to_thread(keyed, tmp_path, "abc", "a")
     monkeypatch.setenv("HOME", str(tmp_path))
-    await asyncio.to_thread(keys.keep, mesh_key_file("m"), mesh.mesh_key)
+    await asyncio.to_thread(keys.store, mesh_key_file("m"), mesh.mesh_key)
 
     def words(name: str) -> tuple[str, ...]:
         return start(tmp_path, name, "--set", f"advertise={at[name]}")

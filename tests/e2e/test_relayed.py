@@ -53,7 +53,7 @@ async def test_nodes_without_ports_meet_restart_are_asked_checked_and_removed(
     gate = f"127.0.0.1:{free_ports(1)[0]}"
     mesh = await asyncio.to_thread(behind_a_relay, tmp_path, gate)
     monkeypatch.setenv("HOME", str(tmp_path))
-    await asyncio.to_thread(keys.keep, mesh_key_file("m"), mesh.mesh_key)
+    await asyncio.to_thread(keys.store, mesh_key_file("m"), mesh.mesh_key)
     asks = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "a"))
 
     async def met() -> None:

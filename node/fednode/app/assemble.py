@@ -17,9 +17,8 @@ import uvloop
 from fednode.app.interfaces import Interfaces
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, certificate_warning, connect, keep_certificate, revoked
-from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, tie
+from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
 from fednode.app.saved import remember
-from fednode.app.sums import sums_fault
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
 from fednode.core.policy import NodeContext
@@ -58,7 +57,6 @@ INTERRUPTED: Final = 130
 
 
 def run(plan: NodePlan, store: Store) -> None:
-    """Run a node until SIGTERM, SIGHUP or Ctrl-C."""
     uvloop.run(live(plan, store))
 
 
@@ -181,7 +179,7 @@ def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, Privacy
 
     def load() -> None:
         try:
-            learner = learner_of(plan.settings, plan.name, told=told)
+            learner = learner_of(plan.settings, plan.name, report=told)
             if fault := sums_fault(plan, learner):
                 raise ConfigError(fault)
             trim()
@@ -277,7 +275,6 @@ def context_of(plan: NodePlan, mesh: Mesh, learner: Learner, boot: str) -> NodeC
 
 
 def learning_of(plan: NodePlan, learner: Learner, privacy: Privacy) -> Learning:
-    """Return what a node tunes with."""
     return Learning(
         learner=learner,
         dtype=plan.policy.wire_dtype,

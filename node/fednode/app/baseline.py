@@ -200,7 +200,6 @@ def read(folder: Path) -> tuple[Tensors, dict[str, str]]:
 
 
 def keep(folder: Path, facts: Mapping[str, str], prompts: Tensors) -> None:
-    """Write the control's prompts, and the digests of what they came from."""
     facts = {**facts, CLASSES: json.dumps(prompts.classes)}
     Disk().replace(folder / FILE, safetensors.numpy.save(dict(prompts), facts))
 
@@ -231,7 +230,6 @@ def _head(settings: Settings) -> str:
 
 
 def _learner(settings: Settings, learner: TorchLearner) -> TorchLearner:
-    """Return the learner of the control."""
     config = registry.policy(CONTROL).config_type(_head(settings))
     module = registry.prompt_module(CONTROL)
     return learner.with_module(module(learner.frozen, settings.tuning, config))

@@ -9,8 +9,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from fednode.app.asking import everyone
-from fednode.app.client import client_of, place_of, places_of
+from fednode.app.client import client_of, everyone, place_of, places_of
 from fednode.app.mesh import revoked_in
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, KeyRefused, Unreachable
@@ -154,7 +153,6 @@ async def peer_findings(plan: NodePlan, learner: Learner, ours: str, running: bo
 
 
 async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, str]:
-    """Return the other nodes and where they are asked."""
     places = places_of(plan.peers)
     if running:
         places = dict(await everyone(client, list({**places, plan.name: place_of(plan)}.items())))

@@ -11,7 +11,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.app.plan import NodePlan, make
+from fednode.app.plan import NodePlan, plan_in
 from fednode.app.saved import ROOT
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import AddressError, ConfigError
@@ -100,19 +100,26 @@ def mesh_key_file(mesh: str) -> Path:
     return Path.home() / ROOT / mesh / keys.MESH_KEY_FILE
 
 
+def require_new(mesh: str) -> None:
+    """Raise ConfigError if this machine created a mesh of this name before."""
+    key = mesh_key_file(mesh)
+    if key.exists():
+        raise ConfigError(
+            f"This machine founded a mesh {mesh!r} already (its key is {key}): take another name. "
+            f"To start over, as long as nobody joined, end its nodes and delete {key.parent} and "
+            "the folder of its settings."
+        )
+
+
 def create_mesh(mesh: str, site: str, address: str, folder: Path) -> str:
     """Make the mesh key, the founder's key and certificate, and its right to sign certificates.
 
     folder: of node.yaml and peers.yaml. Return the public mesh key, as peers.yaml gives it. Raise
     ConfigError if this machine created a mesh of this name before.
     """
+    require_new(mesh)
     path = mesh_key_file(mesh)
-    if path.exists():
-        raise ConfigError(
-            f"This machine founded a mesh {mesh!r} already (its key is {path}): take another name."
-        )
-    key = keys.create(path)
-    state = path.parent / site
+    key, state = keys.create(path), path.parent / site
     identity, roster = NodeIdentity.create(state), Roster(mesh, key.public_key())
     right = Authority.root(mesh, key).sponsor(site, identity.key.public_key())
     authority, _ = read_sponsor(right, identity.key, roster.root)
@@ -163,13 +170,8 @@ def folder_here() -> Path:
 
 
 def node_here() -> NodePlan:
-    """Return the plan of the node whose files lie in this folder, else of this machine's only one.
-
-    Raise ConfigError if there is no such node, or several.
-    """
-    folder = folder_here()
-    config = folder / "node.yaml"
-    return make(folder / "peers.yaml", config if config.is_file() else None, None, (), None)
+    """Return the plan of the node that `folder_here` finds; raise ConfigError as that does."""
+    return plan_in(folder_here())
 
 
 def sponsor_here() -> NodePlan:
@@ -188,8 +190,7 @@ def sponsor_here() -> NodePlan:
     if not here and len(folders) > 1:
         places = ", ".join(map(str, folders))
         raise ConfigError(f"{len(folders)} nodes of this machine admit sites: run it in {places}.")
-    folder = (here or folders)[0]
-    return make(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+    return plan_in((here or folders)[0])
 
 
 def nodes_here() -> list[tuple[Path, Path]]:

@@ -50,7 +50,6 @@ class Interfaces:
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
-        """Add the services on the node's own address to its server."""
         self.service.register(server)
         self._health.register(server)
 
@@ -67,18 +66,15 @@ class Interfaces:
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 
     async def attach(self, node: NodeView, learner: Learner) -> None:
-        """Answer from a node from now on."""
         self.service.attach(node, learner)
         if self._settings.data.tell_classes and learner.classes:
             logging.getLogger("fednode").info("%s", told(learner.classes))
         await self._health.serving()
 
     async def draining(self) -> None:
-        """Tell health probes that the node is about to stop."""
         await self._health.draining()
 
     async def close(self) -> None:
-        """Close the page's port. Idempotent."""
         if self._web is not None:
             await self._web.close()
 

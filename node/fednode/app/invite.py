@@ -95,7 +95,7 @@ def issue(
     for name, address in nodes.items():
         own = folder / name
         if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():
-            keys.keep(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
+            keys.store(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
         identity = NodeIdentity.create(own)
         ledger.record(name, identity.id, address)
         identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
@@ -115,7 +115,6 @@ class Invitations:
 
     @property
     def open(self) -> bool:
-        """Tell whether the node may admit sites now."""
         return self._sponsor.open
 
     def waiting(self) -> list[Site]:

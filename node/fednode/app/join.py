@@ -217,7 +217,6 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
 
 
 def images_line(data: NodeData) -> str:
-    """Return how many images a node has, and what for, in words."""
     rest = (
         f", {len(split.images):,} kept from training for {use}"
         for split, use in ((data.validation, "validation"), (data.own, "tests"))

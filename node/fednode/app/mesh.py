@@ -20,7 +20,7 @@ from fednode.core.types import Update
 from fednode.enrolment.client import Place, renew
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
-from fednode.identity.certificates import SPONSOR, common_name, read_chain
+from fednode.identity.certificates import SPONSOR
 from fednode.identity.identity import IDENTITY, NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
@@ -74,7 +74,6 @@ class Mesh:
 
     @property
     def id(self) -> str:
-        """Return the id of this node's key; "" without keys."""
         return "" if self.identity is None else self.identity.id
 
 
@@ -132,8 +131,8 @@ def connect(plan: NodePlan) -> Mesh:
 def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[Update]]:
     """Return the roster of a state directory, its file of members, and these as news.
 
-    Members come first, because those stay whose sponsor is revoked. Raise StateError if the
-    revocations are damaged.
+    Members come first, because those stay whose sponsor is revoked. Raise StateError if a file
+    cannot be read, or the revocations are damaged.
     """
     listed = [peer.name for peer in peers.peers]
     roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)), listed)
@@ -217,7 +216,7 @@ def _places(mesh: Mesh, identity: NodeIdentity, roster: Roster) -> Iterator[Plac
     known = {peer.name: peer.address for peer in mesh.plan.others}
     met = () if mesh.sponsor is None else mesh.sponsor.known()
     known |= {one.name: one.address for one in met if one.address and one.state not in GONE}
-    own = common_name(read_chain(identity.own().chain)[0], issuer=True).removeprefix(SPONSOR)
+    own = identity.facts[0].signer.removeprefix(SPONSOR)
     for name in dict.fromkeys((own, *roster.sponsors(), *known)):
         if name in known and name != identity.name:
             yield name, known[name]
@@ -241,10 +240,10 @@ def certificate_warning(mesh: Mesh) -> str:
     identity, roster = mesh.identity, mesh.roster
     if identity is None or roster is None or not identity.needs_renewal(roster):
         return ""
-    ended = identity.end() < identity.clock()
+    ended = identity.end < identity.clock()
     if not (mesh.fault or ended):
         return ""
-    date = day(identity.end())
+    date = day(identity.end)
     text = (
         f"The certificate of this node ended on {date}, so the other members take nothing from it "
         "any more."

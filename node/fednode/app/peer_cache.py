@@ -22,7 +22,7 @@ from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity.certificates import Facts, read_chain, read_facts, unpack
 from fednode.identity.roster import Roster
-from fednode.storage.files import put
+from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
 
 FILE: Final = "peers"
@@ -32,17 +32,17 @@ LOG: Final = logging.getLogger("fednode")
 
 
 class PeerCache:
-    """The file of the members that one node has met."""
-
     def __init__(self, file: Path) -> None:
         """Set up; nothing is read or written yet."""
         self._file, self._text = file, ""
         self._before = dict[str, tuple[str, Facts]]()
 
     def load(self, roster: Roster) -> list[Update]:
-        """Return the members in the file whose certificates hold, as news; skip all other lines."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            self._text = self._file.read_text(encoding="ascii")
+        """Return the members in the file whose certificates hold, as news; skip all other lines.
+
+        Raise StateError if the system does not give the file.
+        """
+        self._text = (content_if_any(self._file) or b"").decode("ascii", "replace")
         news = list[Update]()
         for line in self._text.splitlines()[:MEMBERS_MAX]:
             with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
@@ -89,8 +89,4 @@ class PeerCache:
 
 
 def _facts(proof: bytes) -> Facts:
-    """Return what the certificate in a proof says; raise IdentityError for other bytes."""
-    chain = read_chain(unpack(proof))
-    if not chain:
-        raise IdentityError("a proof holds no certificates")
-    return read_facts(chain[0])
+    return read_facts(read_chain(unpack(proof))[0])

@@ -17,8 +17,9 @@ from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
 from fednode.identity.identity import name_in
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
-from fednode.learn.learner import Learner
+from fednode.learn.learner import Learner, told
 from fednode.learn.settings import AUTO, TuningSettings
+from fednode.policies.class_sums import CLASSES_MAX
 from fednode.settings.chosen import Chosen
 from fednode.settings.peers import (
     PeerEntry,
@@ -84,7 +85,6 @@ class NodePlan:
 
     @property
     def others(self) -> tuple[PeerEntry, ...]:
-        """The other nodes that peers.yaml lists, by name."""
         others = [peer for peer in self.peers.peers if peer.name != self.name]
         return tuple(sorted(others, key=lambda peer: peer.name))
 
@@ -136,10 +136,10 @@ def _state_given(settings: Settings, state: Path | None) -> Path | None:
 
 def make(
     peers_path: Path,
-    config: Path | None,
-    name: str | None,
-    flags: Sequence[str],
-    state: Path | None,
+    config: Path | None = None,
+    name: str | None = None,
+    flags: Sequence[str] = (),
+    state: Path | None = None,
 ) -> NodePlan:
     """Return the plan of a node; raise ConfigError if its files are wrong.
 
@@ -151,12 +151,16 @@ def make(
     own = name_of(peers, settings, name, state)
     settings = placed(settings, peers, own)
     folder = _state_given(settings, state) or Path.home() / ROOT / peers.mesh / own
-    note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, folder, note)
-    faults = disagreements(plan)
-    if faults:
+    plan = NodePlan(own, settings, peers, folder, strange_tuning(config, settings))
+    if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
     return plan
+
+
+def plan_in(folder: Path) -> NodePlan:
+    """Return the plan of the node whose files lie in a folder; raise ConfigError as `make`."""
+    config = folder / "node.yaml"
+    return make(folder / "peers.yaml", config if config.is_file() else None)
 
 
 def strange_tuning(config: Path | None, settings: Settings) -> str:
@@ -181,7 +185,6 @@ def strange_tuning(config: Path | None, settings: Settings) -> str:
 
 
 def disagreements(plan: NodePlan) -> list[str]:
-    """Return the faults of a node's settings in its mesh, as sentences."""
     settings, rounds = plan.settings, plan.settings.rounds
     faults = topology_faults(plan)
     kind, config = plan.policy.kind, plan.policy.config
@@ -230,7 +233,6 @@ def reach_faults(plan: NodePlan) -> list[str]:
 
 
 def topology_faults(plan: NodePlan) -> list[str]:
-    """Return the faults of the topology for the policy and the mesh, as sentences."""
     chosen = plan.settings.topology
     faults: list[str] = []
     if chosen.kind != "full" and plan.policy.kind.shared_state:
@@ -335,20 +337,59 @@ def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:
     return Privacy(settings.privacy, learner.initial(seed), plan.state)
 
 
+def sums_fault(plan: NodePlan, learner: Learner) -> str:
+    """Return why class sums of this node's images cannot be sent; "" if they can.
+
+    The node would find out in its first round. A learner of formulas has no images.
+    """
+    names, _ = told(learner)
+    if not _sends_sums(plan) or len(names) <= CLASSES_MAX:
+        return ""
+    return (
+        f"This node has {len(names):,} classes, and a message names at most {CLASSES_MAX:,}, "
+        "so its peers would get nothing of it: name the classes to use in data.classes."
+    )
+
+
+def sums_warning(plan: NodePlan, learner: Learner) -> str:
+    """Return that this node sends no class, or more classes than count; "" if neither is so."""
+    if not _sends_sums(plan) or not learner.samples:
+        return ""
+    least, most = plan.settings.privacy.least_images, plan.policy.config.classes_max
+    sent = len(told(learner)[0])
+    if sent > most:
+        return (
+            f"This node has {sent:,} classes, and policy.classes_max is {most:,}: its peers leave "
+            "out the others, unless half of the nodes have as many. Set it higher on all nodes, or "
+            "name the classes to use in data.classes."
+        )
+    if sent:
+        return ""
+    return (
+        f"None of this node's {len(learner.classes)} classes has privacy.least_images ({least}) "
+        "training images, so the node sends no sums and its peers learn nothing from it: add "
+        "images, raise data.shots, or lower privacy.least_images."
+    )
+
+
+def _sends_sums(plan: NodePlan) -> bool:
+    return plan.policy.name == SUMS and plan.settings.tuning.kind == "torch"
+
+
 def learner_of(
-    settings: Settings, name: str, loaded: NodeData | None = None, told: Told = silent
+    settings: Settings, name: str, loaded: NodeData | None = None, report: Told = silent
 ) -> Learner:
     """Return the node's learner; loads images and model, which takes seconds.
 
-    loaded: the splits, if they were loaded already. told: how far it is; later, how many images are
-    encoded.
+    loaded: the splits, if they were loaded already. report: takes how far it is; later, how many
+    images are encoded.
     """
     if settings.tuning.kind == "closed-form":
         tuning = settings.tuning
         if settings.policy.name == SUMS:
             return ClosedFormSums(name)
         return ClosedFormLearner(name, rows=tuning.fitted(READS).vectors, step_s=tuning.step_s)
-    told("loading torch", 0, 0)
+    report("loading torch", 0, 0)
     from fednode.learn.build import build
 
     objective = registry.prompt_module(settings.policy.name)
@@ -360,7 +401,7 @@ def learner_of(
         objective,
         settings.policy.config,
         loaded,
-        told,
+        report,
         settings.privacy.least_images,
     )
     require_hooks(settings.policy.kind, settings.policy.config, learner.module)

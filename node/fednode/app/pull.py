@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import uvloop
-
+from fednode.app import client
 from fednode.app.join import free_name
 from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan, begins_anew, disagreements, placed
-from fednode.app.reach import reach
 from fednode.app.writing import with_shared
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.identity.identity import NodeIdentity
@@ -24,7 +22,6 @@ from fednode.settings.agreed import agreed, taken
 from fednode.settings.differences import changes, in_words
 from fednode.settings.read import Source, Tree, settings_of, written
 from fednode.storage.files import put
-from fednode.wire.gen import status_pb2
 
 ANEW = "after a restart the rounds begin anew; the run so far is kept in {runs}"
 GOES_ON = "after a restart the node goes on at its round"
@@ -57,8 +54,8 @@ def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:
     fault: FednodeError | None = None
     for name in names:
         try:
-            make, ((_, where),) = reach(name, peers_path, plan.state)
-            reply = uvloop.run(_settings(make, where))
+            make, ((_, where),) = client.reach(name, peers_path, plan.state)
+            reply = client.ask(make, partial(Client.settings, address=where))
         except (Unreachable, ConfigError) as failed:
             fault = failed
             continue
@@ -74,17 +71,11 @@ def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:
 
 
 def _sponsors(plan: NodePlan) -> list[str]:
-    """Return the sponsors of this node and of the members that it has met."""
     if plan.peers.insecure:
         return []
     roster, _, _ = roster_in(plan.state, plan.peers)
     roster.identify(NodeIdentity(plan.state).own().chain)
     return roster.sponsors()
-
-
-async def _settings(make: Callable[[], Client], where: str) -> status_pb2.SettingsReply:
-    async with make() as client:
-        return await client.settings(where)
 
 
 def pulled(plan: NodePlan, config: Path, peer: str, tree: Tree) -> Pull:

@@ -6,9 +6,9 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from fednode.app.create import load_mesh_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
@@ -52,13 +52,11 @@ def find_removal(plan: NodePlan, site: str, peers: Sequence[status_pb2.Peer]) ->
     return Removal(site, ids[site], tuple(sorted(admitted)))
 
 
-def revoke(plan: NodePlan, removal: Removal, key_file: Path | None = None) -> bytes:
+def revoke(plan: NodePlan, removal: Removal, key: Ed25519PrivateKey) -> bytes:
     """Revoke the key of a site; return the proof, which the node tells at its next start, too."""
-    key = load_mesh_key(plan, key_file)
     revocation = Revocation(plan.peers.mesh, removal.site, removal.id, int(time.time()))
     proof = revocation.sign(key)
-    roster, _, _ = roster_in(plan.state, plan.peers)
-    roster.take_revocation(proof)
+    roster_in(plan.state, plan.peers)[0].take_revocation(proof)
     Ledger(plan.state / FOLDER).forget(removal.site)
     return proof
 

@@ -82,7 +82,7 @@ class Sponsor:
     def ending(self) -> str:
         """Return that the right to sign certificates ends soon, and the remedy; "" if not."""
         try:
-            end = self.identity.sponsor_end()
+            end = self.identity.sponsor_end(self._roster.root)
         except StateError as fault:
             return str(fault)
         if not end or end - self.identity.clock() > SPONSOR_DAYS * 24 * 3600 / 3:
@@ -122,7 +122,6 @@ class Sponsor:
         self._roster.set_invitations(anchors)
 
     def known(self) -> tuple[Member, ...]:
-        """Return all members, as far as this node knows."""
         return () if self._node is None else tuple(self._node.view().peers)
 
     def _greet(self, new: pb.Contact) -> None:

@@ -90,7 +90,6 @@ def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _yaml(value: object) -> str:
-    """Return a value as it stands behind a key."""
     if isinstance(value, str) and "/" in value:
         return "'" + value.replace("'", "''") + "'"
     said = yaml.safe_dump(value, default_flow_style=True, width=10_000)

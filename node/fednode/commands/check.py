@@ -16,7 +16,6 @@ from typing import Literal
 import click
 import uvloop
 
-from fednode.app import sums
 from fednode.app.plan import (
     SUMS,
     NodePlan,
@@ -25,6 +24,8 @@ from fednode.app.plan import (
     make,
     name_of,
     strange_tuning,
+    sums_fault,
+    sums_warning,
     tie,
 )
 from fednode.clip.settings import MINI
@@ -43,7 +44,6 @@ from fednode.terminal.paths import PATH, PEERS, settings_here
 from fednode.terminal.progress import Shown
 
 FAULTY = 2
-NO_PEERS = "there is no peers.yaml here: name one with --peers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,10 @@ def _of_learner(
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
-    yield from (Finding(*found) for found in sums.findings(plan, learner))
+    if text := sums_fault(plan, learner):
+        yield Finding("fault", text)
+    elif text := sums_warning(plan, learner):
+        yield Finding("warning", text)
     said = () if data is None else (*data.notes, *summaries(data))
     notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
     yield from (Finding("note", text) for text in notes)

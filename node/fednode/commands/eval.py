@@ -119,7 +119,6 @@ def _tree(
     accuracies: Mapping[str, Mapping[str, float]],
     results: Mapping[str, Mapping[str, Evaluation]],
 ) -> dict[str, Any]:
-    """Return everything as JSON types."""
     rounds_run, rounds_merged = tuned.merge_counts
     tree: dict[str, Any] = {
         "round": tuned.round,
@@ -140,7 +139,6 @@ def _lines(
     results: Mapping[str, Mapping[str, Evaluation]],
     gains: Sequence[str],
 ) -> list[str]:
-    """Return everything for people."""
     lines = [f"Round {tuned.round} in {tuned.folder}"]
     together = company.sentence(tuned.merge_counts, tuned.settings.policy.name == company.BY_WISH)
     lines += [f"{together}."] if together else []

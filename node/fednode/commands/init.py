@@ -11,11 +11,28 @@ from typing import Final
 import click
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
+from fednode.app.create import (
+    address_here,
+    create_mesh,
+    mesh_key_file,
+    require_new,
+    site_here,
+    with_port,
+)
+from fednode.app.join import with_own
+from fednode.app.plan import plan_in
 from fednode.app.writing import mesh_text, with_images, with_keys, with_policy
 from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError, DataError
+from fednode.settings import trees
+from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
+from fednode.settings.read import Source, named, settings_in
 from fednode.shipped import config_file
+from fednode.storage.files import put
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
+from fednode.transports.address import RELAY
+from fednode.transports.ports import free_ports
 
 NODES_MAX: Final = 64
 PORT_MAX: Final = 65_535
@@ -74,15 +91,12 @@ def init(
     each other site. With --nodes the mesh is for a try on this machine: its nodes a, b, ... speak
     plain text on loopback.
     """
-    from fednode.app.join import with_own
-    from fednode.settings.read import named
-
     mesh, folder = named("MESH", mesh), Path(mesh)
     data = None if data == Path(BUILTIN) else data
     if policy is not None and others is not None:
         raise ConfigError("--others chooses a policy, and --policy names one: give one of the two.")
     if nodes is None:
-        _require_new(mesh)
+        require_new(mesh)
     if folder.exists():
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
@@ -110,12 +124,6 @@ def _create(
     wait: int,
 ) -> None:
     """Create a mesh with the node of this machine, and say what comes next."""
-    from fednode.app.create import address_here, create_mesh, mesh_key_file, site_here, with_port
-    from fednode.app.plan import make
-    from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
-    from fednode.settings.read import named
-    from fednode.transports.address import RELAY
-
     mesh, site = folder.name, named("--site", site or site_here())
     if wait < 1:
         raise ConfigError(f"--wait is {wait}; give the number of members, this node counted.")
@@ -129,7 +137,7 @@ def _create(
     _check(text)
     mesh_key = create_mesh(mesh, site, address, folder)
     _write(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
-    make(folder / "peers.yaml", folder / "node.yaml", None, (), None)  # finds faults
+    plan_in(folder)  # finds faults
     click.echo(
         f"Founded mesh {mesh}: node {site} at {address}, settings in {folder.resolve()}.\n"
         f"Keep a copy of {mesh_key_file(mesh)} on a disk in a safe: its holder decides who is a "
@@ -152,8 +160,6 @@ def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> N
 
     own: whether node.yaml names the images of the first node, so that the others need their own.
     """
-    from fednode.settings.peers import PeerEntry
-
     entries = [PeerEntry(name_of(at), f"127.0.0.1:{port}") for at, port in enumerate(ports)]
     _write(folder, text, mesh_text(folder.name, None, entries))
     click.echo(f"Wrote node.yaml and peers.yaml of mesh {folder.name} into {folder}. Next:")
@@ -166,8 +172,6 @@ def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> N
 
 
 def _write(folder: Path, settings: str, peers: str) -> None:
-    from fednode.storage.files import put
-
     try:
         folder.mkdir(parents=True)
     except OSError as fault:
@@ -181,9 +185,6 @@ def addresses_of(option: str, nodes: Sequence[str], default: str = "") -> Mappin
 
     default: the address of a NAME alone; "" if there must be one.
     """
-    from fednode.settings.peers import address_faults
-    from fednode.settings.read import named
-
     found = dict[str, str]()
     for word in nodes:
         name, _, address = word.partition("=")
@@ -205,8 +206,6 @@ def name_of(number: int) -> str:
 
 def ports_of(nodes: int, first: int | None) -> list[int]:
     """Return a port for each node: from the first on, or drawn among those that are free."""
-    from fednode.transports.ports import free_ports
-
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
     if first is None:
@@ -236,26 +235,10 @@ def settings_text(data: Path | None, case: Recommendation, rounds: int | None) -
     return text
 
 
-def _require_new(mesh: str) -> None:
-    """Raise ConfigError if there is a mesh of this name on this machine."""
-    from fednode.app.create import mesh_key_file
-
-    key = mesh_key_file(mesh)
-    if key.exists():
-        raise ConfigError(
-            f"This machine founded a mesh {mesh!r} already (its key is {key}): take another name. "
-            f"To start over, as long as nobody joined, end its nodes and delete {key.parent} and "
-            "the folder of its settings."
-        )
-
-
 def _check(text: str) -> None:
     """Raise DataError or ModelError if a node could not start with its images or its model."""
     from fednode.data import load
     from fednode.learn.cache import cache_of
-    from fednode.settings import trees
-    from fednode.settings.read import Source, settings_in
-    from fednode.terminal.progress import Shown
 
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     if settings.tuning.kind != "torch":

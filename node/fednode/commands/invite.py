@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from fednode.app.create import load_mesh_key, node_here, sponsor_here
+from fednode.app.invite import issue, link_for, settled
+from fednode.app.plan import NodePlan
+from fednode.commands.init import addresses_of
+from fednode.enrolment.ledger import FOLDER, Ledger
+from fednode.enrolment.words import words_of
 from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.identity.certificates import Authority
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster, day
 from fednode.terminal.paths import PATH
-
-if TYPE_CHECKING:
-    from fednode.app.plan import NodePlan
-    from fednode.enrolment.ledger import Ledger
+from fednode.transports.address import RELAY
 
 DAYS_MAX = 365
 
@@ -48,10 +54,6 @@ def invite(
     This node redeems the link while it runs. A new link for a site ends the one before it. With
     --approve compare the words of the key by phone (--list shows them) before you --accept it.
     """
-    from fednode.app.create import sponsor_here
-    from fednode.app.invite import link_for, settled
-    from fednode.enrolment.ledger import FOLDER, Ledger
-
     if sum((bool(sites), listing, accept is not None, refuse is not None)) != 1:
         raise ConfigError("Give one SITE, or one of --list, --accept SITE and --refuse SITE.")
     if out is not None:
@@ -76,9 +78,6 @@ def invite(
 
 def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> None:
     """Print a link, and beside it what its site and this node's operator do."""
-    from fednode.enrolment.words import words_of
-    from fednode.identity import keys
-
     click.echo(link)
     then = (
         f"{site} does not join at once: `fednode join` there asks this node, and ends. Then "
@@ -95,10 +94,6 @@ def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> Non
 
 
 def _list(ledger: Ledger) -> None:
-    from fednode.enrolment.words import words_of
-    from fednode.identity import keys
-    from fednode.identity.roster import day
-
     entries = list(ledger.read().entries.values())
     for entry in entries:
         if entry.waiting:
@@ -111,17 +106,6 @@ def _list(ledger: Ledger) -> None:
 
 
 def _issue(nodes: tuple[str, ...], out: Path) -> None:
-    """Write a folder for each node."""
-    from fednode.app.create import load_mesh_key, node_here
-    from fednode.app.invite import issue
-    from fednode.commands.init import addresses_of
-    from fednode.enrolment.ledger import FOLDER, Ledger
-    from fednode.identity import keys
-    from fednode.identity.certificates import Authority
-    from fednode.identity.identity import NodeIdentity
-    from fednode.identity.roster import Roster
-    from fednode.transports.address import RELAY
-
     plan = node_here()
     mesh = plan.peers.mesh
     if plan.peers.mesh_key is None:

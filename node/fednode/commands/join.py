@@ -5,21 +5,52 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+import uvloop
 
+from fednode.app.create import address_of, remember_files
+from fednode.app.join import (
+    Offer,
+    ask,
+    images_line,
+    is_forgotten,
+    is_of_another_mesh,
+    leaves,
+    model_line,
+    peers_of,
+    set_aside,
+    settings_text,
+    write,
+)
+from fednode.app.mesh import PROXY
+from fednode.app.plan import (
+    SUMS,
+    NodePlan,
+    disagreements,
+    learner_of,
+    placed,
+    plan_in,
+    sums_fault,
+)
+from fednode.app.saved import ROOT
+from fednode.commands.check import Given, look
+from fednode.commands.start import begin
+from fednode.enrolment import invitation as links
+from fednode.enrolment.client import Newcomer
+from fednode.enrolment.invitation import Invitation
+from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError, Declined
+from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
+from fednode.learn.learner import Learner
+from fednode.settings import trees
+from fednode.settings.peers import Peers
+from fednode.settings.read import Source, settings_in
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
-
-if TYPE_CHECKING:
-    from fednode.app.join import Offer
-    from fednode.app.plan import NodePlan
-    from fednode.enrolment.invitation import Invitation
-    from fednode.identity.identity import NodeIdentity
-    from fednode.learn.learner import Learner
-    from fednode.settings.peers import Peers
+from fednode.transports.address import parse
 
 NOTHING: Final = "Nothing was joined; the link can still be used."
 
@@ -49,8 +80,6 @@ def join(
     stand in the list of processes. In a folder whose node was deleted (`fednode reset --all`) the
     settings are written anew, and the old files are kept. The exit code is 1 if you answer no.
     """
-    from fednode.enrolment import invitation as links
-
     if yes and words is None:
         raise ConfigError("--yes needs --words: the five words that the founder of the mesh said.")
     if link == "-" and not yes:
@@ -65,8 +94,6 @@ def join(
 
 def _asked() -> str:
     """Ask for the link; read on while it is not whole, because a mail program may break lines."""
-    from fednode.enrolment import invitation as links
-
     text = str(click.prompt("The link"))
     while links.is_unfinished(text):
         more = click.prompt(
@@ -90,26 +117,6 @@ def begin_as(
     flags: tuple[str, ...] = (),
 ) -> None:
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
-    import uvloop
-
-    from fednode.app.create import address_of, remember_files
-    from fednode.app.join import (
-        ask,
-        is_forgotten,
-        is_of_another_mesh,
-        peers_of,
-        set_aside,
-        settings_text,
-        write,
-    )
-    from fednode.app.mesh import PROXY
-    from fednode.app.plan import make
-    from fednode.app.saved import ROOT
-    from fednode.commands.start import begin
-    from fednode.enrolment.client import Newcomer
-    from fednode.identity.identity import NodeIdentity
-    from fednode.transports.address import parse
-
     folder = Path(invitation.mesh)
     state = Path.home() / ROOT / invitation.mesh / invitation.site
     again = folder.exists() and is_forgotten(folder, state, invitation)
@@ -142,16 +149,10 @@ def begin_as(
     if idle:
         click.echo(f"Start the node: cd {folder} && fednode start")
     else:
-        begin(make(folder / "peers.yaml", folder / "node.yaml", None, (), None))
+        begin(plan_in(folder))
 
 
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
-    """Return the node of settings that are not written yet, and its learner."""
-    from fednode.app.plan import NodePlan, disagreements, learner_of, placed
-    from fednode.app.sums import sums_fault
-    from fednode.settings import trees
-    from fednode.settings.read import Source, settings_in
-
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     name = str(settings.name)
     plan = NodePlan(name, placed(settings, peers, name), peers, state)
@@ -159,7 +160,7 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
         raise ConfigError("\n".join(faults))
     click.echo("Loading the images and the model here, to show what would leave it.")
     with Shown(NOTHING) as told:
-        learner = learner_of(plan.settings, name, told=told)
+        learner = learner_of(plan.settings, name, report=told)
     if fault := sums_fault(plan, learner):
         raise ConfigError(fault)
     return plan, learner
@@ -169,11 +170,6 @@ def _agreed(
     offer: Offer, identity: NodeIdentity, words: str | None, plan: NodePlan, learner: Learner
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
-    from fednode.app.join import images_line, leaves, model_line
-    from fednode.app.plan import SUMS
-    from fednode.enrolment.words import same, words_of
-    from fednode.identity import keys
-
     known = words_of(keys.read_group(offer.invitation.mesh_key))
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
@@ -221,8 +217,6 @@ def _agreed(
 
 def _check(folder: Path) -> None:
     """Print all findings on the node; raise ConfigError if one of them is a fault."""
-    from fednode.commands.check import Given, look
-
     faults = 0
     with Shown("The node is a member; `fednode start` in its folder runs it.") as told:
         files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)

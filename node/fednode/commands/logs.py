@@ -14,8 +14,7 @@ import uvloop
 from rich.console import Console
 from rich.text import Text
 
-from fednode.app.asking import Target, Targets, everyone
-from fednode.app.reach import Make, reach
+from fednode.app.client import Make, Target, Targets, everyone, reach
 from fednode.errors import FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.observe.events import LEVELS
@@ -94,7 +93,6 @@ async def _run(
 
 
 def _silence(targets: Targets) -> str:
-    """Return a sentence on nodes none of which answers."""
     if len(targets) > 1:
         return f"None of the {len(targets)} nodes answers: start them."
     name, where = targets[0]

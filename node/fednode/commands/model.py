@@ -53,8 +53,6 @@ def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
 
 
 def _lines(row: ModelCapabilities) -> list[str]:
-    """Return what a model takes, in words."""
-
     def said(yes: bool) -> str:
         return "yes" if yes else "no"
 

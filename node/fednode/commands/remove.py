@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from fednode.app.client import ask, ask_peers, client_of, place_of
+from fednode.app.create import load_mesh_key, node_here
+from fednode.app.revoke import Removal, find_removal, revoke
 from fednode.errors import Declined, FednodeError, Unreachable
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import require_person
-
-if TYPE_CHECKING:
-    from fednode.app.revoke import Removal
 
 NOTHING: Final = "Nothing was done; the site is still a member."
 
@@ -32,32 +33,21 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     The command needs the mesh key. The name can be invited again. If SITE is a sponsor, it can
     admit nobody any more. The exit code is 1 if you answer no.
     """
-    import uvloop
-
-    from fednode.app.asking import ask_peers
-    from fednode.app.client import client_of, place_of
-    from fednode.app.create import load_mesh_key, node_here
-    from fednode.app.revoke import find_removal, revoke
-
     plan = node_here()
-    load_mesh_key(plan, key_file)
-    peers, fault = uvloop.run(ask_peers(plan))
+    key = load_mesh_key(plan, key_file)
+    peers, fault = ask_peers(plan)
     removal = find_removal(plan, site, peers)
     if not yes:
         _ask(removal)
-    proof = revoke(plan, removal, key_file)
-
-    async def tell() -> str:
-        async with client_of(plan.peers, plan.state) as client:
-            return await client.control(place_of(plan), "revoke", proof)
-
+    proof = revoke(plan, removal, key)
     if removal.admitted:
         click.echo(_stays(removal))
     if isinstance(fault, Unreachable):
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
     try:
-        uvloop.run(tell())
+        make = partial(client_of, plan.peers, plan.state)
+        ask(make, lambda client: client.control(place_of(plan), "revoke", proof))
         click.echo(f"{site} is revoked, and {plan.name} tells everyone.")
     except FednodeError as failed:
         text = f"{site} is revoked, and {plan.name} was not told: {failed} Run this again."

@@ -6,7 +6,11 @@ from typing import Final
 
 import click
 
+from fednode.app.create import folder_here, node_here
+from fednode.app.pull import ask, pulled, write
 from fednode.errors import Declined
+from fednode.settings.agreed import agreed
+from fednode.settings.differences import lines
 from fednode.terminal.questions import require_person
 
 NOTHING: Final = "Nothing was written."
@@ -19,10 +23,6 @@ def settings(context: click.Context) -> None:
 
     Run it in the node's folder (peers.yaml and node.yaml).
     """
-    from fednode.app.create import node_here
-    from fednode.settings.agreed import agreed
-    from fednode.settings.differences import lines
-
     if context.invoked_subcommand is None:
         click.echo("\n".join(lines(agreed(node_here().settings))))
 
@@ -36,9 +36,6 @@ def pull(peer: str | None, yes: bool) -> None:
     The command shows what differs, and asks. The old file is kept beside the new one. A node that
     runs goes by the new file after a restart. The exit code is 1 if you answer no.
     """
-    from fednode.app.create import folder_here, node_here
-    from fednode.app.pull import ask, pulled, write
-
     folder, plan = folder_here(), node_here()
     config = folder / "node.yaml"
     name, tree = ask(plan, folder / "peers.yaml", peer)
@@ -49,8 +46,8 @@ def pull(peer: str | None, yes: bool) -> None:
     click.echo("\n".join(found.lines))
     if not yes:
         require_person("write them")
-    if not yes and not click.confirm(f"Write these settings of {name} into {config}?"):
-        raise Declined(NOTHING)
+        if not click.confirm(f"Write these settings of {name} into {config}?"):
+            raise Declined(NOTHING)
     before = write(config, found.text)
     kept = "" if before is None else f" The file before is {before}."
     click.echo(f"{config} has the shared settings of {name}.{kept} Restart the node: fednode start")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from fednode.app.client import ask, ask_peers, client_of, place_of
+from fednode.app.create import load_mesh_key, node_here
 from fednode.errors import ConfigError, FednodeError, Unreachable
+from fednode.identity.certificates import Authority, read_chain, unpack
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
+from fednode.observe.status import SPONSOR
 from fednode.terminal.paths import PATH
+from fednode.transports.address import asked_at
 
 
 @click.command()
@@ -25,20 +33,9 @@ def sponsor(site: str, key_file: Path | None) -> None:
     The command needs the mesh key, so it runs on the founder's machine, or with --mesh-key on the
     machine of any member. SITE must run, unless it is this machine's own node.
     """
-    import uvloop
-
-    from fednode.app.asking import ask_peers
-    from fednode.app.client import client_of, place_of
-    from fednode.app.create import load_mesh_key, node_here
-    from fednode.identity.certificates import Authority, read_chain, unpack
-    from fednode.identity.identity import NodeIdentity
-    from fednode.identity.roster import Roster
-    from fednode.observe.status import SPONSOR
-    from fednode.transports.address import asked_at
-
     plan = node_here()
     key, own = load_mesh_key(plan, key_file), NodeIdentity(plan.state)
-    peers, fault = ([], None) if site == plan.name else uvloop.run(ask_peers(plan))
+    peers, fault = ([], None) if site == plan.name else ask_peers(plan)
     known = {peer.name: peer for peer in peers if peer.certificates}
     if fault is not None:
         raise type(fault)(f"{site} was not told: {fault} Run this again when {plan.name} runs.")
@@ -51,15 +48,11 @@ def sponsor(site: str, key_file: Path | None) -> None:
         public = read_chain(unpack(known[site].certificates))[0].public_key()
         where = asked_at(known[site].address, site)
     certificate = Authority.root(plan.peers.mesh, key).sponsor(site, public)
-
-    async def give() -> str:
-        async with client_of(plan.peers, plan.state) as client:
-            return await client.control(where, SPONSOR, certificate)
-
     if site == plan.name:
         own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()).root)
     try:
-        click.echo(uvloop.run(give()))
+        make = partial(client_of, plan.peers, plan.state)
+        click.echo(ask(make, lambda client: client.control(where, SPONSOR, certificate)))
     except FednodeError as failed:
         if site == plan.name and isinstance(failed, Unreachable):
             click.echo(f"{site} may admit sites for another year, from its next start on.")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +16,13 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.app.asking import Replies, Targets, ask_all
-from fednode.app.reach import PEERS, Make, reach
+from fednode.app.client import PEERS, Make, Replies, Targets, ask, ask_all, reach
 from fednode.errors import ConfigError, FednodeError, IdentityError, Refused, Unreachable
 from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.formats import format_option, plain
 from fednode.terminal.paths import PATH
+from fednode.transports.base import Address
 from fednode.wire.gen import status_pb2
 
 EVERY_S: Final = 1.0
@@ -71,7 +72,7 @@ def status(
             uvloop.run(_watch(make, targets, single, as_json))
         return
     try:
-        replies = uvloop.run(_ask_once(make, targets, single))
+        replies = ask(make, partial(_ask, targets=targets, single=single))
     except Unreachable:
         _require_member(peers_path, state)
         raise
@@ -86,7 +87,7 @@ def status(
         _require_member(peers_path, state)
     if not answers:
         asked = ", ".join(name or where for name, where in targets)
-        why = uvloop.run(_reason(make, targets))
+        why = ask(make, partial(_reason, where=targets[0][1]))
         raise Unreachable(f"None of the {len(targets)} nodes answers ({asked}): {why}")
     if not quiet:
         show.require_merged(answers)
@@ -119,19 +120,13 @@ def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
         click.echo(f"page: {page}")
 
 
-async def _reason(make: Make, targets: Targets) -> str:
-    """Return why the first of some nodes does not answer, if it is there; else what to do."""
+async def _reason(client: Client, where: Address) -> str:
+    """Return why a node does not answer, if it is there; else what to do."""
     try:
-        async with make() as client:
-            await client.status(targets[0][1])
+        await client.status(where)
     except FednodeError as fault:
         return str(fault) if "nobody answers" not in str(fault).lower() else "start them."
     return "ask again."
-
-
-async def _ask_once(make: Make, targets: Targets, single: bool) -> Replies:
-    async with make() as client:
-        return await _ask(client, targets, single)
 
 
 async def _ask(client: Client, targets: Targets, single: bool) -> Replies:
@@ -153,7 +148,6 @@ def _as_json(replies: Replies, single: bool, indent: int | None = None) -> str:
 
 
 def _view(replies: Replies, single: bool) -> RenderableType:
-    """Draw the single node that answered in full, or a line for each node."""
     return show.node(_answers(replies)[0]) if single else show.mesh(replies)
 
 

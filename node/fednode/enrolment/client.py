@@ -148,7 +148,6 @@ async def _call(
 
 
 def _sentence(name: str, address: Address, fault: grpc.aio.AioRpcError) -> FednodeError:
-    """Return why a sponsor gave nothing."""
     code, details = fault.code(), fault.details() or ""
     where = "behind its relays" if address == RELAY else f"at {address}"
     if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:

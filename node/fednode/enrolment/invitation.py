@@ -126,13 +126,10 @@ def _parts(text: str) -> list[str] | None:
 
 
 class _Reader:
-    """Bytes that are read from front to back."""
-
     def __init__(self, data: bytes) -> None:
         self.left = data
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes; raise ValueError if there are fewer."""
         if len(self.left) < size:
             raise ValueError("it ends too early")
         taken, self.left = self.left[:size], self.left[size:]
@@ -146,18 +143,15 @@ class _Reader:
         return count
 
     def text(self) -> str:
-        """Return the next text."""
         return self.take(self.count(1, 255, "letters of a word")).decode("ascii")
 
     def name(self) -> str:
-        """Return the next name."""
         name = self.text()
         if not NAME.fullmatch(name):
             raise ValueError("it has a name that is not allowed")
         return name
 
     def address(self) -> str:
-        """Return the next address."""
         endpoint = parse(self.text())
         if endpoint.relayed or endpoint.port == 0:
             raise ValueError("it has an address without a port")

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from fednode.errors import ConfigError, IdentityError, StateError
 from fednode.settings.faults import meant
 from fednode.storage.disk import Disk, alone, because, keep_private
-from fednode.storage.files import put
+from fednode.storage.files import content_if_any, put
 
 FOLDER: Final = "enrolment"
 """The folder of a sponsor's files in its state directory."""
@@ -83,8 +83,6 @@ class Book:
 
 
 class Ledger:
-    """The ledger in the folder of a sponsor."""
-
     def __init__(
         self, folder: Path, clock: Callable[[], float] = time.time, disk: Disk | None = None
     ) -> None:
@@ -143,7 +141,6 @@ class Ledger:
             return entry
 
     def forget(self, name: str) -> None:
-        """Forget a name whose key was revoked, and its invitation."""
         with self._change() as book:
             book.entries.pop(name, None)
             book.holders.pop(name, None)
@@ -182,15 +179,18 @@ class Ledger:
 
     def read(self) -> Book:
         """Return what the ledger holds now, without invitations that ended; raise StateError."""
-        if not self._file.exists():
+        text = content_if_any(self._file)
+        if text is None:
             return Book()
         try:
-            tree: dict[str, Any] = json.loads(self._file.read_text(encoding="utf-8"))
+            tree: dict[str, Any] = json.loads(text)
             entries = _records(Entry, tree.pop("invitations"), self._file)
             holders = _records(Holder, tree.pop("holders"), self._file)
             _refuse_newer(set(tree), self._file)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
-            raise _damaged(self._file, fault) from fault
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+            raise StateError(
+                f"{self._file} is damaged ({fault}): restore it from a backup."
+            ) from fault
         now = self._clock()
         return Book(
             {entry.site: entry for entry in entries if now <= entry.end},
@@ -286,7 +286,3 @@ def _refuse_newer(keys: set[str], file: Path) -> None:
             f"{file} was written by a newer version of fednode (it holds "
             f"{', '.join(sorted(keys))}): use that version."
         )
-
-
-def _damaged(file: Path, fault: object) -> StateError:
-    return StateError(f"{file} is damaged ({fault}): restore it from a backup.")

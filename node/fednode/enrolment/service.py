@@ -66,7 +66,6 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         self._warned = dict[tuple[type[Exception], str], float]()
 
     def register(self, server: Any) -> None:
-        """Add the service to a grpc.aio server."""
         enrolment_pb2_grpc.add_EnrolmentServicer_to_server(self, server)
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
@@ -180,7 +179,6 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         raise AssertionError  # abort raises
 
     def _is_new(self, fault: FednodeError, name: str) -> bool:
-        """Tell whether the operator heard nothing of this kind of an invitation lately."""
         now, what = self._clock(), (type(fault), name)
         self._warned = {key: at for key, at in self._warned.items() if now - at < AGAIN_S}
         is_new = what not in self._warned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,15 +15,13 @@ from fednode.identity.certificates import (
     Authority,
     Credential,
     Facts,
-    id_of,
     pack,
-    pem_of,
     read_chain,
     read_facts,
     read_sponsor,
 )
 from fednode.identity.roster import Member, Roster, day
-from fednode.storage.files import put
+from fednode.storage.files import content_if_any, content_of, put
 
 IDENTITY: Final = "identity"
 """Folder of a state directory."""
@@ -38,53 +37,56 @@ class NodeIdentity:
     identity/node.crt       the node's certificate and its sponsor's, renewed in their last third
     enrolment/sponsor.crt   of a node that may sign certificates, on the same key
 
-    clock: seconds since the epoch, used only for the ends of validity.
+    facts: what the node's certificate says, and its sponsor's; empty without a certificate. clock:
+    seconds since the epoch, used only for the ends of validity.
     """
 
     def __init__(self, state: Path, clock: Callable[[], float] = time.time) -> None:
         """Read the identity in a state directory; raise StateError without one that can be used."""
         refuse_earlier_state(state)
-        if not (state / IDENTITY / keys.KEY_FILE).exists():
+        if not _has_key(state):
             raise StateError(
                 f"There is no key of a node in {state / IDENTITY}: give the state directory of a "
                 "node of this mesh with --state, or ask for a link and run `fednode join LINK`."
             )
         self.state, self.clock = state, clock
         self.key = keys.load_node_key(state / IDENTITY)
-        self.id = id_of(self.key.public_key())
+        self.id = keys.id_of(self.key.public_key())
         file = state / IDENTITY / CERTIFICATE_FILE
         try:
-            chain = file.read_bytes() if file.exists() else b""
-            self.facts = read_facts(read_chain(chain)[0]) if chain else None
-        except (OSError, IdentityError) as fault:
+            self._show(content_if_any(file) or b"")
+        except IdentityError as fault:
             raise StateError(
                 f"{file} is damaged ({fault}): restore it from a backup, or ask for a new link and "
                 "run `fednode join LINK`."
             ) from fault
-        if self.facts is not None and self.facts.id != self.id:
+        if self.facts and self.facts[0].id != self.id:
             raise StateError(
                 f"{file} is the certificate of another key than {file.with_name(keys.KEY_FILE)}: "
                 "restore both from one backup."
             )
-        self._credential = Credential(pem_of(self.key), chain)
 
     @classmethod
     def create(cls, state: Path) -> NodeIdentity:
         """Return the identity in a state directory; make its key if there is none."""
         refuse_earlier_state(state)
-        if not (state / IDENTITY / keys.KEY_FILE).exists():
+        if not _has_key(state):
             keys.create_node_key(state / IDENTITY)
         return cls(state)
 
     @property
     def name(self) -> str:
-        """Return the name in the certificate; "" without a certificate."""
-        return "" if self.facts is None else self.facts.name
+        return self.facts[0].name if self.facts else ""
 
     @property
     def proof(self) -> bytes:
         """Return the certificates in the form in which members tell them; b"" without any."""
-        return pack(self._credential.chain) if self._credential.chain else b""
+        return pack(self._credential.chain) if self.facts else b""
+
+    @property
+    def end(self) -> float:
+        """Return when the certificate ends, or its sponsor's before it; 0 without a certificate."""
+        return min((facts.ends for facts in self.facts), default=0.0)
 
     def own(self) -> Credential:
         """Return what the node shows; the same object until its certificate is renewed."""
@@ -104,51 +106,26 @@ class NodeIdentity:
                 f"{self.name!r} with {self.id}"
             )
         put(self.state / IDENTITY / CERTIFICATE_FILE, chain.decode(), ELSEWHERE)
-        self.facts = read_facts(read_chain(chain)[0])
-        self._credential = Credential(self._credential.key, chain)
+        self._show(chain)
 
     def needs_renewal(self, roster: Roster) -> bool:
         """Tell whether the certificate is missing, in its last third, or of a revoked sponsor."""
-        if self.facts is None or roster.explain(self._credential.chain):
+        if not self.facts or roster.explain(self._credential.chain):
             return True
-        chain = [read_facts(one) for one in read_chain(self._credential.chain)]
-        begins, ends = self.facts.begins, min(facts.ends for facts in chain)
-        late = ends - self.clock() < (ends - begins) / 3
-        return late or any(roster.is_revoked(facts.id) for facts in chain)
-
-    def end(self) -> float:
-        """Return when the certificate ends, or its sponsor's before it; 0 without a certificate."""
-        chain = read_chain(self._credential.chain) if self.facts is not None else []
-        return min((read_facts(one).ends for one in chain), default=0.0)
+        late = self.end - self.clock() < (self.end - self.facts[0].begins) / 3
+        return late or any(roster.is_revoked(facts.id) for facts in self.facts)
 
     def sponsor(self, root: bytes) -> Authority | None:
         """Return the authority of this node if it may sign certificates now; else None.
 
         root: the certificate of the mesh. Raise StateError if its file is damaged.
         """
-        file = self.state / SPONSOR_FILE
-        if not file.exists():
-            return None
-        try:
-            authority, facts = read_sponsor(file.read_bytes(), self.key, root)
-        except (OSError, IdentityError) as fault:
-            raise StateError(
-                f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
-            ) from fault
-        return authority if self.clock() <= facts.ends else None
+        authority, end = self._sponsor(root)
+        return authority if self.clock() <= end else None
 
-    def sponsor_end(self) -> float:
-        """Return when the sponsor's certificate ends; 0 without one.
-
-        Raise StateError if its file is damaged.
-        """
-        file = self.state / SPONSOR_FILE
-        try:
-            return read_facts(read_chain(file.read_bytes())[0]).ends if file.exists() else 0.0
-        except (OSError, IdentityError) as fault:
-            raise StateError(
-                f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
-            ) from fault
+    def sponsor_end(self, root: bytes) -> float:
+        """Return when the right to sign certificates ends; 0 without one. Raise as `sponsor`."""
+        return self._sponsor(root)[1]
 
     def take_sponsor(self, certificate: bytes, root: bytes) -> Facts:
         """Store the right to sign certificates, which the mesh key gave; return what it says.
@@ -164,26 +141,48 @@ class NodeIdentity:
         put(self.state / SPONSOR_FILE, certificate.decode(), ELSEWHERE)
         return facts
 
+    def _show(self, chain: bytes) -> None:
+        self.facts = [read_facts(one) for one in read_chain(chain)] if chain else []
+        self._credential = Credential(keys.pem_of(self.key), chain)
+
+    def _sponsor(self, root: bytes) -> tuple[Authority | None, float]:
+        """Return the authority of this node and when it ends; (None, 0) without one."""
+        file = self.state / SPONSOR_FILE
+        certificate = content_if_any(file)
+        if certificate is None:
+            return None, 0.0
+        try:
+            authority, facts = read_sponsor(certificate, self.key, root)
+        except IdentityError as fault:
+            raise StateError(
+                f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
+            ) from fault
+        return authority, facts.ends
+
 
 def name_in(state: Path) -> str:
     """Return the name in the certificate of a state directory; "" if there is none to read."""
-    with contextlib.suppress(OSError, IdentityError):
-        return read_facts(read_chain((state / IDENTITY / CERTIFICATE_FILE).read_bytes())[0]).name
+    with contextlib.suppress(StateError, IdentityError):
+        return read_facts(read_chain(content_of(state / IDENTITY / CERTIFICATE_FILE))[0]).name
     return ""
 
 
 def refuse_earlier_state(state: Path) -> None:
     """Raise StateError if a state directory has an identity of an earlier version of fednode."""
     folder = state / IDENTITY
-    earlier = (folder / "lease").exists() or (state / "admission").exists()
-    if not earlier and (folder / keys.KEY_FILE).exists():
-        with contextlib.suppress(StateError):
-            keys.load(folder / keys.KEY_FILE)
-            earlier = True
-    if earlier:
+    earlier = [folder / "lease", state / "admission"]
+    with contextlib.suppress(StateError):
+        keys.load(folder / keys.KEY_FILE)
+        earlier.append(folder / keys.KEY_FILE)
+    if any(map(os.path.exists, earlier)):
         raise StateError(
             f"The identity in {state} is of an earlier version of fednode, whose keys and leases "
             "this version cannot use; nothing there was changed. Move this folder away, then begin "
             "anew: the founder with `fednode init MESH`, every other site with a new link and "
             "`fednode join LINK`."
         )
+
+
+def _has_key(state: Path) -> bool:
+    """Tell whether there is a key in a state directory; raise StateError if it cannot be read."""
+    return content_if_any(state / IDENTITY / keys.KEY_FILE) is not None

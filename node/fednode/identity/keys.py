@@ -1,8 +1,12 @@
-"""Private keys in files: a node's own key (P-256), and the mesh key (Ed25519)."""
+"""Keys: private ones in files, and how public ones and their ids are written.
+
+A node's own key is P-256; the mesh key is Ed25519.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 from pathlib import Path
 from typing import Final
 
@@ -16,24 +20,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from fednode.errors import IdentityError, StateError
 from fednode.storage.disk import Disk, because
+from fednode.storage.files import content_of
 
-PrivateKey = Ed25519PrivateKey
+PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
+PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
 KEY_FILE: Final = "node.key"
 MESH_KEY_FILE: Final = "mesh.key"
 _BYTES: Final = 32
-GROUP: Final = 8
-# A PEM file of such a key has 119 bytes.
-_KEY_BYTES_MAX: Final = 4096
-
-
-def raw(key: Ed25519PublicKey) -> bytes:
-    """Return a public key's 32 bytes."""
-    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+_GROUP: Final = 8
 
 
 def written(key: Ed25519PublicKey) -> str:
     """Return a public key as text, as peers.yaml gives the mesh key."""
-    return grouped(raw(key))
+    return grouped(key.public_bytes_raw())
 
 
 def read_public(text: str) -> Ed25519PublicKey:
@@ -59,7 +58,19 @@ def read_group(text: str) -> bytes:
 def grouped(data: bytes) -> str:
     """Return 32 bytes as text: base32 in groups joined by hyphens."""
     text = base64.b32encode(data).decode().rstrip("=")
-    return "-".join(text[start : start + GROUP] for start in range(0, len(text), GROUP))
+    return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
+
+
+def id_of(key: PublicKey) -> str:
+    """Return the id of a node's key: SHA-256 in base32, in groups."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    data = key.public_bytes(serialization.Encoding.DER, form)
+    return grouped(hashlib.sha256(data).digest())
+
+
+def pem_of(key: PrivateKey) -> bytes:
+    plain = serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
 
 
 def load(path: Path) -> Ed25519PrivateKey:
@@ -78,31 +89,12 @@ def load_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def create_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Make the key of a node and store it in a folder; raise StateError if that fails."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    _store(folder / KEY_FILE, key)
-    return key
-
-
 def _load(path: Path) -> object:
     try:
-        with path.open("rb") as file:
-            text = file.read(_KEY_BYTES_MAX)
-    except OSError as fault:
-        raise _unusable(path, fault) from fault
-    try:
-        return serialization.load_pem_private_key(text, password=None)
+        return serialization.load_pem_private_key(content_of(path), password=None)
     # TypeError: the key is encrypted, and there is no password.
     except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
         raise _damaged(path) from fault
-
-
-def _unusable(path: Path, fault: OSError) -> StateError:
-    return StateError(
-        f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
-        "may read and write there."
-    )
 
 
 def _damaged(path: Path) -> StateError:
@@ -115,24 +107,28 @@ def _damaged(path: Path) -> StateError:
 def create(path: Path) -> Ed25519PrivateKey:
     """Make a mesh key and store it in a file; raise StateError if that fails."""
     key = Ed25519PrivateKey.generate()
-    _store(path, key)
+    store(path, key)
     return key
 
 
-def _store(path: Path, key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> None:
-    try:
-        keep(path, key)
-    except OSError as fault:
-        raise _unusable(path, fault) from fault
+def create_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
+    """Make the key of a node and store it in a folder; raise StateError if that fails."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    store(folder / KEY_FILE, key)
+    return key
 
 
-def keep(path: Path, key: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> None:
-    """Write a private key to a file, whole or not at all; only its owner may read it."""
-    text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+def store(path: Path, key: PrivateKey) -> None:
+    """Write a private key to a file, whole or not at all; only its owner may read it.
+
+    Raise StateError if that fails.
+    """
     disk = Disk()
-    disk.make_folder(path.parent)
-    disk.replace(path, text)
+    try:
+        disk.make_folder(path.parent)
+        disk.replace(path, pem_of(key))
+    except OSError as fault:
+        raise StateError(
+            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
+            "may read and write there."
+        ) from fault

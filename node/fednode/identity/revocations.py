@@ -32,7 +32,6 @@ class Revocation:
     time: int
 
     def sign(self, mesh_key: Ed25519PrivateKey) -> bytes:
-        """Return the proof of this revocation."""
         body: bytes = msgpack.packb(asdict(self))
         return mesh_key.sign(_PURPOSE + body) + body
 

@@ -40,7 +40,7 @@ from fednode.identity.certificates import (
     root_of,
     unpack,
 )
-from fednode.storage.files import put
+from fednode.storage.files import content_if_any, put
 
 CHAINS_KEPT: Final = 4096
 NAMES_MAX: Final = 4096
@@ -192,28 +192,26 @@ class Roster:
             return None
         if not chain or may_sign(chain[0]):  # a sponsor calls with the certificate of its node
             return None
-        own = facts[0]
-        if own.signer in self._invited:
-            anchor = self._invited[own.signer].anchor
-            found = _Chain(own.name, own.id, own.signer, own.begins, own.begins, own.ends)
-            return found if is_signed_by(chain[0], anchor) else None
-        if own.signer == self._root_name:
-            found = _Chain(own.name, own.id, own.signer, own.begins, own.begins, own.ends)
-            return found if is_signed_by(chain[0], self._root) else None
-        if len(chain) < 2 or not may_sign(chain[1]) or not is_signed_by(chain[0], chain[1]):
+        own, top, last = facts[0], facts[0], chain[0]
+        if own.signer not in {*self._invited, self._root_name}:
+            if len(chain) < 2 or not may_sign(chain[1]) or not is_signed_by(chain[0], chain[1]):
+                return None
+            top, last = facts[1], chain[1]
+        trusted = self._root
+        if own is top and own.signer in self._invited:
+            trusted = self._invited[own.signer].anchor
+        if not is_signed_by(last, trusted):
             return None
-        above = facts[1]
-        found = _Chain(
+        return _Chain(
             name=own.name,
             id=own.id,
-            anchor=above.signer,
+            anchor=top.signer,
             dated=own.begins,
-            begins=max(own.begins, above.begins),
-            ends=min(own.ends, above.ends),
-            signer=above.id,
-            sponsor=above.name,
+            begins=max(own.begins, top.begins),
+            ends=min(own.ends, top.ends),
+            signer="" if own is top else top.id,
+            sponsor="" if own is top else top.name,
         )
-        return found if is_signed_by(chain[1], self._root) else None
 
     # Which name has which key ---------------------------------------------------------------------
 
@@ -250,15 +248,17 @@ class Roster:
     def _chain(self, name: str) -> _Chain | None:
         """Return the chain of a name that counts now; None if there is none."""
         good = [chain for chain in self._chains.get(name, {}).values() if self._holds(chain)]
+
         # A certificate of a sponsor that was revoked counts only if there is no other.
-        by_rank = {(one.signer not in self._revoked, one.dated, one.id): one for one in good}
-        return by_rank[max(by_rank)] if by_rank else None
+        def rank(one: _Chain) -> tuple[bool, float, str]:
+            return one.signer not in self._revoked, one.dated, one.id
+
+        return max(good, key=rank, default=None)
 
     def _holds(self, chain: _Chain) -> bool:
         return chain.begins <= self.clock() <= chain.ends and chain.id not in self._revoked
 
     def name_of(self, id: str) -> str:
-        """Return the name that an id has here; "" if it has none."""
         if self._names is None:
             self._names = {}
             for name, chains in self._chains.items():
@@ -267,7 +267,6 @@ class Roster:
         return next((name for name in self._names.get(id, ()) if self.id_of(name) == id), "")
 
     def id_of(self, name: str) -> str:
-        """Return the id that a name has here; "" if it has none."""
         chain = self._chain(name)
         return "" if chain is None else chain.id
 
@@ -284,14 +283,12 @@ class Roster:
         )
 
     def check_sender(self, caller: str, sender: str) -> str:
-        """Return why a caller may not send as `sender`; "" if it may."""
         name = self.name_of(caller)
         if not name:
             return self._stranger(caller)
         return "" if name == sender else f"the key of {name!r} cannot speak for {sender!r}"
 
     def check_member(self, id: str) -> str:
-        """Return why a key does not belong to this mesh now; "" if it does."""
         return "" if self.name_of(id) else self._stranger(id)
 
     def _stranger(self, id: str) -> str:
@@ -308,7 +305,11 @@ class Roster:
 
     def _believe(self, sender: str, news: Update) -> Update | None:
         if news.state == "revoked":
-            return self._believe_revocation(news)
+            try:
+                update = self.take_revocation(news.proof)
+            except IdentityError:
+                return None
+            return update if update.name == news.name and not self.id_of(update.name) else None
         told = self.identify_packed(news.proof) if news.proof else None
         id = self.id_of(news.name)
         if not id:
@@ -325,14 +326,6 @@ class Roster:
             return None
         return found if isinstance(found, Member) else None
 
-    def _believe_revocation(self, news: Update) -> Update | None:
-        """Return the news of a revocation; None if it is invalid or the name has a new key."""
-        try:
-            update = self.take_revocation(news.proof)
-        except IdentityError:
-            return None
-        return update if update.name == news.name and not self.id_of(update.name) else None
-
     # Revocations ----------------------------------------------------------------------------------
 
     def take_revocation(self, proof: bytes) -> Update:
@@ -347,11 +340,9 @@ class Roster:
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
 
     def is_revoked(self, id: str) -> bool:
-        """Tell whether a key was revoked."""
         return id in self._revoked
 
     def revocations(self) -> tuple[bytes, ...]:
-        """Return the proofs of all revocations that this node knows."""
         return tuple(self._revoked.values())
 
     def keep_in(self, file: Path) -> None:
@@ -361,10 +352,9 @@ class Roster:
         Raise StateError if the file is damaged.
         """
         try:
-            lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
-            for line in lines:
+            for line in (content_if_any(file) or b"").decode("ascii").splitlines():
                 self.take_revocation(revocations.decode(line))
-        except (OSError, UnicodeDecodeError, IdentityError) as fault:
+        except (UnicodeDecodeError, IdentityError) as fault:
             raise StateError(
                 f"{file} is damaged ({fault}), so which keys were revoked is not known: restore it "
                 "from a backup, or delete it; the other members tell this node what they know."

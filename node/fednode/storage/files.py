@@ -47,3 +47,13 @@ def content_of(path: Path) -> bytes:
             f"{path} cannot be read ({because(fault)}): try again when it can; nothing in it was "
             "changed."
         ) from fault
+
+
+def content_if_any(path: Path) -> bytes | None:
+    """Return the bytes of a file; None if there is no such file. Raise as `content_of`."""
+    try:
+        return content_of(path)
+    except StateError as fault:
+        if isinstance(fault.__cause__, FileNotFoundError):
+            return None
+        raise

@@ -63,7 +63,6 @@ class Endpoint:
         return "127.0.0.1" if self.host.lower().rstrip(".") == "localhost" else self.host
 
     def at(self, port: int) -> Endpoint:
-        """Return the same host with another port."""
         return Endpoint(self.host, port)
 
     def __str__(self) -> str:

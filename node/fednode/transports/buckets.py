@@ -25,7 +25,6 @@ class Buckets:
         return True
 
     def sweep(self, now: float) -> None:
-        """Forget the callers whose buckets are empty."""
         self._held = {who: held for who, held in self._held.items() if self._level(who, now) > 0}
 
     def _level(self, who: str, now: float) -> float:

@@ -58,5 +58,4 @@ def chain_of(context: Any) -> bytes:
 
 
 def caller_of(context: Any, roster: Roster) -> Member | Guest | None:
-    """Return who calls."""
     return roster.identify(chain_of(context))

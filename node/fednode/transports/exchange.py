@@ -51,7 +51,6 @@ class ExchangeService:
         self._expected = frame_bytes
 
     def register(self, server: Any) -> None:
-        """Add this service to a grpc.aio server."""
         forms = (
             (DELIVER, grpc.unary_unary_rpc_method_handler, self._answer),
             (DELIVER_CHUNKS, grpc.stream_unary_rpc_method_handler, self._deliver_chunks),

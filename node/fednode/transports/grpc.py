@@ -54,7 +54,6 @@ class GrpcTransport:
         self._closing: asyncio.Task[None] | None = None
 
     def add_service(self, register: Register) -> None:
-        """Register a function that adds a servicer to the server before it starts."""
         self._services.append(register)
 
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
@@ -99,27 +98,22 @@ class GrpcTransport:
         return await self.peers.channel(to, who, reply_bytes_max)
 
     def explain(self, to: Address, fault: grpc.aio.AioRpcError) -> Unreachable:
-        """Return why a call in a channel failed; KeyRefused if this node's key is refused."""
         return self.peers.explain(to, fault)
 
     def path(self, to: Address, who: str) -> tuple[str, str]:
-        """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
         return self.peers.path(to, who)
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
-        """Deliver one frame and return the reply."""
         if self._own is None:
             self._endpoint(to, "send to")
         return await self.peers.send(to, frame, timeout_s, who)
 
     def expect(self, frame_bytes: int) -> None:
-        """Keep room for frames of this size in pieces, and for no larger ones."""
         self._frame_bytes = frame_bytes
         if self._exchange is not None:
             self._exchange.expect(frame_bytes)
 
     def disconnect(self, id: str, seconds: float) -> None:
-        """Close all connections with a key, and refuse its calls for some seconds."""
         if self._server is not None and self._server.connections is not None:
             self._server.connections.ban(id, seconds)
 

@@ -69,7 +69,6 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """Return the handler of a call, with the limits applied."""
         method = details.method
         if method not in self._limited:
             handler = await continuation(details)

@@ -302,7 +302,6 @@ async def _connected(channel: Any) -> bool:
 
 
 def _sentence(to: str, code: grpc.StatusCode, timeout_s: float) -> str:
-    """Return a sentence on the end of a call, for the caller."""
     if code == grpc.StatusCode.UNAVAILABLE:
         return f"nobody answers at {to}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -198,7 +198,6 @@ class RelayClient:
         return list(await asyncio.gather(*map(one, self.relays)))
 
     async def close(self) -> None:
-        """Leave all relays."""
         while self._tasks:  # a task that is cancelled may just have begun another one
             for task in tuple(self._tasks):
                 task.cancel()
@@ -235,7 +234,6 @@ class RelayClient:
     # Waiting --------------------------------------------------------------------------------------
 
     async def _stay(self, relay: Relay) -> None:
-        """Wait at one relay for ever."""
         while True:
             try:
                 await self._wait(relay)
@@ -399,7 +397,6 @@ class RelayClient:
 
 
 def _sentence(relay: Relay, fault: grpc.aio.AioRpcError | TimeoutError) -> str:
-    """Return why a relay cannot be used."""
     where = relay.at.address
     if isinstance(fault, TimeoutError):
         return f"{where} did not answer in time"
@@ -417,7 +414,6 @@ def _sentence(relay: Relay, fault: grpc.aio.AioRpcError | TimeoutError) -> str:
 
 @contextlib.contextmanager
 def _cancelled(call: Any) -> Iterator[None]:
-    """Cancel a call in the end."""
     try:
         yield
     finally:

@@ -111,12 +111,10 @@ class RelayService:
 
     @property
     def waiting(self) -> int:
-        """Return how many nodes wait here."""
         return len(self._waiting)
 
     @property
     def streams(self) -> int:
-        """Return how many streams there are now."""
         return len(self._streams)
 
     def register(self, server: Any) -> None:

@@ -200,7 +200,6 @@ def check_free(endpoint: Endpoint) -> None:
 
 
 def in_use(endpoint: Endpoint) -> AddressError:
-    """Return what to say of a port that is taken."""
     return AddressError(
         f"cannot listen on {endpoint}: the port {endpoint.port} is in use; "
         "stop the other process or choose another port"

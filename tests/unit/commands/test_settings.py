@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fednode.app import pull
 from fednode.app.plan import NodePlan
 from fednode.commands import settings
 from fednode.errors import Unreachable
+from fednode.observe.client import Client
 from fednode.settings.agreed import shared
 from fednode.settings.read import Source, settings_of
 from fednode.wire.gen.status_pb2 import SettingsReply
@@ -30,7 +30,7 @@ class Ward:
         self.answers: list[Any] = []
         self.reply = SettingsReply(name="a", mesh=MESH)
         self.says(policy={"name": "promptfl"}, rounds={"max": 30})
-        monkeypatch.setattr(pull, "_settings", self.ask)
+        monkeypatch.setattr(Client, "settings", self.ask)
         monkeypatch.setattr("click.confirm", self.confirm)
         monkeypatch.setattr("sys.stdin.isatty", lambda: bool(self.answers), raising=False)
         monkeypatch.chdir(self.folder)
@@ -42,10 +42,10 @@ class Ward:
         self.asked.append(question)
         return bool(self.answers.pop(0))
 
-    async def ask(self, make: object, where: str) -> SettingsReply:
-        self.asked.append(where)
+    async def ask(self, client: object, address: str) -> SettingsReply:
+        self.asked.append(address)
         if not self.reply.name:
-            raise Unreachable(f"Nobody answers at {where}.")
+            raise Unreachable(f"Nobody answers at {address}.")
         return self.reply
 
 

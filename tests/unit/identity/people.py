@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, Credential, id_of, pem_of
+from fednode.identity.certificates import Authority, Credential
+from fednode.identity.keys import id_of, pem_of
 from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Roster
 
@@ -91,7 +92,7 @@ class SmallMesh:
     def write(self, state: Path, name: str, days: float = 90, sponsor: bool = False) -> None:
         """Write the identity of a node into a state directory."""
         folder = state / "identity"
-        keys.keep(folder / "node.key", self.key(name))
+        keys.store(folder / "node.key", self.key(name))
         (folder / "node.crt").write_bytes(self.chain(name, days))
         if sponsor:
             (state / "enrolment").mkdir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,34 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
         NodeIdentity(tmp_path)
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
+@pytest.mark.parametrize(
+    "name", ["identity/node.key", "identity/node.crt", "identity/revoked", "enrolment/sponsor.crt"]
+)
+def test_a_file_that_the_system_does_not_give_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "a", sponsor=True)
+    roster, read = mesh.roster(), Path.read_bytes
+    roster.keep_in(tmp_path / "identity" / "revoked")
+    roster.take_revocation(mesh.revocation("b"))
+
+    def use() -> None:
+        NodeIdentity(tmp_path).sponsor(roster.root)
+        mesh.roster().keep_in(tmp_path / "identity" / "revoked")
+
+    def denied(path: Path) -> bytes:
+        if path == tmp_path / name:
+            raise OSError(number, os.strerror(number), str(path))
+        return read(path)
+
+    use()
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(StateError, match=f"{name} cannot be read .*: try again when it can"):
+        use()
+
+
 def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
     SmallMesh().write(tmp_path, "b")
     (tmp_path / "identity" / "node.crt").write_bytes(SmallMesh().chain("b"))
@@ -114,7 +144,7 @@ def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
 def test_state_of_before_is_named_and_not_changed(tmp_path: Path, what: str) -> None:
     """A folder as 0.0 left it: an Ed25519 key, a lease, and an admission folder at the founder."""
     folder = tmp_path / "identity"
-    keys.keep(folder / "node.key", Ed25519PrivateKey.generate())
+    keys.store(folder / "node.key", Ed25519PrivateKey.generate())
     (folder / "node.crt").write_text("x")
     if what == "lease":
         (folder / "lease").write_text("bGVhc2U=\n")

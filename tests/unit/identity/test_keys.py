@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity.certificates import id_of
-from fednode.identity.keys import KEY_FILE, create_node_key, load_node_key
+from fednode.identity.keys import KEY_FILE, create_node_key, id_of, load_node_key
 
 
 def pem(key: Ed25519PrivateKey | X25519PrivateKey, password: bytes = b"") -> bytes:

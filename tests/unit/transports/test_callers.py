@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fednode.errors import Unreachable
-from fednode.identity.certificates import Authority, Credential, id_of, pem_of
+from fednode.identity.certificates import Authority, Credential
+from fednode.identity.keys import id_of, pem_of
 from fednode.identity.roster import Guest, Roster
 from fednode.transports.grpc import GrpcTransport
 from tests.meshes import Mesh

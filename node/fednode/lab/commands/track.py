@@ -22,7 +22,7 @@ from typing import Final
 import click
 import uvloop
 
-from fednode.app.reach import Make, reach
+from fednode.app.client import Make, reach
 from fednode.core import foreign
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import ConfigError, FednodeError, Refused

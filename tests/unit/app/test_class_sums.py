@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fednode.app import sums
-from fednode.app.plan import NodePlan
+from fednode.app.plan import NodePlan, sums_fault, sums_warning
 from fednode.learn.settings import PrivacySettings
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings, chosen_of
@@ -29,7 +28,8 @@ def plan(policy: str = "gda") -> NodePlan:
 
 
 def found(learner: Any, made: NodePlan) -> list[tuple[str, str]]:
-    return list(sums.findings(made, learner))
+    said = {"fault": sums_fault(made, learner), "warning": sums_warning(made, learner)}
+    return [(level, text) for level, text in said.items() if text][:1]
 
 
 def test_a_node_that_would_send_nothing_is_warned() -> None:
