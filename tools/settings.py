@@ -31,7 +31,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from fednode import registry
-from fednode.app.writing import EXAMPLES
+from fednode.app.node_yaml import EXAMPLES
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.settings import MergeSettings

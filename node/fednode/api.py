@@ -22,7 +22,7 @@ import numpy as np
 import yaml
 
 from fednode import units
-from fednode.app.saved import recall
+from fednode.app.state_dir import recall
 from fednode.core.types import Array, Tensors
 from fednode.data.folder import scan
 from fednode.data.memory import files

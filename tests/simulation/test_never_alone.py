@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from fednode.app.saved import Tuned
+from fednode.app.state_dir import Tuned
 from fednode.commands import eval as eval_
 from fednode.core.events import AckCode
 from fednode.core.kernel import Kernel

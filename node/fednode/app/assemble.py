@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from fednode.app.interfaces import Interfaces
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, certificate_warning, connect, keep_certificate, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
-from fednode.app.saved import remember
+from fednode.app.servers import Interfaces
+from fednode.app.state_dir import remember
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
 from fednode.core.policy import NodeContext

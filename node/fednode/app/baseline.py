@@ -23,7 +23,7 @@ import safetensors
 import safetensors.numpy
 
 from fednode import registry, units
-from fednode.app.saved import Tuned
+from fednode.app.state_dir import Tuned
 from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.assemble import kernel_of

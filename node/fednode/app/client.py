@@ -129,7 +129,7 @@ def own_places(mesh: str, state: Path | None) -> dict[str, Address]:
 
     A node that peers.yaml does not list says so by `advertise`. state: of the only node to look at.
     """
-    from fednode.app.saved import ROOT
+    from fednode.app.state_dir import ROOT
     from fednode.settings.read import read_yaml
     from fednode.storage.store import SETTINGS
 
@@ -146,7 +146,7 @@ def own_places(mesh: str, state: Path | None) -> dict[str, Address]:
 
 def key_folder(mesh: str, state: Path | None) -> Path:
     """Return the state directory whose key a command uses; raise ConfigError if there is none."""
-    from fednode.app.saved import ROOT, state_here
+    from fednode.app.state_dir import ROOT, state_here
     from fednode.identity.identity import IDENTITY
     from fednode.identity.keys import KEY_FILE
 

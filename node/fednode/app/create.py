@@ -12,7 +12,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.app.plan import NodePlan, plan_in
-from fednode.app.saved import ROOT
+from fednode.app.state_dir import ROOT
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys

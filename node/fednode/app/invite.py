@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fednode.app.node_yaml import mesh_text
 from fednode.app.plan import NodePlan
 from fednode.app.sponsor import MEMBERS_SHOWN, Sponsor
-from fednode.app.writing import mesh_text
 from fednode.core.members.table import GONE
 from fednode.enrolment import invitation as links
 from fednode.enrolment.ledger import Ledger

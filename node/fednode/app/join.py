@@ -11,8 +11,8 @@ from typing import Final
 from cryptography import x509
 
 from fednode import units
+from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_values
 from fednode.app.plan import NodePlan
-from fednode.app.writing import mesh_text, with_images, with_keys, with_values
 from fednode.data.base import NodeData
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation

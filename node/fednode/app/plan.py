@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fednode import registry
-from fednode.app.saved import ROOT
+from fednode.app.state_dir import ROOT
 from fednode.conformance import require_hooks
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier

@@ -12,8 +12,8 @@ from pathlib import Path
 from fednode.app import client
 from fednode.app.join import free_name
 from fednode.app.mesh import roster_in
+from fednode.app.node_yaml import with_shared
 from fednode.app.plan import NodePlan, begins_anew, disagreements, placed
-from fednode.app.writing import with_shared
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.identity.identity import NodeIdentity
 from fednode.observe.client import Client

@@ -12,7 +12,7 @@ import click
 from fednode.app import baseline
 from fednode.app.baseline import TUNED
 from fednode.app.plan import learner_of
-from fednode.app.saved import Tuned, find, recall
+from fednode.app.state_dir import Tuned, find, recall
 from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData, Told

@@ -11,7 +11,7 @@ import numpy as np
 import yaml
 
 from fednode.api import Prompts, load
-from fednode.app.saved import find
+from fednode.app.state_dir import find
 from fednode.clip.settings import FOLDER, MINI
 from fednode.core.types import Tensors
 from fednode.terminal.paths import PATH

@@ -10,7 +10,6 @@ from typing import Final
 
 import click
 
-from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.app.create import (
     address_here,
     create_mesh,
@@ -20,8 +19,9 @@ from fednode.app.create import (
     with_port,
 )
 from fednode.app.join import with_own
+from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_policy
 from fednode.app.plan import plan_in
-from fednode.app.writing import mesh_text, with_images, with_keys, with_policy
+from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError, DataError
 from fednode.settings import trees

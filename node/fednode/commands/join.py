@@ -34,7 +34,7 @@ from fednode.app.plan import (
     plan_in,
     sums_fault,
 )
-from fednode.app.saved import ROOT
+from fednode.app.state_dir import ROOT
 from fednode.commands.check import Given, look
 from fednode.commands.start import begin
 from fednode.enrolment import invitation as links

@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from fednode.api import Prompts, load
-from fednode.app.given import image_files
-from fednode.app.saved import find
+from fednode.app.image_files import image_files
+from fednode.app.state_dir import find
 from fednode.core.types import Array
 from fednode.data.images import Verdict, examine
 from fednode.errors import ConfigError, DataError

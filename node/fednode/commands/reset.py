@@ -13,8 +13,8 @@ import click
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
 from fednode.app.create import FILES
-from fednode.app.link import FILE as PAGE_TOKEN
-from fednode.app.saved import ROOT, find
+from fednode.app.page_link import FILE as PAGE_TOKEN
+from fednode.app.state_dir import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
 from fednode.errors import Declined, StateError
 from fednode.identity.identity import IDENTITY

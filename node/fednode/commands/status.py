@@ -113,7 +113,7 @@ def _require_member(peers_path: Path | None, state: Path | None) -> None:
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
-    from fednode.app.link import link  # saves 0.3 s in most calls
+    from fednode.app.page_link import link  # saves 0.3 s in most calls
 
     page = link(reply.page, reply.mesh, reply.name, state)
     if page:

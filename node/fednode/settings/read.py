@@ -42,7 +42,7 @@ NAME_VARIABLE: Final = "FEDNODE_NAME"
 FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
 """The built-in policy: a node runs it whose settings name none. `fednode init` writes the
-recommended policy (fednode.app.cases)."""
+recommended policy (fednode.app.recommended)."""
 SHOWN_KEYS: Final = 3
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")

@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image
 
 from fednode.app.assemble import driver_of
-from fednode.app.interfaces import Interfaces
 from fednode.app.mesh import Mesh, connect
 from fednode.app.plan import NodePlan, learner_of, make, privacy_of
+from fednode.app.servers import Interfaces
 from fednode.learn.learner import Learner
 from fednode.observe.client import Client
 from fednode.runtime.door import Door

@@ -14,8 +14,8 @@ from PIL import Image
 from fednode.app.create import create_mesh, load_mesh_key, remember_files
 from fednode.app.invite import link_for
 from fednode.app.mesh import Mesh, connect
+from fednode.app.node_yaml import mesh_text
 from fednode.app.plan import NodePlan, make
-from fednode.app.writing import mesh_text
 from fednode.enrolment.invitation import Invitation, decode
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.identity import keys

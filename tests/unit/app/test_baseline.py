@@ -11,7 +11,7 @@ import pytest
 from fednode import registry
 from fednode.app import baseline
 from fednode.app.baseline import Control, control_of, train
-from fednode.app.saved import Tuned
+from fednode.app.state_dir import Tuned
 from fednode.core.types import EMPTY, MergeCounts, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fednode.app import baseline
-from fednode.app.saved import recall
+from fednode.app.state_dir import recall
 from fednode.commands.eval import eval
 from fednode.learn.intervals import wilson
 from tests.command_line import named

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fednode.api import load
-from fednode.app.saved import recall
+from fednode.app.state_dir import recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.commands.export import export

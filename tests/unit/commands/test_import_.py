@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from fednode.app.saved import recall
+from fednode.app.state_dir import recall
 from fednode.commands.import_ import import_
 from fednode.learn.share import FORMAT
 from tests.command_line import named

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.app.cases import CASES, RECOMMENDED
+from fednode.app.recommended import CASES, RECOMMENDED
 from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings

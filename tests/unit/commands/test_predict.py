@@ -16,7 +16,7 @@ from PIL import Image
 
 import fednode as package
 from fednode.api import Prompts
-from fednode.app.saved import recall, remember
+from fednode.app.state_dir import recall, remember
 from fednode.commands.predict import predict
 from tests.command_line import named
 from tests.unit.commands.run import Fednode

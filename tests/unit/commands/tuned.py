@@ -7,7 +7,7 @@ from pathlib import Path
 from PIL import Image
 
 from fednode.app.plan import facts_of, learner_of, make
-from fednode.app.saved import remember
+from fednode.app.state_dir import remember
 from fednode.core.types import Job, PolicyState, Snapshot
 from fednode.storage.store import Store
 from tests.unit.commands.run import PEERS

@@ -108,7 +108,7 @@ def test_classes_that_are_not_sent_are_said_at_the_start_and_when_they_change() 
 def test_a_folder_that_grows_reaches_the_state_directory(tmp_path: Path) -> None:
     """The whole way, with real images and the model that ships."""
     from fednode.app.plan import learner_of
-    from fednode.app.saved import recall, remember
+    from fednode.app.state_dir import recall, remember
     from tests.unit.commands.tuned import tune_in
 
     state = tune_in(tmp_path)

@@ -9,7 +9,7 @@ import statistics
 import pytest
 import yaml
 
-from fednode.app.cases import CASES, RECOMMENDED
+from fednode.app.recommended import CASES, RECOMMENDED
 from tools.held_out import COLUMNS, ROOT, SCORES, Gain, by_seed, gain, half_width, written
 
 README = (ROOT / "README.md").read_text("utf-8")

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fednode.api import load
-from fednode.app.given import image_files
-from fednode.app.saved import find
+from fednode.app.image_files import image_files
+from fednode.app.state_dir import find
 from fednode.core import foreign
 from fednode.errors import ConfigError, DataError
 from fednode.lab.explain_pictures import draw_maps

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fednode import __version__
-from fednode.app.cases import CASES
+from fednode.app.recommended import CASES
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment.cells import Cell, Done, Outcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fednode.app.cases import CASES
+from fednode.app.recommended import CASES
 from fednode.commands.init import settings_text
 from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment

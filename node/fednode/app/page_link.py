@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from fednode.app.saved import ELSEWHERE, ROOT
+from fednode.app.state_dir import ELSEWHERE, ROOT
 from fednode.errors import AddressError, StateError
 from fednode.settings.read import NAME
 from fednode.storage.files import put

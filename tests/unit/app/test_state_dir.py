@@ -9,7 +9,7 @@ import pytest
 
 from fednode.app.client import key_folder
 from fednode.app.plan import learner_of, make
-from fednode.app.saved import find, recall, remember, settings_text
+from fednode.app.state_dir import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.settings.output import PageSettings

@@ -6,8 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from fednode.app.baseline import gains
-from fednode.app.link import draw
 from fednode.app.mesh import Mesh
+from fednode.app.page_link import draw
 from fednode.app.plan import NodePlan
 from fednode.data.reasons import told
 from fednode.learn.learner import Learner

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.interfaces import Interfaces
 from fednode.app.mesh import connect
 from fednode.app.plan import NodePlan, make
+from fednode.app.servers import Interfaces
 from fednode.storage.store import Store
 from tests.unit.commands.run import PEERS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode import registry
-from fednode.app.cases import CASES, RECOMMENDED, Recommendation
+from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.commands.init import init
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fednode.app.writing import (
+from fednode.app.node_yaml import (
     mesh_text,
     with_images,
     with_keys,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.given import image_files
+from fednode.app.image_files import image_files
 from fednode.errors import DataError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.link import FILE, draw, link
+from fednode.app.page_link import FILE, draw, link
 from fednode.errors import StateError
 
 PAGE = "http://127.0.0.1:8081/"
