@@ -19,6 +19,7 @@ from fednode.app.client import client_of
 from fednode.app.create import mesh_key_file
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
+from fednode.identity.identity import NodeIdentity
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon
@@ -163,6 +164,51 @@ async def test_nodes_meet_through_each_other_and_a_removed_one_is_out(
         for name, other in (("a", "b"), ("b", "a")):
             reply = await until(tmp_path, at[name], name, partial(all_alive, names=other))
             assert [peer.name for peer in reply.peers] == [other]
+
+
+async def test_a_node_that_was_down_when_a_site_was_removed_tells_the_mesh_at_its_next_start(
+    tmp_path: Path, fednode: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh, at = await asyncio.to_thread(keyed, tmp_path, "abc")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    await asyncio.to_thread(keys.store, mesh_key_file("m"), mesh.mesh_key)
+    await asyncio.to_thread(files_of_a, tmp_path)
+    monkeypatch.chdir(tmp_path / "files")
+
+    def knows(state: str) -> Callable[[Any], bool]:
+        return lambda reply: {peer.name: peer.state for peer in reply.peers}["c"] == state
+
+    async with running(tmp_path, "b", *start(tmp_path, "b")):
+        c = Daemon("c", (*TETHER, *start(tmp_path, "c")), tmp_path / "c.log")
+        await c.start()
+        async with running(tmp_path, "a", *start(tmp_path, "a")):
+            await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
+        said = await fednode("remove", "c", "--yes")
+        assert said == "c is revoked; a tells the others at its next start."
+        await until(tmp_path, at["b"], "b", knows("alive"))
+        async with running(tmp_path, "a", *start(tmp_path, "a")):
+            await until(tmp_path, at["b"], "b", knows("revoked"))
+            async with asyncio.timeout(GUARD_S):
+                assert await c.ended() == IdentityError.exit_code
+
+
+async def test_a_certificate_that_ends_soon_is_renewed_while_the_node_runs(tmp_path: Path) -> None:
+    mesh, at = await asyncio.to_thread(keyed, tmp_path, "ab")
+    # A certificate begins an hour before it is signed, so the last third of this one has begun.
+    await asyncio.to_thread(mesh.write, tmp_path / "b", "b", 20 / (24 * 60))
+    soon = NodeIdentity(tmp_path / "b").end
+
+    def renewed(reply: Any) -> bool:
+        days = (NodeIdentity(tmp_path / "b").end - soon) / (24 * 3600)
+        return days > 80 and alive(reply, "a")
+
+    async with running(tmp_path, "a", *start(tmp_path, "a")):
+        await until(tmp_path, at["a"], "a", bool)
+        async with running(tmp_path, "b", *start(tmp_path, "b")):
+            reply = await until(tmp_path, at["b"], "b", renewed)
+            assert "certificate" not in "".join(reply.warnings)
+            later = await until(tmp_path, at["a"], "a", lambda one: one.round > reply.round + 5)
+            assert alive(later, "b")
 
 
 async def test_a_node_that_restarts_at_another_address_is_found_again(tmp_path: Path) -> None:

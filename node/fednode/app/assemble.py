@@ -17,7 +17,7 @@ import uvloop
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, certificate_warning, connect, keep_certificate, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
-from fednode.app.servers import Interfaces
+from fednode.app.servers import Servers
 from fednode.app.state_dir import remember
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
@@ -88,39 +88,39 @@ def _stop_if_revoked(mesh: Mesh, stop: asyncio.Event) -> None:
 async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) -> None:
     """Listen, load, then run a node until it is to stop."""
     door, transport, own = Door(), mesh.transport, plan.listen
-    faces = Interfaces(plan, mesh, store)
-    transport.add_service(faces.register)
-    faces.service.standing = partial(certificate_warning, mesh)
+    servers = Servers(plan, mesh, store)
+    transport.add_service(servers.register)
+    servers.service.standing = partial(certificate_warning, mesh)
     beside = list[asyncio.Task[None]]()
     try:
-        await faces.open()  # before peers see this node, because the page takes a moment to load
+        await servers.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         if mesh.sponsor is not None:
-            faces.service.take_right = mesh.sponsor.take_certificate
-            faces.service.admitting = Invitations(mesh.sponsor)
+            servers.service.take_right = mesh.sponsor.take_certificate
+            servers.service.admitting = Invitations(mesh.sponsor)
             beside.append(asyncio.create_task(mesh.sponsor.watch()))
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
-        loading = _loaded(plan, faces.working)
+        loading = _loaded(plan, servers.working)
         if not await _unless(stop, loading):
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
         learner, privacy = loading.result()
-        faces.service.privacy = lambda: privacy.note
-        driver = driver_of(plan, mesh, store, learner, privacy, faces)
+        servers.service.privacy = lambda: privacy.note
+        driver = driver_of(plan, mesh, store, learner, privacy, servers)
         if mesh.relays is not None:
             mesh.relays.regained = driver.regained
-        await faces.attach(driver, learner)
+        await servers.attach(driver, learner)
         if mesh.sponsor is not None:
             mesh.sponsor.attach(driver, learner.backbone)
         door.open(driver.on_frame)
-        beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
+        beside.append(asyncio.create_task(_pass_on(stop, driver, servers)))
         beside.append(asyncio.create_task(keep_certificate(mesh)))
         if mesh.cache is not None:
             beside.append(asyncio.create_task(mesh.cache.watch(lambda: driver.view().peers)))
         if plan.compares_classes:
-            beside.append(asyncio.create_task(_compare_classes(faces)))
+            beside.append(asyncio.create_task(_compare_classes(servers)))
         await driver.run()
         if mesh.relay is not None:
             await mesh.relay.drain(RELAY_DRAIN_S)
@@ -131,7 +131,7 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
     finally:
         for task in beside:
             task.cancel()
-        await faces.close()
+        await servers.close()
         await transport.close()
         store.close()
 
@@ -160,15 +160,15 @@ def _stopped_by_signals() -> asyncio.Event:
     return stop
 
 
-async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> None:
+async def _pass_on(stop: asyncio.Event, driver: Driver, servers: Servers) -> None:
     await stop.wait()
-    await faces.draining()
+    await servers.draining()
     driver.stop()
 
 
-async def _compare_classes(faces: Interfaces) -> None:
+async def _compare_classes(servers: Servers) -> None:
     while True:
-        await faces.service.compare_classes()
+        await servers.service.compare_classes()
         await asyncio.sleep(LOOK_S)
 
 
@@ -212,7 +212,7 @@ def driver_of(
     store: Store,
     learner: Learner,
     privacy: Privacy,
-    faces: Interfaces,
+    servers: Servers,
 ) -> Driver:
     """Return the driver of a node whose parts are loaded; tie its state directory to its settings.
 
@@ -244,7 +244,7 @@ def driver_of(
         members=mesh.members,
         refusals=mesh.refusals,
         limits=settings.limits,
-        telemetry=Telemetry(faces.events, faces.metrics),
+        telemetry=Telemetry(servers.events, servers.metrics),
     )
     driver.tell(mesh.contacts)
     return driver

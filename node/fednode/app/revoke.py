@@ -36,6 +36,8 @@ def find_removal(plan: NodePlan, site: str, peers: Sequence[status_pb2.Peer]) ->
     """
     holders = Ledger(plan.state / FOLDER).read().holders.values()
     ids = {holder.name: holder.id for holder in holders}
+    met = roster_in(plan.state, plan.peers)[2]
+    ids |= {member.name: member.id for member in met if member.state != "revoked"}
     ids |= {peer.name: peer.id for peer in peers if peer.id}
     ids.pop(plan.name, None)
     if site == plan.name:

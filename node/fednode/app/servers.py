@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fednode.observe.web import Web
 
 
-class Interfaces:
+class Servers:
     """The node's interfaces, which answer from the start, while the model still loads."""
 
     def __init__(self, plan: NodePlan, mesh: Mesh, store: Store) -> None:

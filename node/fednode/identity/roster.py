@@ -345,21 +345,22 @@ class Roster:
     def revocations(self) -> tuple[bytes, ...]:
         return tuple(self._revoked.values())
 
-    def keep_in(self, file: Path) -> None:
-        """Load the revocations in a file, and store later ones there.
+    def keep_in(self, file: Path) -> list[Update]:
+        """Load the revocations in a file, and store later ones there; return the former as news.
 
         Members that the roster knows before stay, also if their sponsor is revoked in the file.
         Raise StateError if the file is damaged.
         """
         try:
-            for line in (content_if_any(file) or b"").decode("ascii").splitlines():
-                self.take_revocation(revocations.decode(line))
+            lines = (content_if_any(file) or b"").decode("ascii").splitlines()
+            news = [self.take_revocation(revocations.decode(line)) for line in lines]
         except (UnicodeDecodeError, IdentityError) as fault:
             raise StateError(
                 f"{file} is damaged ({fault}), so which keys were revoked is not known: restore it "
                 "from a backup, or delete it; the other members tell this node what they know."
             ) from fault
         self._file = file
+        return [one for one in news if not self.id_of(one.name)]
 
     def _write(self) -> None:
         """Store the revocations; if they cannot be written, they hold until the process ends."""

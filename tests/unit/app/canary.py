@@ -20,7 +20,7 @@ from PIL import Image
 from fednode.app.assemble import driver_of
 from fednode.app.mesh import Mesh, connect
 from fednode.app.plan import NodePlan, learner_of, make, privacy_of
-from fednode.app.servers import Interfaces
+from fednode.app.servers import Servers
 from fednode.learn.learner import Learner
 from fednode.observe.client import Client
 from fednode.runtime.door import Door
@@ -130,14 +130,14 @@ class Node:
 
     plan: NodePlan
     mesh: Mesh
-    faces: Interfaces
+    servers: Servers
     driver: Driver
     learner: Learner
     tape: Tape
 
     async def until(self, kind: str) -> None:
         """Wait for a record of a kind."""
-        async for one in self.faces.events.follow(0, "info"):
+        async for one in self.servers.events.follow(0, "info"):
             if one.record.kind == kind:
                 return
 
@@ -152,26 +152,26 @@ async def running(
     """
     plan = make(folder / "peers.yaml", None, name, flags, folder / name)
     mesh, door, tape, store = connect(plan), Door(), Tape(), Store(plan.state)
-    faces = Interfaces(plan, mesh, store)
-    mesh.transport.add_service(faces.register)
+    servers = Servers(plan, mesh, store)
+    mesh.transport.add_service(servers.register)
     try:
-        await faces.open()
+        await servers.open()
         await mesh.transport.listen(plan.address, tape.wrap(mesh, door))  # type: ignore[arg-type]
         learner = await asyncio.to_thread(learner_of, plan.settings, name)
-        driver = driver_of(plan, mesh, store, learner, privacy_of(plan, learner), faces)
-        await faces.attach(driver, learner)
+        driver = driver_of(plan, mesh, store, learner, privacy_of(plan, learner), servers)
+        await servers.attach(driver, learner)
         if mesh.sponsor is not None:
             mesh.sponsor.attach(driver, learner.backbone)
         door.open(driver.on_frame)
         loaded()
         task = asyncio.create_task(driver.run())
         try:
-            yield Node(plan, mesh, faces, driver, learner, tape)
+            yield Node(plan, mesh, servers, driver, learner, tape)
         finally:
             driver.stop()
             await task
     finally:
-        await faces.close()
+        await servers.close()
         await mesh.transport.close()
         store.close()
 

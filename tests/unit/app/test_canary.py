@@ -110,7 +110,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, one_model: None) -> Asy
     async with start_a as a, running(folder, "b", *flags, *theirs) as b:
         async with asyncio.timeout(GUARD_S):
             await asyncio.gather(a.until("life.finished"), b.until("life.finished"))
-        a.faces.events.record(Record("tune.failed", f"{root / LEAK}.png is damaged", "warning"))
+        a.servers.events.record(Record("tune.failed", f"{root / LEAK}.png is damaged", "warning"))
         yield Site(a, b, folder, mesh)
 
 
@@ -132,7 +132,7 @@ def asked(how: Callable[[Client, str], Awaitable[bytes]]) -> Callable[[Site], Aw
 
 def shown(path: str) -> Callable[[Site], Awaitable[bytes]]:
     async def visitor(site: Site) -> bytes:
-        url = site.a.faces.service.page + path
+        url = site.a.servers.service.page + path
         async with aiohttp.ClientSession() as web, web.get(url) as answer:
             assert answer.status == 200
             return await (answer.content.readline() if path == "live" else answer.read())
@@ -144,7 +144,9 @@ async def kept(site: Site) -> bytes:
     """Return all that b keeps: its records as its log has them, and its state directory."""
     await site.a.tape.more(site.a.tape.answers, 2)
     lines = Json(MESH, "b")
-    records = "\n".join(lines._line(_log_record(one.record)) for one in site.b.faces.events.details)
+    records = "\n".join(
+        lines._line(_log_record(one.record)) for one in site.b.servers.events.details
+    )
     files = [one for one in sorted((site.folder / "b").rglob("*")) if one.is_file()]
     return records.encode() + b"".join(one.read_bytes() for one in files)
 
@@ -282,13 +284,13 @@ def everything_is_told(patch: pytest.MonkeyPatch, site: Site) -> None:
 
 
 def nothing_is_hidden(patch: pytest.MonkeyPatch, site: Site) -> None:
-    service = site.a.faces.service
+    service = site.a.servers.service
     now = service.now
     patch.setattr(service, "now", lambda member=False: now())
 
 
 def in_a_figures_name(patch: pytest.MonkeyPatch, site: Site) -> None:
-    store = site.a.faces.service._store
+    store = site.a.servers.service._store
     history = store.history
 
     def named(since: int, limit: int) -> Any:
@@ -299,10 +301,10 @@ def in_a_figures_name(patch: pytest.MonkeyPatch, site: Site) -> None:
 
 
 def in_a_label(patch: pytest.MonkeyPatch, site: Site) -> None:
-    read = site.a.faces.service.read
+    read = site.a.servers.service.read
     labels = {"images": site.a.plan.settings.data.path}
     patch.setattr(
-        site.a.faces.metrics,
+        site.a.servers.metrics,
         "_read",
         lambda: replace(read(), labels={**read().labels, **labels}),
     )

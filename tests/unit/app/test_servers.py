@@ -8,7 +8,7 @@ import pytest
 
 from fednode.app.mesh import connect
 from fednode.app.plan import NodePlan, make
-from fednode.app.servers import Interfaces
+from fednode.app.servers import Servers
 from fednode.storage.store import Store
 from tests.unit.commands.run import PEERS
 
@@ -23,7 +23,7 @@ async def test_the_page_is_served_only_if_it_is_set(tmp_path: Path, shown: bool)
     listen = "127.0.0.1:0" if shown else "null"
     plan = planned(tmp_path, f"page.listen={listen}")
     store, mesh = Store(plan.state), connect(plan)
-    made = Interfaces(plan, mesh, store)
+    made = Servers(plan, mesh, store)
     try:
         await made.open()
         assert made.service.page.startswith("http://127.0.0.1:") == shown
