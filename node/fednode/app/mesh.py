@@ -56,7 +56,8 @@ class Mesh:
     members: who may send what; the roster itself, or in a mesh without keys the names of
     peers.yaml. identity, roster, sponsor, cache: None without keys. relays: the relays that this
     node waits at. relay: on this node's port; None if there is none. contacts: members to greet at
-    the start, and revocations to tell. fault: why the certificate could not be renewed last; "" if it could.
+    the start, and revocations to tell. fault: why the certificate could not be renewed last; "" if
+    it could.
     """
 
     plan: NodePlan
@@ -132,8 +133,8 @@ def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[Update
     """Return the roster of a state directory, its file of members, and news of whom it knows.
 
     The news is of members, and of keys that were revoked, which the node may not have told yet.
-    Members are loaded first, because those stay whose sponsor is revoked. Raise StateError if a file
-    cannot be read, or the revocations are damaged.
+    Members are loaded first, because those stay whose sponsor is revoked. Raise StateError if a
+    file cannot be read, or the revocations are damaged.
     """
     listed = [peer.name for peer in peers.peers]
     roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)), listed)
