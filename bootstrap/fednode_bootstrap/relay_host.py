@@ -164,8 +164,8 @@ async def keep_certificate(
         transport = GrpcTransport(identity.own, roster, client)
         try:
             await renew(transport, places, lambda chain: identity.take_certificate(chain, roster))
-            say(f"the certificate was renewed; it ends on {day(identity.end())}")
+            say(f"the certificate was renewed; it ends on {day(identity.end)}")
         except FednodeError as fault:
-            say(f"the certificate ends on {day(identity.end())} and was not renewed: {fault}")
+            say(f"the certificate ends on {day(identity.end)} and was not renewed: {fault}")
         finally:
             await transport.close()

@@ -61,7 +61,7 @@ class Relayed(GrpcTransport):
         self.name, self.names = name, names
         self.client = RelayClient([relay], own, roster)
         super().__init__(own, roster, self.client)
-        self.peers.direct = False
+        self.direct = False
 
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         bound = await super().listen(address, on_frame)

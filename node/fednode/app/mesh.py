@@ -120,7 +120,7 @@ def connect(plan: NodePlan) -> Mesh:
         calls_s=max(CALLS_S, 1.2 * plan.settings.limits.messages_s),  # above the quota of messages
     )
     sponsor = Sponsor(plan, identity, roster, refusals)
-    transport.add_service(sponsor.service.register)
+    transport.add_service(sponsor.register)
     relay = RelayService(roster) if plan.settings.relay.serve else None
     if relay is not None:
         transport.add_service(relay.register)

@@ -18,7 +18,7 @@ from fednode.core.events import Record
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import Update
 from fednode.enrolment.ledger import FOLDER, Ledger
-from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService, Mesh
+from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService
 from fednode.errors import StateError
 from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
@@ -35,34 +35,25 @@ LOOK_S: Final = 0.3
 LOG: Final = logging.getLogger("fednode")
 
 
-class Sponsor:
+class Sponsor(EnrolmentService):
     """The enrolment of one node, beside its transport."""
 
     def __init__(
         self, plan: NodePlan, identity: NodeIdentity, roster: Roster, refusals: Refusals
     ) -> None:
-        self.plan, self.identity, self._roster = plan, identity, roster
-        self._refusals = refusals
+        super().__init__(identity, roster, Ledger(plan.state / FOLDER))
+        self.plan, self._refusals = plan, refusals
         self._node: Driver | None = None
         self._backbone = ""
         self._seen: object = None
-        self.ledger = Ledger(plan.state / FOLDER)
         self.appointed = asyncio.Event()
         """Is set when the node becomes a sponsor, which renews its own certificate."""
-        mesh = Mesh(
-            describe=self._describe,
-            contacts=self._contacts,
-            greet=self._greet,
-            warn=lambda text: self._show("admission.copied", text),
-            ask=lambda name, text: self._show(ASKS, text, name),
-        )
-        self.service = EnrolmentService(identity, roster, self.ledger, mesh)
 
     @property
     def open(self) -> bool:
         """Whether this node may sign certificates now."""
         try:
-            return self.identity.sponsor(self._roster.root) is not None
+            return self.identity.sponsor(self.roster.root) is not None
         except StateError:
             return False  # whoever calls is told
 
@@ -75,14 +66,14 @@ class Sponsor:
 
         Raise IdentityError if the certificate is of another node, key or mesh.
         """
-        facts = self.identity.take_sponsor(pem, self._roster.root)
+        facts = self.identity.take_sponsor(pem, self.roster.root)
         self.appointed.set()
         return f"{facts.name} admits newcomers until {day(facts.ends)}"
 
     def ending(self) -> str:
         """Return that the right to sign certificates ends soon, and the remedy; "" if not."""
         try:
-            end = self.identity.sponsor_end(self._roster.root)
+            end = self.identity.sponsor_end(self.roster.root)
         except StateError as fault:
             return str(fault)
         if not end or end - self.identity.clock() > SPONSOR_DAYS * 24 * 3600 / 3:
@@ -95,11 +86,11 @@ class Sponsor:
 
     def renew_own(self) -> bool:
         """Renew this node's own certificate if it is a sponsor; tell whether it did."""
-        authority = self.identity.sponsor(self._roster.root)
+        authority = self.identity.sponsor(self.roster.root)
         if authority is None:
             return False
         chain = authority.node(self.identity.name, self.identity.key.public_key())
-        self.identity.take_certificate(chain, self._roster)
+        self.identity.take_certificate(chain, self.roster)
         return True
 
     async def watch(self) -> None:
@@ -119,12 +110,12 @@ class Sponsor:
             LOG.warning("No invitation holds: %s", fault)
             anchors = {}
         self._seen = now
-        self._roster.set_invitations(anchors)
+        self.roster.set_invitations(anchors)
 
     def known(self) -> tuple[Member, ...]:
         return () if self._node is None else tuple(self._node.view().peers)
 
-    def _greet(self, new: pb.Contact) -> None:
+    def greet(self, new: pb.Contact) -> None:
         """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
         if not any(member.id and member.name != new.name for member in self.known()):
             LOG.info(
@@ -133,14 +124,17 @@ class Sponsor:
                 *(new.name, new.name),
             )
         update = Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
-        news = self._roster.filter_gossip("", [update])
+        news = self.roster.filter_gossip("", [update])
         if self._node is not None:
             self._node.tell(news)
 
-    def _show(self, kind: str, text: str, peer: str = "") -> None:
-        self._refusals.show(Record(kind, text, "warning", {"peer": peer} if peer else {}))
+    def warn(self, text: str) -> None:
+        self._refusals.show(Record("admission.copied", text, "warning"))
 
-    def _contacts(self, but: str) -> Iterable[pb.Contact]:
+    def ask(self, name: str, text: str) -> None:
+        self._refusals.show(Record(ASKS, text, "warning", {"peer": name}))
+
+    def contacts(self, but: str) -> Iterable[pb.Contact]:
         """Return this node, and some others that live, drawn at random."""
         own = pb.Contact(name=self.plan.name, address=self.plan.address, proof=self.identity.proof)
         live = [
@@ -150,7 +144,7 @@ class Sponsor:
         ]
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
-    def _describe(self) -> pb.DescribeReply:
+    def describe(self) -> pb.DescribeReply:
         others = [one.name for one in self.known() if one.state not in GONE]
         model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""

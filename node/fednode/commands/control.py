@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from fednode.app.client import ask, client_of, place_of, reach
+from fednode.app.client import Make, ask, client_of, place_of, reach
+from fednode.app.create import node_here
 from fednode.terminal.paths import PATH
 
 ASKED: Final = {"alone": "alone", "older_state": "resume --older-state"}
@@ -25,9 +26,8 @@ def _command(name: str, text: str, **flags: str) -> click.Command:
     @click.option("--state", type=PATH, help="Its state directory, where the mesh speaks TLS.")
     def run(node: str | None, peers_path: Path | None, state: Path | None, **given: bool) -> None:
         asked = next((ASKED[flag] for flag in given if given[flag]), name)
+        make: Make
         if node is None:
-            from fednode.app.create import node_here
-
             plan = node_here()
             make, where = partial(client_of, plan.peers, plan.state), place_of(plan)
         else:

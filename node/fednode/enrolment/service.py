@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -33,36 +32,21 @@ LOG: Final = logging.getLogger("fednode")
 Returned = TypeVar("Returned")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mesh:
-    """What the service needs of the node around it.
-
-    describe: returns what a guest is told of the mesh. contacts: returns members to greet first,
-    but not the one of a name. greet: takes a new member. warn: tells the operator of a copied link.
-    ask: tells the operator of a site that waits, by its name and a sentence.
-    """
-
-    describe: Callable[[], pb.DescribeReply]
-    contacts: Callable[[str], Iterable[pb.Contact]] = lambda _: ()
-    greet: Callable[[pb.Contact], None] = lambda _: None
-    warn: Callable[[str], None] = lambda _: None
-    ask: Callable[[str, str], None] = lambda *_: None
-
-
 class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
-    """Answer guests and members; what waits for the ledger or the disk runs on a thread."""
+    """Answer guests and members; what waits for the ledger or the disk runs on a thread.
+
+    The node around it overrides what follows `Renew`.
+    """
 
     def __init__(
         self,
         identity: NodeIdentity,
         roster: Roster,
         ledger: Ledger,
-        mesh: Mesh,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up. clock: returns seconds."""
-        self._identity, self._roster, self._ledger = identity, roster, ledger
-        self._mesh, self._clock = mesh, clock
+        self.identity, self.roster, self.ledger, self._clock = identity, roster, ledger, clock
         self._warned = dict[tuple[type[Exception], str], float]()
 
     def register(self, server: Any) -> None:
@@ -71,21 +55,21 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         """Say what the mesh is, to a guest whose invitation is good."""
         guest, _ = await self._guest(context)
-        owner = self._roster.id_of(guest.name)
+        owner = self.roster.id_of(guest.name)
 
         def check() -> None:
             self._authority()
-            self._ledger.check(guest.name, guest.id, owner)
+            self.ledger.check(guest.name, guest.id, owner)
 
         await self._apart(context, guest, check)
-        reply = self._mesh.describe()
+        reply = self.describe()
         reply.clock = time.time()
         return reply
 
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolReply:
         """Give a guest a certificate on the name that it is invited under."""
         guest, key = await self._guest(context)
-        name, address, owner = guest.name, request.address, self._roster.id_of(guest.name)
+        name, address, owner = guest.name, request.address, self.roster.id_of(guest.name)
 
         def enrol() -> bytes:
             try:
@@ -93,22 +77,22 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             except AddressError as fault:
                 raise IdentityError(str(fault)) from fault
             authority = self._authority()
-            self._ledger.enrol(name, guest.id, address, owner)
+            self.ledger.enrol(name, guest.id, address, owner)
             return authority.node(name, key)
 
         chain = await self._apart(context, guest, enrol, address)
         LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
-        self._mesh.greet(pb.Contact(name=name, address=address, proof=pack(chain)))
+        self.greet(pb.Contact(name=name, address=address, proof=pack(chain)))
         return pb.EnrolReply(
             chain=chain,
-            contacts=list(self._mesh.contacts(name))[:CONTACTS_MAX],
-            revocations=list(self._roster.revocations()),
+            contacts=list(self.contacts(name))[:CONTACTS_MAX],
+            revocations=list(self.roster.revocations()),
         )
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewReply:
         """Give a member a new certificate for the key and the name that it has."""
         chain = chain_of(context)
-        member = self._roster.identify(chain)
+        member = self.roster.identify(chain)
         if not isinstance(member, Member):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only a member renews")
         assert isinstance(member, Member)  # abort raises
@@ -120,12 +104,29 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         LOG.info("the certificate of %s was renewed", member.name)
         return pb.RenewReply(chain=renewed)
 
+    def describe(self) -> pb.DescribeReply:
+        """Return what a guest is told of the mesh."""
+        return pb.DescribeReply()
+
+    def contacts(self, but: str) -> Iterable[pb.Contact]:
+        """Return members to greet first, but not the one of a name."""
+        return ()
+
+    def greet(self, new: pb.Contact) -> None:
+        """Take a new member."""
+
+    def warn(self, text: str) -> None:
+        """Tell the operator of a copied link."""
+
+    def ask(self, name: str, text: str) -> None:
+        """Tell the operator of a site that waits."""
+
     def _authority(self) -> Authority:
         """Return what signs certificates; raise IdentityError if this node may not."""
-        authority = self._identity.sponsor(self._roster.root)
+        authority = self.identity.sponsor(self.roster.root)
         if authority is None:
             raise IdentityError(
-                f"{self._identity.name} may not admit sites or renew certificates now: ask another "
+                f"{self.identity.name} may not admit sites or renew certificates now: ask another "
                 "member, or the founder"
             )
         return authority
@@ -133,7 +134,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     async def _guest(self, context: Any) -> tuple[Guest, ec.EllipticCurvePublicKey]:
         """Return who calls, and its key; end the call of anybody but a guest with a P-256 key."""
         chain = chain_of(context)
-        guest = self._roster.identify(chain)
+        guest = self.roster.identify(chain)
         if not isinstance(guest, Guest):
             text = "this node is a member already: only an invited site enrols"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
@@ -157,12 +158,12 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             return await asyncio.to_thread(work)
         except TokenReused as fault:
             if self._is_new(fault, name):
-                self._mesh.warn(f"a copied link: {fault} (the key {caller.id} came with it)")
+                self.warn(f"a copied link: {fault} (the key {caller.id} came with it)")
             text = str(fault)
         except ApprovalPending as fault:
             if self._is_new(fault, name):
                 words = await asyncio.to_thread(words_of, keys.read_group(caller.id))
-                self._mesh.ask(
+                self.ask(
                     name,
                     f"{name} at {address} asks to join, words of its key: {words}; compare them by "
                     f"phone, then `fednode invite --accept {name}` or `fednode invite --refuse "

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import grpc.aio
-
-from fednode.errors import AddressError, Unreachable
+from fednode.errors import AddressError
 from fednode.identity.roster import Roster
-from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.connection_limiter import CALLS_S
 from fednode.transports.credentials import Own, caller_of
@@ -22,7 +19,7 @@ from fednode.transports.relay_service import ENDLESS
 from fednode.transports.server import Register, Server
 
 
-class GrpcTransport:
+class GrpcTransport(Peers):
     """Serve and send frames over gRPC: over mutual TLS, or without keys on loopback."""
 
     def __init__(
@@ -44,14 +41,13 @@ class GrpcTransport:
         node's key. note: records refused callers. proxy: the setting. calls_s: calls of a key in a
         second.
         """
-        self._own, self._roster, self.relay, self._calls_s = own, roster, relay, calls_s
-        self._limits = Limits(roster, ENDLESS, note)
-        self.peers = Peers(own, roster, relay, learn, proxy)
+        super().__init__(own, roster, relay, learn, proxy)
+        self._limits, self._calls_s = Limits(roster, ENDLESS, note), calls_s
         self._server: Server | None = None
         self._services: list[Register] = []
         self._exchange: ExchangeService | None = None
         self._frame_bytes = FRAME_BYTES_MAX
-        self._closing: asyncio.Task[None] | None = None
+        self._ended: asyncio.Task[None] | None = None
 
     def add_service(self, register: Register) -> None:
         self._services.append(register)
@@ -59,7 +55,7 @@ class GrpcTransport:
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         """Serve at an address (port 0: any free port), frames if on_frame is given; return it."""
         endpoint = self._endpoint(address, "listen on")
-        if self._closing is not None:
+        if self._ended is not None:
             raise AddressError(f"cannot listen on {address}: this transport is closed")
         if self._server is not None:
             raise AddressError(f"cannot listen on {address}: this transport listens already")
@@ -88,26 +84,6 @@ class GrpcTransport:
         limiter = self._limits.connections
         return "" if limiter is None else limiter.source(context.peer())
 
-    async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
-        """Return a grpc.aio channel to a node's services, which reaches only the node `who`.
-
-        The caller closes it. Raise AddressError for an address that is malformed or not allowed,
-        and Unreachable for a peer that changes its address too often.
-        """
-        self._endpoint(to, "send to")
-        return await self.peers.channel(to, who, reply_bytes_max)
-
-    def explain(self, to: Address, fault: grpc.aio.AioRpcError) -> Unreachable:
-        return self.peers.explain(to, fault)
-
-    def path(self, to: Address, who: str) -> tuple[str, str]:
-        return self.peers.path(to, who)
-
-    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
-        if self._own is None:
-            self._endpoint(to, "send to")
-        return await self.peers.send(to, frame, timeout_s, who)
-
     def expect(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         if self._exchange is not None:
@@ -119,22 +95,13 @@ class GrpcTransport:
 
     async def close(self) -> None:
         """Stop serving, let calls end, then drop all connections. Idempotent."""
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(self._close())
-        await asyncio.shield(self._closing)
+        if self._ended is None:
+            self._ended = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._ended)
 
     async def _close(self) -> None:
-        await self.peers.close()
+        await self._close_channels()
         if self._server is not None:
             await self._server.close()
         if self.relay is not None:
             await self.relay.close()
-
-    def _endpoint(self, address: Address, doing: str) -> Endpoint:
-        endpoint = parse(address)
-        if self._own is None and not endpoint.loopback:
-            raise AddressError(
-                f"cannot {doing} {address}: without keys (insecure: true in peers.yaml) only "
-                "loopback is allowed; use 127.0.0.1, [::1] or localhost"
-            )
-        return endpoint

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from fednode.core import foreign
-from fednode.errors import FrameError, KeyRefused, Unreachable
+from fednode.errors import AddressError, FrameError, KeyRefused, Unreachable
 from fednode.identity.certificates import Credential, host_of
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
@@ -81,7 +81,7 @@ class _Peer:
 
 
 class Peers:
-    """Send frames to peers. direct: try direct ways."""
+    """The calls of a node to its peers. direct: try direct ways."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Peers:
         proxy: str | None = None,
     ) -> None:
         """Set up. own, roster: what to show and whom to believe; None without keys."""
-        self._own, self._roster, self._relay = own, roster, relay
+        self._own, self._roster, self.relay = own, roster, relay
         self._learn, self._proxy = learn, proxy
         self.direct = True
         self._peers: dict[tuple[Place, bool], _Peer] = {}
@@ -105,7 +105,7 @@ class Peers:
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply; raise Unreachable, or FrameError if too large."""
-        endpoint = parse(to)
+        endpoint = self._endpoint(to, "send to")
         if len(frame) > FRAME_BYTES_MAX:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
@@ -128,7 +128,7 @@ class Peers:
         except grpc.aio.AioRpcError as fault:
             if fault.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._suspect(place, peer)
-            relay = self._relay if peer.relayed else None
+            relay = self.relay if peer.relayed else None
             why = "" if relay is None else relay.fault(who or endpoint.host)
             if why and fault.code() is grpc.StatusCode.UNAVAILABLE:
                 raise Unreachable(f"cannot reach {shown} through a relay: {why}") from fault
@@ -144,15 +144,19 @@ class Peers:
         finally:
             peer.slots.release()
 
-    async def channel(self, to: Address, who: str, reply_bytes_max: int) -> Any:
-        """Return a grpc.aio channel to a node's services, by the way that works; see `send`."""
-        place = (str(parse(to)), who)
+    async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
+        """Return a grpc.aio channel to a node's services, which reaches only the node `who`.
+
+        It takes the way that works. The caller closes it. Raise AddressError for an address that is
+        malformed or not allowed, and Unreachable for a peer that changes its address too often.
+        """
+        endpoint = self._endpoint(to, "send to")
+        place = (str(endpoint), who)
         self._use(place)
-        if not self._may_relay(parse(to), who):
-            return self._open(place, False, reply_bytes_max)
-        channel = None if parse(to).relayed else self._open(place, False, reply_bytes_max)
-        if channel is not None:
-            if await _connected(channel):
+        may_relay = self._may_relay(endpoint, who)
+        if not endpoint.relayed:
+            channel = self._open(place, False, reply_bytes_max)
+            if not may_relay or await _connected(channel):
                 return channel
             await channel.close()
         return self._open(place, True, reply_bytes_max)
@@ -163,7 +167,7 @@ class Peers:
         place = (str(endpoint), who)
         if place not in self._relayed:
             return "", ""
-        via = "" if self._relay is None else self._relay.way_to(who)
+        via = "" if self.relay is None else self.relay.way_to(who)
         if endpoint.relayed:
             return f"relay {via}", "its address is `relay`"
         if self._relayed[place]:
@@ -189,12 +193,21 @@ class Peers:
                 return Unreachable(f"{to} {means[0]}")
         return Unreachable(_sentence(to, code, timeout_s))
 
-    async def close(self) -> None:
+    async def _close_channels(self) -> None:
         """Close all channels; calls under way raise Unreachable."""
         self._closing = True
         peers = list(self._peers.values())
         self._peers.clear()
         await asyncio.gather(*(peer.channel.close() for peer in peers), *self._dropped)
+
+    def _endpoint(self, address: Address, doing: str) -> Endpoint:
+        endpoint = parse(address)
+        if self._own is None and not endpoint.loopback:
+            raise AddressError(
+                f"cannot {doing} {address}: without keys (insecure: true in peers.yaml) only "
+                "loopback is allowed; use 127.0.0.1, [::1] or localhost"
+            )
+        return endpoint
 
     async def _choose(self, place: Place, endpoint: Endpoint) -> _Peer:
         """Return the channel of the way that works; the relay's if no other does."""
@@ -219,7 +232,7 @@ class Peers:
         From a direct connection calls go to a relay until a new direct connection is up; from a
         relay, to another one.
         """
-        key, relay = (place, peer.relayed), self._relay
+        key, relay = (place, peer.relayed), self.relay
         if relay is None or not relay.relays or self._peers.get(key) is not peer:
             return
         who = place[1] or parse(place[0]).host
@@ -235,10 +248,10 @@ class Peers:
 
     def _may_relay(self, endpoint: Endpoint, who: str) -> bool:
         """Tell whether a relay can lead to a node."""
-        if endpoint.relayed and (self._relay is None or not self._relay.relays):
+        if endpoint.relayed and (self.relay is None or not self.relay.relays):
             text = f"cannot reach {who or 'it'}: it is reached through a relay, and none is known"
             raise Unreachable(text)
-        return self._relay is not None and bool(self._relay.relays) and bool(who or endpoint.host)
+        return self.relay is not None and bool(self.relay.relays) and bool(who or endpoint.host)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
         """Return the channel to a place; a new one if this node's certificate was renewed."""
@@ -261,9 +274,9 @@ class Peers:
         most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
         options = (*OPTIONS, most, *http_proxy.options(self._proxy, endpoint))
         if relayed:
-            assert self._relay is not None
+            assert self.relay is not None
             who = who or endpoint.host
-            target = self._relay.path_to(who)
+            target = self.relay.path_to(who)
         else:
             target = target_of(endpoint)
         if self._own is None or self._roster is None:

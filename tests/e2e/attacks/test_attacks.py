@@ -75,7 +75,7 @@ async def test_a_member_that_moves_in_each_message_stops_nobody(tmp_path: Path) 
         await mesh.rounds(3)
         # A few for the attacker's own connection, and for its addresses that are dialled.
         assert descriptors() - before < 30
-        channels = mesh.nodes["a"].transport.peers._peers
+        channels = mesh.nodes["a"].transport._peers
         assert sum(who == HOSTILE for (_, who), _ in channels) <= PER_PEER
         await hostile.close()
 

@@ -175,7 +175,7 @@ async def test_the_certificate_is_renewed_in_its_last_third(
         await asyncio.sleep(0)
     assert asked == []
     before = identity.own()
-    end = identity.end()
+    end = identity.end
     identity.clock = roster.clock = lambda: end - 86400
     async with asyncio.timeout(GUARD_S):
         await again.wait()

@@ -13,7 +13,7 @@ from fednode.core import types
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
-from fednode.enrolment.service import EnrolmentService, Mesh
+from fednode.enrolment.service import EnrolmentService
 from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES, Authority, read_sponsor
 from fednode.identity.identity import NodeIdentity
@@ -58,16 +58,7 @@ class Site:
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[Site]:
         """Listen, with the service of enrolment alone."""
-        mesh = Mesh(
-            describe=lambda: pb.DescribeReply(members=[self.identity.name], settings=b"{}"),
-            contacts=lambda but: [pb.Contact(name=f"not {but}")],
-            greet=self._greet,
-            warn=self.warned.append,
-            ask=lambda *what: self.asked.append(what),
-        )
-        service = EnrolmentService(
-            self.identity, self.roster, self.ledger, mesh, clock=lambda: self.now
-        )
+        service = Service(self)
         self.transport.add_service(service.register)
         self.address = await self.transport.listen("127.0.0.1:0", None)
         try:
@@ -93,11 +84,31 @@ class Site:
         """Tell TLS of the invitations, as the running node does."""
         self.roster.set_invitations(self.ledger.anchors())
 
-    def _greet(self, new: pb.Contact) -> None:
+
+class Service(EnrolmentService):
+    """The service of a site, which notes what its operator hears."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site.identity, site.roster, site.ledger, clock=lambda: site.now)
+        self.site = site
+
+    def describe(self) -> pb.DescribeReply:
+        return pb.DescribeReply(members=[self.identity.name], settings=b"{}")
+
+    def contacts(self, but: str) -> list[pb.Contact]:
+        return [pb.Contact(name=f"not {but}")]
+
+    def greet(self, new: pb.Contact) -> None:
         news = types.Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
-        self.greeted += [
+        self.site.greeted += [
             f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", [news])
         ]
+
+    def warn(self, text: str) -> None:
+        self.site.warned.append(text)
+
+    def ask(self, name: str, text: str) -> None:
+        self.site.asked.append((name, text))
 
 
 def newcomer(folder: Path, invitation: Invitation) -> Newcomer:

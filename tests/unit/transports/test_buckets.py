@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fednode.transports.buckets import Buckets
+from fednode.transports.relay_service import Buckets
 
 
 def test_a_burst_passes_and_then_the_rate_holds() -> None:

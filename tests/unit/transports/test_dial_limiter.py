@@ -39,7 +39,7 @@ async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
             await transport.send(f"127.0.0.{number}:1", b"x", GUARD_S, "b")
     await move(transport, 20, 60)
     assert descriptors() - before < 10
-    assert len(transport.peers._peers) <= PER_PEER
+    assert len(transport._peers) <= PER_PEER
     await transport.close()
 
 
