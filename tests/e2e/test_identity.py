@@ -17,6 +17,7 @@ import yaml
 
 from fednode.app.client import client_of
 from fednode.app.create import mesh_key_file
+from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
@@ -174,6 +175,8 @@ async def test_a_node_that_was_down_when_a_site_was_removed_tells_the_mesh_at_it
     await asyncio.to_thread(keys.store, mesh_key_file("m"), mesh.mesh_key)
     await asyncio.to_thread(files_of_a, tmp_path)
     monkeypatch.chdir(tmp_path / "files")
+    ledger = Ledger(tmp_path / "a" / FOLDER)
+    await asyncio.to_thread(ledger.record, "c", mesh.id("c"), at["c"])
 
     def knows(state: str) -> Callable[[Any], bool]:
         return lambda reply: {peer.name: peer.state for peer in reply.peers}["c"] == state

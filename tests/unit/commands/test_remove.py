@@ -10,8 +10,12 @@ import pytest
 
 from fednode.app.create import mesh_key_file
 from fednode.app.mesh import roster_in
+from fednode.app.peer_cache import FILE as PEERS
+from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
 from fednode.commands import remove
+from fednode.core.members.table import Member
+from fednode.identity.identity import IDENTITY
 from tests.unit.app.founders import MESH, founded, identity_of, joined, ledger_of
 from tests.unit.commands.run import Fednode
 
@@ -54,6 +58,20 @@ def test_a_site_is_removed_and_can_be_invited_again(
     assert fednode("invite", "b") == 0
     mesh_key_file(MESH).unlink()
     assert "This takes the mesh key" in fednode.fault("remove", "b")
+
+
+def test_a_site_that_another_sponsor_admitted_is_known_while_the_node_is_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    site = joined(plan, tmp_path, "b")
+    ledger_of(plan).forget("b")
+    own = identity_of(site)
+    met = Member(name="b", state="alive", address=site.address, id=own.id, proof=own.proof)
+    PeerCache(plan.state / IDENTITY / PEERS).store([met])
+    monkeypatch.chdir(tmp_path / MESH)
+    assert fednode("remove", "b", "--yes") == 0
+    assert is_revoked(plan, own.id)
 
 
 def test_the_operator_is_asked_and_no_is_no(
