@@ -149,9 +149,13 @@ def make(
     settings = settings_of(source)
     peers = load_peers(peers_path)
     own = name_of(peers, settings, name, state)
-    settings = placed(settings, peers, own)
     folder = _state_given(settings, state) or Path.home() / ROOT / peers.mesh / own
-    plan = NodePlan(own, settings, peers, folder, strange_tuning(config, settings))
+    return checked(own, settings, peers, folder, strange_tuning(config, settings))
+
+
+def checked(name: str, settings: Settings, peers: Peers, state: Path, note: str = "") -> NodePlan:
+    """Return the plan of a node; raise ConfigError if its settings do not fit its mesh."""
+    plan = NodePlan(name, placed(settings, peers, name), peers, state, note)
     if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
     return plan

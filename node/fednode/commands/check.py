@@ -140,20 +140,21 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     yield from faults
     if faults:
         return
-    stranger = _stranger(given, words)
-    if stranger:
+    if stranger := _stranger(given, words):
         yield Finding("note", stranger)
         given = replace(given, peers=None)
     try:
         plan = _plan(given)
     except FednodeError as fault:
-        yield from _each("fault", fault)
-        return
-    if given.peers is not None and (lost := _lost(plan)):
-        yield Finding("fault", lost)
+        yield from _faults(fault)
         return
     running = False
     if given.peers is not None:
+        from fednode.app.mesh import revoked_in
+
+        if revoked := revoked_in(plan.state, plan.peers):
+            yield Finding("fault", revoked)
+            return
         running = yield from _of_mesh(plan)
     if plan.state != Path():
         yield from _of_disk(plan.state)
@@ -164,12 +165,6 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
             yield from _of_model(plan)
             return
     yield from _of_learner(plan, given, data, running, told)
-
-
-def _lost(plan: NodePlan) -> str:
-    from fednode.app.mesh import revoked_in
-
-    return revoked_in(plan.state, plan.peers)
 
 
 def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
@@ -185,7 +180,7 @@ def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
             found = uvloop.run(check_peers.relay_findings(plan))
             yield from (Finding(*each) for each in found)
         except FednodeError as fault:
-            yield from _each("fault", fault)
+            yield from _faults(fault)
     return running
 
 
@@ -210,26 +205,25 @@ def _plan(given: Given) -> NodePlan:
     return replace(NodePlan.alone(settings), state=state, note=note)
 
 
-def _each(level: Literal["fault", "note"], fault: Exception) -> Iterator[Finding]:
-    yield from (Finding(level, line) for line in str(fault).splitlines())
+def _faults(fault: Exception) -> Iterator[Finding]:
+    yield from (Finding("fault", line) for line in str(fault).splitlines())
 
 
 def _of_files(given: Given) -> Iterator[Finding]:
     try:
         load_settings(given.config, os.environ, given.flags)
     except ConfigError as fault:
-        yield from _each("fault", fault)
+        yield from _faults(fault)
     if given.peers is not None:
         try:
             load_peers(given.peers)
         except ConfigError as fault:
-            yield from _each("fault", fault)
+            yield from _faults(fault)
 
 
 def _of_disk(state: Path) -> Iterator[Finding]:
     """Check that the state directory, or the folder that it would be made in, can be written."""
-    why = writing_fault(state)
-    if why:
+    if why := writing_fault(state):
         text = f"The state directory {state} cannot be written: {why}; free space there or choose"
         yield Finding("fault", f"{text} another with --state.")
 
@@ -265,7 +259,7 @@ def _of_learner(
     try:
         learner = learner_of(plan.settings, plan.name, data, told)
     except FednodeError as fault:
-        yield from _each("fault", fault)
+        yield from _faults(fault)
         return
     if text := sums_fault(plan, learner):
         yield Finding("fault", text)
@@ -288,7 +282,7 @@ def _of_learner(
             found = uvloop.run(peer_findings(plan, learner, fingerprint(facts), running))
             yield from (Finding(*each) for each in found)
         except FednodeError as fault:
-            yield from _each("fault", fault)
+            yield from _faults(fault)
 
 
 def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
@@ -328,7 +322,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     try:
         store = Store(plan.state)
     except FednodeError as fault:
-        yield from _each("fault", fault)
+        yield from _faults(fault)
         return
     try:
         if why := tie(store, plan, facts):
@@ -344,6 +338,6 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
                 "note", f"{plan.state} holds round {held.policy.round}: it goes on there."
             )
     except FednodeError as fault:
-        yield from _each("fault", fault)
+        yield from _faults(fault)
     finally:
         store.close()

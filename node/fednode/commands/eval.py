@@ -63,7 +63,10 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
         if control is not None and control.prompts:
             rows[ALONE] = control.learner, control.prompts
         rows[TUNED] = learner, tuned.prompts
-        results = {row: _results(*pair) for row, pair in rows.items()}
+        results: dict[str, Mapping[str, Evaluation]] = {
+            row: measuring.results(prompts) if isinstance(measuring, TorchLearner) else {}
+            for row, (measuring, prompts) in rows.items()
+        }
         metrics_of = {
             row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
             or measuring.evaluate(prompts, lambda: False)
@@ -75,7 +78,9 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
         gains, hints = baseline.compare(tuned, results, unknown)
         if own == tuned.settings:
             baseline.keep_sentences(tuned.folder, [*gains, *hints])
-    answered = _answered(learner, tuned.prompts)
+    answers = ""
+    if isinstance(learner, TorchLearner):
+        answers = learner.describe_classifier(tuned.prompts)
     trained = [control.note] if control is not None and control.note else []
     for note in (*tuned.notes, *learner.notes, *trained, *hints):
         click.echo(note, err=True)
@@ -84,33 +89,11 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
     if form == "csv":
         click.echo(classwise.csv(results), nl=False)
     elif form == "json":
-        click.echo(
-            json.dumps(
-                {
-                    **_tree(tuned, data, metrics_of, results),
-                    "compared": gains,
-                    **answered,
-                }
-            )
-        )
+        tree = _tree(tuned, data, metrics_of, results) | {"compared": gains}
+        click.echo(json.dumps(tree | ({"answers": answers} if answers else {})))
     else:
-        shown = [f"own classes: {one}" for one in answered.values()]
+        shown = [f"own classes: {answers}"] if answers else []
         click.echo("\n".join(_lines(tuned, data, metrics_of, results, [*shown, *gains])))
-
-
-def _answered(learner: Learner, prompts: Tensors) -> dict[str, str]:
-    """Return which classifier answers for the node's own classes, under "answers"; or nothing."""
-    from fednode.learn.torch_learner import TorchLearner
-
-    said = learner.describe_classifier(prompts) if isinstance(learner, TorchLearner) else ""
-    return {"answers": said} if said else {}
-
-
-def _results(learner: Learner, prompts: Tensors) -> Mapping[str, Evaluation]:
-    """Return the results by class on each test set; nothing from a learner without images."""
-    from fednode.learn.torch_learner import TorchLearner
-
-    return learner.results(prompts) if isinstance(learner, TorchLearner) else {}
 
 
 def _tree(
@@ -119,12 +102,8 @@ def _tree(
     accuracies: Mapping[str, Mapping[str, float]],
     results: Mapping[str, Mapping[str, Evaluation]],
 ) -> dict[str, Any]:
-    rounds_run, rounds_merged = tuned.merge_counts
-    tree: dict[str, Any] = {
-        "round": tuned.round,
-        "rounds_run": rounds_run,
-        "rounds_merged": rounds_merged,
-    }
+    rounds, merged = tuned.merge_counts
+    tree: dict[str, Any] = {"round": tuned.round, "rounds_run": rounds, "rounds_merged": merged}
     if data is not None:
         sizes = {name: evaluation.images for name, evaluation in results["tuned"].items()}
         tree |= {"data": _place(tuned), "classes": list(data.train.classes), "test_images": sizes}

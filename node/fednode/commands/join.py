@@ -28,9 +28,8 @@ from fednode.app.mesh import PROXY
 from fednode.app.plan import (
     SUMS,
     NodePlan,
-    disagreements,
+    checked,
     learner_of,
-    placed,
     plan_in,
     sums_fault,
 )
@@ -39,7 +38,6 @@ from fednode.commands.check import Given, look
 from fednode.commands.start import begin
 from fednode.enrolment import invitation as links
 from fednode.enrolment.client import Newcomer
-from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError, Declined
 from fednode.identity import keys
@@ -86,37 +84,7 @@ def join(
         raise ConfigError("- reads the link where an answer could come: add --yes and --words.")
     if link == "-":
         link = sys.stdin.read(links.TEXT_MAX)
-    elif link is None:
-        link = _asked()
-    known = words if yes else None
-    begin_as(links.decode(str(link)), data, address, model, known, no_start, flags)
-
-
-def _asked() -> str:
-    """Ask for the link; read on while it is not whole, because a mail program may break lines."""
-    text = str(click.prompt("The link"))
-    while links.is_unfinished(text):
-        more = click.prompt(
-            "The link is not whole yet. Its next line (empty: there is none)",
-            default="",
-            show_default=False,
-        )
-        if not more.strip():
-            break
-        text += str(more)
-    return text
-
-
-def begin_as(
-    invitation: Invitation,
-    data: Path,
-    address: str | None,
-    model: str | None,
-    words: str | None,
-    idle: bool,
-    flags: tuple[str, ...] = (),
-) -> None:
-    """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
+    invitation = links.decode(_asked() if link is None else link)
     folder = Path(invitation.mesh)
     state = Path.home() / ROOT / invitation.mesh / invitation.site
     again = folder.exists() and is_forgotten(folder, state, invitation)
@@ -137,7 +105,7 @@ def begin_as(
     newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
     offer = uvloop.run(ask(newcomer))
     text, peers = settings_text(offer, data, model, flags), peers_of(invitation, address)
-    if not _agreed(offer, identity, words, *_parts(text, peers, state)):
+    if not _agreed(offer, identity, words if yes else None, *_parts(text, peers, state)):
         raise Declined(NOTHING)
     uvloop.run(newcomer.enrol(address))
     for before in set_aside(folder) if again else ():
@@ -146,21 +114,33 @@ def begin_as(
     remember_files(state, folder)
     click.echo(f"Joined {invitation.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)
-    if idle:
+    if no_start:
         click.echo(f"Start the node: cd {folder} && fednode start")
     else:
         begin(plan_in(folder))
 
 
+def _asked() -> str:
+    """Ask for the link; read on while it is not whole, because a mail program may break lines."""
+    text = str(click.prompt("The link"))
+    while links.is_unfinished(text):
+        more = click.prompt(
+            "The link is not whole yet. Its next line (empty: there is none)",
+            default="",
+            show_default=False,
+        )
+        if not more.strip():
+            break
+        text += str(more)
+    return text
+
+
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
-    name = str(settings.name)
-    plan = NodePlan(name, placed(settings, peers, name), peers, state)
-    if faults := disagreements(plan):
-        raise ConfigError("\n".join(faults))
+    plan = checked(str(settings.name), settings, peers, state)
     click.echo("Loading the images and the model here, to show what would leave it.")
     with Shown(NOTHING) as told:
-        learner = learner_of(plan.settings, name, report=told)
+        learner = learner_of(plan.settings, plan.name, report=told)
     if fault := sums_fault(plan, learner):
         raise ConfigError(fault)
     return plan, learner

@@ -6,6 +6,8 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,31 +67,23 @@ async def _run(
     follow: bool,
     as_json: bool,
 ) -> None:
-    console = Console(soft_wrap=True)
     async with make() as client:
         if whole:
             targets = await everyone(client, targets)
-        single = len(targets) == 1
+        show = partial(_print, Console(soft_wrap=True), as_json, len(targets) == 1)
         past = await asyncio.gather(*(_past(client, target, level) for target in targets))
         lines = sorted(
-            (line for lines_of in past if lines_of is not None for line in lines_of),
+            (line for kept in past for line in kept or ()),
             key=lambda line: (line[1].time, line[0], line[1].number),
         )
         for line in lines[-last:] if last else lines:
-            _print(console, line, as_json, single)
-        if all(lines_of is None for lines_of in past) and not follow:
+            show(line)
+        if not follow and all(kept is None for kept in past):
             raise Unreachable(_silence(targets))
         if follow:
-            seen = [
-                max((e.number for _, e in lines_of), default=0) if lines_of else 0
-                for lines_of in past
-            ]
-            await asyncio.gather(
-                *(
-                    _follow(client, target, level, number, console, as_json, single)
-                    for target, number in zip(targets, seen, strict=True)
-                )
-            )
+            newest = [max((event.number for _, event in kept or ()), default=0) for kept in past]
+            following = zip(targets, newest, strict=True)
+            await asyncio.gather(*(_follow(client, *one, level, show) for one in following))
 
 
 def _silence(targets: Targets) -> str:
@@ -111,13 +105,7 @@ async def _past(client: Client, target: Target, level: str) -> list[Line] | None
 
 
 async def _follow(
-    client: Client,
-    target: Target,
-    level: str,
-    number: int,
-    console: Console,
-    as_json: bool,
-    single: bool,
+    client: Client, target: Target, number: int, level: str, show: Callable[[Line], None]
 ) -> None:
     """Print a node's records as they arrive; if the node stops answering, try again."""
     name, where = target
@@ -125,13 +113,13 @@ async def _follow(
         try:
             async for event in client.watch(where, number, level, follow=True):
                 number = max(number, event.number)
-                _print(console, (name or where, event), as_json, single)
+                show((name or where, event))
         except FednodeError as fault:
             print(f"{name or where}: {fault} Still following; Ctrl-C ends it.", file=sys.stderr)
         await asyncio.sleep(AGAIN_S)
 
 
-def _print(console: Console, line: Line, as_json: bool, single: bool) -> None:
+def _print(console: Console, as_json: bool, single: bool, line: Line) -> None:
     name, event = line
     if as_json:
         told = {"time": event.time, "level": event.level, "node": name, "event": event.kind,

@@ -79,11 +79,6 @@ class GrpcTransport(Peers):
         member = caller_of(context, self._roster)
         return None if member is None else member.id
 
-    def source(self, context: Any) -> str:
-        """Return where a call comes from; "" without keys."""
-        limiter = self._limits.connections
-        return "" if limiter is None else limiter.source(context.peer())
-
     def expect(self, frame_bytes: int) -> None:
         self._frame_bytes = frame_bytes
         if self._exchange is not None:

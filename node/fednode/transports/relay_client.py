@@ -179,24 +179,6 @@ class RelayClient:
         """Return why the last dial of a node failed; "" if it did not."""
         return self._faults.get(who, "")
 
-    async def try_each(self) -> list[tuple[Address, str]]:
-        """Return each relay's address, and why this node cannot use it; "" if it can.
-
-        It dials the relay's own name, where nobody waits.
-        """
-
-        async def one(relay: Relay) -> tuple[Address, str]:
-            try:
-                (await self._call(relay, DIAL, TO, relay.at.name.encode())).cancel()
-            except grpc.aio.AioRpcError as fault:
-                if fault.code() is not grpc.StatusCode.NOT_FOUND:
-                    return relay.at.address, _sentence(relay, fault)
-            except TimeoutError as fault:
-                return relay.at.address, _sentence(relay, fault)
-            return relay.at.address, ""
-
-        return list(await asyncio.gather(*map(one, self.relays)))
-
     async def close(self) -> None:
         while self._tasks:  # a task that is cancelled may just have begun another one
             for task in tuple(self._tasks):

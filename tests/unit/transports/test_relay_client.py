@@ -15,6 +15,7 @@ from fednode.transports import relay_client as module
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.ports import free_ports
 from fednode.transports.relay_client import RelayAt, RelayClient
+from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh, RunningRelay
 from tests.unit.transports.test_callers import TOKEN, guest_of
@@ -180,18 +181,21 @@ async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
     await running.server.close()
 
 
-async def test_each_relay_is_tried_without_waiting_there() -> None:
+async def test_each_relay_says_why_it_cannot_be_used() -> None:
     mesh, other, lost = Mesh.new(), Mesh.new("other"), nowhere()
     async with mesh.relay() as good, other.relay() as foreign:
         wrong = RelayAt(good.at.address, "another")
         relays = (good.at, lost, foreign.at, wrong)
         client = RelayClient(relays, mesh.own("a"), mesh.roster())
-        found = [why for _, why in await client.try_each()]
-        assert found[0] == ""
-        assert found[1] == f"nobody answers at {lost.address}"
+        client.wait()
+        async with asyncio.timeout(GUARD_S):
+            while any(relay.state == "unknown" for relay in client.relays):
+                await pause(0.01)
+        assert [relay.up for relay in client.relays] == [True, False, False, False]
+        found = [relay.why for relay in client.relays]
+        assert found[:2] == ["", f"nobody answers at {lost.address}"]
         assert "does not show the certificate of the relay" in found[2]
         assert "does not show the certificate of the relay 'another'" in found[3]
-        assert good.service.waiting == 0
         await client.close()
 
 
