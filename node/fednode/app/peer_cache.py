@@ -20,7 +20,7 @@ from typing import Final
 from fednode.core.members.table import GONE, MEMBERS_MAX, Member
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
-from fednode.identity.certificates import Facts, read_chain, read_facts, unpack
+from fednode.identity.certificates import Facts, facts_in
 from fednode.identity.roster import Roster
 from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
@@ -48,7 +48,7 @@ class PeerCache:
             with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
                 name, address, text = line.split(" ")
                 proof = base64.b64decode(text, validate=True)
-                facts = _facts(proof)
+                facts = facts_in(proof)
                 if facts.name == name:
                     news.append(Update(name, "alive", 0, str(parse(address)), facts.id, proof))
                     self._before[name] = line, facts
@@ -68,7 +68,7 @@ class PeerCache:
             elif member.proof and member.address:
                 text = base64.b64encode(member.proof).decode()
                 lines[member.name] = f"{member.name} {member.address} {text}"
-                newest = max(newest, _facts(member.proof).begins)
+                newest = max(newest, facts_in(member.proof).begins)
         for name, (line, facts) in self._before.items():
             if facts.ends > newest:
                 lines.setdefault(name, line)
@@ -86,7 +86,3 @@ class PeerCache:
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self.store, tuple(members()))
-
-
-def _facts(proof: bytes) -> Facts:
-    return read_facts(read_chain(unpack(proof))[0])

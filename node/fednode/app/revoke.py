@@ -13,7 +13,7 @@ from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import ConfigError, IdentityError
-from fednode.identity.certificates import SPONSOR, read_chain, read_facts, unpack
+from fednode.identity.certificates import SPONSOR, facts_in
 from fednode.identity.revocations import Revocation
 from fednode.settings.faults import meant
 from fednode.wire.gen import status_pb2
@@ -65,5 +65,5 @@ def revoke(plan: NodePlan, removal: Removal, key: Ed25519PrivateKey) -> bytes:
 
 def _signer(peer: status_pb2.Peer) -> str:
     with contextlib.suppress(IdentityError):
-        return read_facts(read_chain(unpack(peer.certificates))[0]).signer
+        return facts_in(peer.certificates).signer
     return ""
