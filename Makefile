@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: install  ## five daemons on the built-in images, then the table
-	$(BIN)/fednode demo
+	$(BIN)/fednode mesh demo
 
 test: install  ## the node's tests
 	$(BIN)/python -m pytest $(SHARED) --ignore $(LAB)

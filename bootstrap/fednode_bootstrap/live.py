@@ -1,4 +1,4 @@
-"""The live view of a local mesh that `fednode mesh` and `fednode demo` show."""
+"""The live view of a local mesh that `fednode mesh` and `fednode mesh demo` show."""
 
 from __future__ import annotations
 

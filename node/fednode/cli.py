@@ -47,8 +47,10 @@ COMMANDS: Final = {
     "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
     "track": ("fednode.lab.commands.track", "Write figures to TensorBoard, W&B or MLflow."),
     "simulate": ("fednode.lab.commands.simulate", "Play meshes full of faults, each by its seed."),
-    "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),
-    "demo": ("fednode.lab.commands.demo", "Show on images whether exchanging prompts helps."),
+    "mesh": (
+        "fednode.lab.commands.mesh",
+        "Run several nodes here; `mesh demo` compares methods.",
+    ),
 }
 LAB: Final = "fednode.lab"
 """Experiments, the demo and trackers. A node runs without it."""

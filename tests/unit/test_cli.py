@@ -22,7 +22,7 @@ EXPECTED = {
     *("init", "invite", "join", "sponsor", "remove", "leave", "reset", "settings"),
     *("check", "start", "status", "logs", "pause", "resume", "relay"),
     *("eval", "predict", "explain", "export", "import"),
-    *("experiment", "track", "simulate", "mesh", "demo"),
+    *("experiment", "track", "simulate", "mesh"),
 }
 
 NAMED = f"fednode, version {__version__}"

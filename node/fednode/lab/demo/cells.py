@@ -215,8 +215,8 @@ def verdict(done: Sequence[Done], resamples: int = 10_000) -> str:
     rounds = max(ended.outcome.get("rounds", 0) for ended in done)
     if best.mean <= 0:
         few = (
-            " A minute allows a few rounds only, which move prompts only a little: `fednode demo` "
-            f"runs {ROUNDS}."
+            " A minute allows a few rounds only, which move prompts only a little: `fednode mesh "
+            f"demo` runs {ROUNDS}."
         )
         return (
             f"In short: after {rounds} rounds the exchange does not help ({best.method} less "
@@ -225,7 +225,7 @@ def verdict(done: Sequence[Done], resamples: int = 10_000) -> str:
     seeds = len({ended.cell.seed for ended in done})
     rough = (
         f" With {seeds} seed{'s' if seeds > 1 else ''} the interval is a rough guide: "
-        "`fednode demo --seeds 1,2,3,4,5` tells more."
+        "`fednode mesh demo --seeds 1,2,3,4,5` tells more."
     )
     return (
         "In short: each node has images of a few classes and is asked about the classes of all "

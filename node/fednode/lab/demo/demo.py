@@ -1,4 +1,4 @@
-"""`fednode demo`: two methods and their control on the built-in images, and a table that tells.
+"""`fednode mesh demo`: two methods and their control on the built-in images, and their table.
 
 Every figure comes from the daemons' own status RPC; this module starts meshes, waits, asks and
 writes down. All methods get the same images, steps and seeds; ZeroDFL and the control also get the
@@ -50,7 +50,7 @@ STARTUP_SHARE: Final = 0.4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What `fednode demo` was asked for.
+    """What `fednode mesh demo` was asked for.
 
     rounds: None for the configuration's. keep: keep the daemons' state directories and logs.
     settings: "section.key=value" for all daemons of all methods. module: the daemon's program.
@@ -223,7 +223,7 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
     for result in done:
         said = result.outcome.get("warnings", ())
         notes += [f"{result.cell.title}: {text}" for text in said]
-    command = " ".join(("fednode demo", *_flags(options)))
+    command = " ".join(("fednode mesh demo", *_flags(options)))
     written = report.write(made, done, options.out, command, notes)
     console.print(written.read_text("utf-8"), soft_wrap=True, highlight=False, markup=False)
     try:

@@ -1,6 +1,6 @@
 """Statistics and tables of experiments and of the demo: numbers in, numbers and text out.
 
-Nothing here imports torch, so `fednode demo` stays light.
+Nothing here imports torch, so `fednode mesh demo` stays light.
 """
 
 from __future__ import annotations

@@ -151,7 +151,8 @@ def with_base(method: MethodSettings, base: Sequence[float], rounds: int) -> lis
             5,
             f"In short: after 5 rounds the exchange does not help ({RECOMMENDED.label} less "
             "local, with gda's classifier: -1.0 points, 95 % interval -1.0 to -1.0). A minute "
-            "allows a few rounds only, which move prompts only a little: `fednode demo` runs 50.",
+            "allows a few rounds only, which move prompts only a little: `fednode mesh demo` runs "
+            "50.",
         ),
     ],
 )

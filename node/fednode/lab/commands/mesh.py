@@ -1,0 +1,121 @@
+"""`fednode mesh`: several daemons on this machine; `fednode mesh demo` compares two methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import uvloop
+from rich.console import Console
+
+from fednode.lab.demo import demo as demos
+from fednode.observe.client import Client
+from fednode.terminal.paths import PATH
+from fednode_bootstrap import local
+
+
+@click.group(invoke_without_command=True)
+@click.option("--nodes", default=4, show_default=True, help="How many daemons.")
+@click.option("--config", type=PATH, help="node.yaml of every node; defaults work without one.")
+@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="For every node.")
+@click.option("--rounds", type=int, help="Rounds to run; 0 for no end.")
+@click.option("--policy", help="Method, such as promptfl or local [zerodfl].")
+@click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
+@click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
+@click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
+@click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
+@click.pass_context
+def mesh(
+    context: click.Context,
+    nodes: int,
+    config: Path | None,
+    flags: tuple[str, ...],
+    rounds: int | None,
+    policy: str | None,
+    keep: bool,
+    stay: bool,
+    tls: bool,
+    run_dir: Path | None,
+) -> int:
+    """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
+
+    Each node is a daemon with one CPU thread, its own port of 127.0.0.1 and its own state
+    directory. If a node dies, its last line of output is shown, and the others continue.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    options = local.LocalOptions(
+        nodes=nodes,
+        config=config,
+        settings=flags,
+        rounds=rounds,
+        policy=policy,
+        run_dir=run_dir,
+        keep=keep,
+        stay=stay,
+        tls=tls,
+    )
+
+    async def main() -> int:
+        return await local.run(options, None, Console())
+
+    return uvloop.run(main())
+
+
+def _seeds(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(seed) for seed in text.split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"'{text}' is no list of whole numbers: write them as 1,2,3."
+        ) from None
+
+
+@mesh.command()
+@click.option(
+    "--seeds",
+    default=",".join(map(str, demos.SEEDS)),
+    show_default=True,
+    callback=_seeds,
+    help="Runs of each method, one for each seed.",
+)
+@click.option("--rounds", type=int, help="Rounds of each run [the configuration's].")
+@click.option("--quick", is_flag=True, help="One seed and few rounds: does it run at all?")
+@click.option("--keep", is_flag=True, help="Keep state and logs of all daemons.")
+@click.option("--config", type=PATH, default=demos.CONFIG, help="node.yaml of every node.")
+@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="For every node.")
+@click.option("--nodes", default=demos.NODES, show_default=True, help="Daemons of each run.")
+@click.option(
+    "--out", type=PATH, default=demos.OUT, show_default=True, help="Where the report goes."
+)
+def demo(
+    seeds: tuple[int, ...],
+    rounds: int | None,
+    quick: bool,
+    keep: bool,
+    config: Path,
+    flags: tuple[str, ...],
+    nodes: int,
+    out: Path,
+) -> int:
+    """Run ZeroDFL and its control on the built-in images, and print what it brought.
+
+    Five daemons with disjoint classes exchange prompts; then five others with the same images,
+    steps and seeds exchange nothing. The tables and the
+    picture of an experiment tell the rest.
+    """
+    options = demos.DemoOptions(
+        out=out,
+        config=config,
+        seeds=seeds,
+        nodes=nodes,
+        rounds=rounds,
+        keep=keep,
+        quick=quick,
+        settings=flags,
+    )
+
+    async def main() -> int:
+        return await demos.run(options, Client(), Console())
+
+    return uvloop.run(main())

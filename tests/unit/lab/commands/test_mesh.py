@@ -1,0 +1,97 @@
+"""The command lines of the mesh and the demo hand on what they were given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fednode.lab.commands.mesh import mesh
+from fednode.lab.demo import demo as demos
+from fednode.lab.demo.cells import CONTROL
+from fednode.lab.demo.demo import DemoOptions
+from fednode_bootstrap import local
+from fednode_bootstrap.local import LocalOptions
+from tests.command_line import named
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Catch the options of a run instead of running."""
+    caught: list[Any] = []
+
+    async def run(options: object, *_: object) -> int:
+        caught.append(options)
+        return 7
+
+    monkeypatch.setattr(demos, "run", run)
+    monkeypatch.setattr(local, "run", run)
+    return caught
+
+
+def invoke(words: str) -> Any:
+    return CliRunner().invoke(mesh, words.split(), standalone_mode=False)
+
+
+def test_mesh_has_working_defaults(given: list[Any]) -> None:
+    assert invoke("").return_value == 7
+    assert given == [LocalOptions()]
+
+
+def test_mesh_hands_everything_on(given: list[Any]) -> None:
+    words = "--nodes 3 --config a.yaml --set x.y=1 --set x.z=2 --rounds 9 --policy local --keep"
+    invoke(f"{words} --stay --run-dir there")
+    options = LocalOptions(
+        nodes=3,
+        config=Path("a.yaml"),
+        settings=("x.y=1", "x.z=2"),
+        rounds=9,
+        policy="local",
+        run_dir=Path("there"),
+        keep=True,
+        stay=True,
+    )
+    assert given == [options]
+    # What has its own flag is stronger than --set.
+    settings = options.mesh(Path("there")).settings
+    assert settings == ("x.y=1", "x.z=2", "rounds.max=9", "policy.name=local")
+
+
+def test_demo_has_working_defaults(given: list[Any]) -> None:
+    assert invoke("demo").return_value == 7
+    assert given == [DemoOptions()]
+    assert given[0].seeds == (1, 2)
+    assert demos.CONFIG.is_file()
+
+
+def test_demo_hands_everything_on(given: list[Any]) -> None:
+    words = f"--seeds 4,5 --rounds 9 --quick --keep --config {demos.CONFIG} --set a.b=1 --nodes 3"
+    invoke(f"demo {words} --out there")
+    assert given == [
+        DemoOptions(
+            out=Path("there"),
+            seeds=(4, 5),
+            nodes=3,
+            rounds=9,
+            keep=True,
+            quick=True,
+            settings=("a.b=1",),
+        )
+    ]
+    assert given[0].seeds_run == (4,)
+    assert given[0].overrides(CONTROL, 4) == (
+        *("policy={name: local}", "seed=4", "data.seed=4", "rounds.max=9", "a.b=1"),
+    )
+
+
+def test_seeds_that_are_no_numbers_are_refused(given: list[Any]) -> None:
+    found = CliRunner().invoke(mesh, ["demo", "--seeds", "one"])
+    assert found.exit_code == 2
+    assert "no list of whole numbers" in found.output
+    assert given == []
+
+
+def test_its_name_leads_here() -> None:
+    assert named("mesh") is mesh
