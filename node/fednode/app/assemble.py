@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import uvloop
 
 from fednode.app.invite import Invitations
-from fednode.app.mesh import Mesh, certificate_warning, connect, keep_certificate, revoked
+from fednode.app.mesh import Mesh, connect, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
 from fednode.app.servers import Servers
 from fednode.app.state_dir import remember
@@ -90,12 +90,12 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
     door, transport, own = Door(), mesh.transport, plan.listen
     servers = Servers(plan, mesh, store)
     transport.add_service(servers.register)
-    servers.service.standing = partial(certificate_warning, mesh)
     beside = list[asyncio.Task[None]]()
     try:
         await servers.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         if mesh.sponsor is not None:
+            servers.service.standing = mesh.sponsor.warning
             servers.service.take_right = mesh.sponsor.take_certificate
             servers.service.admitting = Invitations(mesh.sponsor)
             beside.append(asyncio.create_task(mesh.sponsor.watch()))
@@ -114,9 +114,9 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
         await servers.attach(driver, learner)
         if mesh.sponsor is not None:
             mesh.sponsor.attach(driver, learner.backbone)
+            beside.append(asyncio.create_task(mesh.sponsor.keep_certificate(transport)))
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, servers)))
-        beside.append(asyncio.create_task(keep_certificate(mesh)))
         if mesh.cache is not None:
             beside.append(asyncio.create_task(mesh.cache.watch(lambda: driver.view().peers)))
         if plan.compares_classes:

@@ -139,7 +139,8 @@ async def peer_findings(plan: NodePlan, learner: Learner, ours: str, running: bo
             classes[peer], took_s = list(reply.classes), time.monotonic() - began
             if relayed:
                 slowest = max(slowest, took_s)
-            if unreached := _unreached(plan, reply):
+            unreached = {member.name: member.unreached for member in reply.peers}.get(plan.name)
+            if unreached:
                 findings.append(("fault", f"{peer} cannot reach {plan.name}: {unreached}."))
             if differing := _differing(plan, learner, ours, peer, reply):
                 findings.append(("fault", f"{peer} at {address}: {differing}."))
@@ -158,12 +159,6 @@ async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, st
         places = dict(await everyone(client, list({**places, plan.name: place_of(plan)}.items())))
     places.pop(plan.name, None)
     return places
-
-
-def _unreached(plan: NodePlan, reply: StatusReply) -> str:
-    """Return why a peer cannot reach this node; "" if it can."""
-    own = next((member for member in reply.peers if member.name == plan.name), None)
-    return own.unreached if own is not None else ""
 
 
 def _differing(plan: NodePlan, learner: Learner, ours: str, peer: str, reply: StatusReply) -> str:

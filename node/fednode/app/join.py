@@ -11,7 +11,7 @@ from typing import Final
 from cryptography import x509
 
 from fednode import units
-from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_values
+from fednode.app.node_yaml import with_images, with_keys, with_values
 from fednode.app.plan import NodePlan
 from fednode.data.base import NodeData
 from fednode.enrolment.client import Newcomer
@@ -27,7 +27,6 @@ from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
 from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Tree, put_flags
 from fednode.shipped import config_file
-from fednode.storage.files import put
 from fednode.transports.address import RELAY
 
 NODE: Final = "node.yaml"
@@ -158,14 +157,6 @@ def peers_of(invitation: Invitation, address: str) -> Peers:
         mesh_key=invitation.mesh_key,
         relays=invitation.relays,
     )
-
-
-def write(folder: Path, settings: str, peers: Peers) -> None:
-    """Write node.yaml and peers.yaml into a new folder; raise StateError if that fails."""
-    folder.mkdir(parents=True, exist_ok=True)
-    text = mesh_text(peers.mesh, str(peers.mesh_key), peers.peers, peers.relays)
-    for name, content in ((NODE, settings), (PEERS, text)):
-        put(folder / name, content, "folder", for_all=True)
 
 
 def model_line(offer: Offer, own: str) -> str:

@@ -1,11 +1,10 @@
-"""Connect a node to its mesh: its identity, the members that it knows, its transport, renewal."""
+"""Connect a node to its mesh: its identity, the members that it knows, its transport."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -15,14 +14,11 @@ from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.events import Record
-from fednode.core.members.table import GONE
 from fednode.core.types import Update
-from fednode.enrolment.client import Place, renew
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
-from fednode.identity.certificates import SPONSOR
 from fednode.identity.identity import IDENTITY, NodeIdentity
-from fednode.identity.roster import Roster, day
+from fednode.identity.roster import Roster
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.members import Listed, MemberDirectory
 from fednode.settings.peers import Peers
@@ -35,9 +31,6 @@ PROXY: Final = "FEDNODE_PROXY"
 """The setting `proxy` as a variable, which commands without a node.yaml read."""
 REVOKED_FILE: Final = "revoked"
 """File of the revocations that this node knows, one per line."""
-ASKED_MAX: Final = 64
-"""Members that are asked for a new certificate."""
-RENEWAL_S: Final = 6 * 3600.0
 REVOKED: Final = (
     "The mesh {mesh!r} revoked the key of this node, {name!r}: ask for a new link. `fednode reset "
     "--all` and then `fednode join LINK` make it a member again."
@@ -56,8 +49,7 @@ class Mesh:
     members: who may send what; the roster itself, or in a mesh without keys the names of
     peers.yaml. identity, roster, sponsor, cache: None without keys. relays: the relays that this
     node waits at. relay: on this node's port; None if there is none. contacts: members to greet at
-    the start, and revocations to tell. fault: why the certificate could not be renewed last; "" if
-    it could.
+    the start, and revocations to tell.
     """
 
     plan: NodePlan
@@ -71,7 +63,6 @@ class Mesh:
     relays: RelayClient | None = None
     relay: RelayService | None = None
     contacts: list[Update] = field(default_factory=list)
-    fault: str = ""
 
     @property
     def id(self) -> str:
@@ -195,68 +186,3 @@ def revoked_in(state: Path, peers: Peers) -> str:
     with contextlib.suppress(FednodeError):  # whoever runs the node is told
         return revoked(roster_in(state, peers)[0], NodeIdentity(state))
     return ""
-
-
-async def renew_certificate(mesh: Mesh) -> None:
-    """Renew the certificate if it ends soon; if nobody renews it, warn and go on."""
-    identity, roster, sponsor = mesh.identity, mesh.roster, mesh.sponsor
-    if identity is None or roster is None or sponsor is None or not identity.needs_renewal(roster):
-        return
-    try:
-        if not sponsor.renew_own():
-            places = list(_places(mesh, identity, roster))[:ASKED_MAX]
-            await renew(
-                mesh.transport, places, lambda chain: identity.take_certificate(chain, roster)
-            )
-        mesh.fault = ""
-    except FednodeError as fault:
-        mesh.fault = str(fault)
-        LOG.warning("%s", certificate_warning(mesh))
-
-
-def _places(mesh: Mesh, identity: NodeIdentity, roster: Roster) -> Iterator[Place]:
-    """Yield whom to ask for a new certificate: sponsors first, then all others."""
-    known = {peer.name: peer.address for peer in mesh.plan.others}
-    met = () if mesh.sponsor is None else mesh.sponsor.known()
-    known |= {one.name: one.address for one in met if one.address and one.state not in GONE}
-    own = identity.facts[0].signer.removeprefix(SPONSOR)
-    for name in dict.fromkeys((own, *roster.sponsors(), *known)):
-        if name in known and name != identity.name:
-            yield name, known[name]
-
-
-async def keep_certificate(mesh: Mesh) -> None:
-    """Renew the certificate before it ends, for as long as the node runs."""
-    if mesh.sponsor is None:
-        return
-    while True:
-        if text := mesh.sponsor.ending():
-            mesh.refusals.show(Record("enrolment.ends", text, "warning"))
-        await renew_certificate(mesh)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(mesh.sponsor.appointed.wait(), RENEWAL_S)
-        mesh.sponsor.appointed.clear()
-
-
-def certificate_warning(mesh: Mesh) -> str:
-    """Return until when the certificate holds and who can renew it, if that failed; else ""."""
-    identity, roster = mesh.identity, mesh.roster
-    if identity is None or roster is None or not identity.needs_renewal(roster):
-        return ""
-    ended = identity.end < identity.clock()
-    if not (mesh.fault or ended):
-        return ""
-    date = day(identity.end)
-    text = (
-        f"The certificate of this node ended on {date}, so the other members take nothing from it "
-        "any more."
-        if ended
-        else f"The certificate of this node ends on {date}, and it is not renewed."
-    )
-    why = f" {mesh.fault.rstrip('.')}." if mesh.fault else ""
-    names = ", ".join(roster.sponsors()) or "no site that this node knows"
-    return (
-        f"{text} Those who can renew it: {names}; start one of them.{why} If all of them are lost, "
-        f"the mesh key that the founder kept makes another: `fednode sponsor {mesh.plan.name} "
-        "--mesh-key FILE` on this machine (docs/first-mesh.md)."
-    )

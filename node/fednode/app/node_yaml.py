@@ -16,6 +16,8 @@ from fednode.settings.agreed import SHARED, overlaid
 from fednode.settings.peers import PeerEntry, RelayEntry
 from fednode.settings.read import Source
 from fednode.shipped import config_file
+from fednode.storage.disk import because
+from fednode.storage.files import put
 
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
@@ -112,6 +114,16 @@ def mesh_text(
     if relays:
         head = head.replace("# relays: []\n", f"relays:\n{_entries(relays)}")
     return head + line + _entries(peers)
+
+
+def write_files(folder: Path, settings: str, peers: str) -> None:
+    """Write node.yaml and peers.yaml into a folder; raise ConfigError or StateError if it fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise ConfigError(f"{folder} cannot be made: {because(fault)}.") from fault
+    for name, text in (("node.yaml", settings), ("peers.yaml", peers)):
+        put(folder / name, text, "folder", for_all=True)
 
 
 def _entries(nodes: Sequence[PeerEntry | RelayEntry]) -> str:

@@ -1,4 +1,4 @@
-"""Enrolment beside a running node: its service, its invitations, and what newcomers are told.
+"""Enrolment beside a running node: newcomers and what they are told, and its own certificate.
 
 Every node with keys answers, so that it is a sponsor as soon as the mesh key makes it one; a node
 that is none refuses.
@@ -7,9 +7,11 @@ that is none refuses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from random import SystemRandom
 from typing import Final
 
@@ -17,19 +19,24 @@ from fednode.app.plan import NodePlan
 from fednode.core.events import Record
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import Update
+from fednode.enrolment.client import Place, renew
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService
-from fednode.errors import StateError
-from fednode.identity.certificates import SPONSOR_DAYS
+from fednode.errors import FednodeError, StateError
+from fednode.identity.certificates import SPONSOR, SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.present import ASKS
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.settings.agreed import shared
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 
 MEMBERS_SHOWN: Final = 64
+ASKED_MAX: Final = 64
+"""Members that are asked for a new certificate."""
+RENEWAL_S: Final = 6 * 3600.0
 LOOK_S: Final = 0.3
 """Time between two looks at the ledger, which the operator's commands change."""
 LOG: Final = logging.getLogger("fednode")
@@ -43,6 +50,7 @@ class Sponsor(EnrolmentService):
     ) -> None:
         super().__init__(identity, roster, Ledger(plan.state / FOLDER))
         self.plan, self._refusals = plan, refusals
+        self._fault = ""  # why the certificate could not be renewed last
         self._node: Driver | None = None
         self._backbone = ""
         self._seen: object = None
@@ -92,6 +100,64 @@ class Sponsor(EnrolmentService):
         chain = authority.node(self.identity.name, self.identity.key.public_key())
         self.identity.take_certificate(chain, self.roster)
         return True
+
+    async def keep_certificate(self, transport: GrpcTransport) -> None:
+        """Renew the node's certificate before it ends, for as long as the node runs."""
+        while True:
+            if text := self.ending():
+                self._refusals.show(Record("enrolment.ends", text, "warning"))
+            if self.identity.needs_renewal(self.roster):
+                await self._renew_certificate(transport)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.appointed.wait(), RENEWAL_S)
+            self.appointed.clear()
+
+    async def _renew_certificate(self, transport: GrpcTransport) -> None:
+        """Renew the certificate; if nobody renews it, warn and go on."""
+
+        def take(chain: bytes) -> None:
+            self.identity.take_certificate(chain, self.roster)
+
+        try:
+            if not self.renew_own():
+                await renew(transport, itertools.islice(self._places(), ASKED_MAX), take)
+            self._fault = ""
+        except FednodeError as fault:
+            self._fault = str(fault)
+            LOG.warning("%s", self.warning())
+
+    def _places(self) -> Iterator[Place]:
+        """Yield whom to ask for a new certificate: sponsors first, then all others."""
+        places = {peer.name: peer.address for peer in self.plan.others}
+        places |= {
+            member.name: member.address
+            for member in self.known()
+            if member.address and member.state not in GONE
+        }
+        own = self.identity.facts[0].signer.removeprefix(SPONSOR)
+        for name in dict.fromkeys((own, *self.roster.sponsors(), *places)):
+            if name in places and name != self.identity.name:
+                yield name, places[name]
+
+    def warning(self) -> str:
+        """Return until when the certificate holds and who can renew it, if that failed; else ""."""
+        ended = self.identity.end < self.identity.clock()
+        if not self.identity.needs_renewal(self.roster) or not (self._fault or ended):
+            return ""
+        date = day(self.identity.end)
+        text = (
+            f"The certificate of this node ended on {date}, so the other members take nothing from "
+            "it any more."
+            if ended
+            else f"The certificate of this node ends on {date}, and it is not renewed."
+        )
+        why = f" {self._fault.rstrip('.')}." if self._fault else ""
+        names = ", ".join(self.roster.sponsors()) or "no site that this node knows"
+        return (
+            f"{text} Those who can renew it: {names}; start one of them.{why} If all of them are "
+            f"lost, the mesh key that the founder kept makes another: `fednode sponsor "
+            f"{self.plan.name} --mesh-key FILE` on this machine (docs/first-mesh.md)."
+        )
 
     async def watch(self) -> None:
         """Let in the guests of the ledger's invitations, for as long as the node runs."""

@@ -19,7 +19,7 @@ from fednode.app.create import (
     with_port,
 )
 from fednode.app.join import with_own
-from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_policy
+from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_policy, write_files
 from fednode.app.plan import plan_in
 from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.data.base import BUILTIN
@@ -28,7 +28,6 @@ from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
 from fednode.settings.read import Source, named, settings_in
 from fednode.shipped import config_file
-from fednode.storage.files import put
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 from fednode.transports.address import RELAY
@@ -136,7 +135,7 @@ def _create(
     text = with_keys(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
     _check(text)
     mesh_key = create_mesh(mesh, site, address, folder)
-    _write(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
+    write_files(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
     plan_in(folder)  # finds faults
     click.echo(
         f"Founded mesh {mesh}: node {site} at {address}, settings in {folder.resolve()}.\n"
@@ -161,7 +160,7 @@ def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> N
     own: whether node.yaml names the images of the first node, so that the others need their own.
     """
     entries = [PeerEntry(name_of(at), f"127.0.0.1:{port}") for at, port in enumerate(ports)]
-    _write(folder, text, mesh_text(folder.name, None, entries))
+    write_files(folder, text, mesh_text(folder.name, None, entries))
     click.echo(f"Wrote node.yaml and peers.yaml of mesh {folder.name} into {folder}. Next:")
     click.echo(f"  cd {folder}\n  fednode check --name {name_of(0)}")
     for number in range(min(len(ports), 3)):
@@ -169,15 +168,6 @@ def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> N
         click.echo(f"  fednode start --name {name_of(number)}{images}")
     if own and len(ports) > 1:
         click.echo("FOLDER: the images of that node; without the option it takes those of node a.")
-
-
-def _write(folder: Path, settings: str, peers: str) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as fault:
-        raise ConfigError(f"{folder} cannot be made: {fault.strerror}.") from fault
-    for name, content in (("node.yaml", settings), ("peers.yaml", peers)):
-        put(folder / name, content, "folder", for_all=True)
 
 
 def addresses_of(option: str, nodes: Sequence[str], default: str = "") -> Mapping[str, str]:

@@ -22,9 +22,9 @@ from fednode.app.join import (
     peers_of,
     set_aside,
     settings_text,
-    write,
 )
 from fednode.app.mesh import PROXY
+from fednode.app.node_yaml import mesh_text, write_files
 from fednode.app.plan import (
     SUMS,
     NodePlan,
@@ -110,7 +110,8 @@ def join(
     uvloop.run(newcomer.enrol(address))
     for before in set_aside(folder) if again else ():
         click.echo(f"The settings of the node that was here before are kept as {before}.")
-    write(folder, text, peers)
+    listed = mesh_text(peers.mesh, peers.mesh_key, peers.peers, peers.relays)
+    write_files(folder, text, listed)
     remember_files(state, folder)
     click.echo(f"Joined {invitation.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)

@@ -67,8 +67,11 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     settings = note.read_text(encoding="utf-8").strip() if note.exists() else ""
     descriptor = lock(folder)  # a running node holds it
     try:
-        if not yes and not _confirmed(folder, doomed):
-            raise Declined("Nothing was deleted.")
+        if not yes:
+            require_person("delete")
+            click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
+            if not click.confirm("Delete these for good?"):
+                raise Declined("Nothing was deleted.")
         delete(doomed)
     finally:
         os.close(descriptor)
@@ -97,12 +100,6 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
 def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     """Return the paths of a folder that are there, in the order of the patterns."""
     return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
-
-
-def _confirmed(folder: Path, doomed: list[Path]) -> bool:
-    require_person("delete")
-    click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
-    return click.confirm("Delete these for good?")
 
 
 def delete(doomed: list[Path]) -> None:

@@ -82,7 +82,10 @@ def status(
     elif not quiet:
         show.print_whole(_view(replies, single))
         if single and answers[0].page:
-            _show_page(answers[0], state)
+            from fednode.app.page_link import link  # saves 0.3 s in most calls
+
+            if page := link(answers[0].page, answers[0].mesh, answers[0].name, state):
+                click.echo(f"page: {page}")
     if len(answers) < len(replies):
         _require_member(peers_path, state)
     if not answers:
@@ -110,14 +113,6 @@ def _require_member(peers_path: Path | None, state: Path | None) -> None:
     peers = load_peers(file)
     if not peers.insecure and (text := revoked_in(key_folder(peers.mesh, state), peers)):
         raise IdentityError(text)
-
-
-def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
-    from fednode.app.page_link import link  # saves 0.3 s in most calls
-
-    page = link(reply.page, reply.mesh, reply.name, state)
-    if page:
-        click.echo(f"page: {page}")
 
 
 async def _reason(client: Client, where: Address) -> str:

@@ -114,10 +114,10 @@ async def renew(
     is no sponsor or does not answer is no end. Raise the first refusal if nobody renews, or
     Unreachable if nobody answers.
     """
-    faults = list[FednodeError]()
+    faults, asked = list[FednodeError](), pb.RenewRequest()
     for place in places:
         try:
-            reply = await _call(transport, place, _renew)
+            reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
             take(bytes(reply.chain))
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)
@@ -125,11 +125,6 @@ async def renew(
             return
     refusals = [fault for fault in faults if not isinstance(fault, Unreachable)]
     raise next(iter(refusals or faults), Unreachable("no member is known that could renew it"))
-
-
-def _renew(stub: Any) -> Awaitable[pb.RenewReply]:
-    asked: Awaitable[pb.RenewReply] = stub.Renew(pb.RenewRequest(), **_LIMIT)
-    return asked
 
 
 async def _call(
