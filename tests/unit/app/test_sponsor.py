@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.app import join
-from fednode.app.mesh import Mesh
+from fednode.app.mesh import Mesh, connect
 from fednode.app.sponsor import Sponsor
 from fednode.core.members.table import Member
 from fednode.enrolment.client import Newcomer
@@ -18,7 +20,17 @@ from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member as Known
-from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to, mesh_key_of
+from tests.contract.faults import pause
+from tests.contract.transport_suite import GUARD_S
+from tests.unit.app.founders import (
+    MESH,
+    admits,
+    founded,
+    identity_of,
+    joined,
+    link_to,
+    mesh_key_of,
+)
 
 AWAY = "127.0.0.1:9"
 
@@ -119,3 +131,30 @@ async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
             sponsor_in(mesh).attach(running(member), "")
     assert caplog.text.count("is the first site that joined") == 1
     assert "outlives this machine: fednode sponsor b" in caplog.text
+
+
+async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    founder = founded(tmp_path, monkeypatch)
+    mesh = connect(joined(founder, tmp_path, "b"))
+    sponsor, now = sponsor_in(mesh), time.time()
+    before = sponsor.identity.own()
+    sponsor.identity.clock = lambda: now + 80 * 24 * 3600
+    keeping = asyncio.create_task(sponsor.keep_certificate(mesh.transport))
+    async with asyncio.timeout(GUARD_S):
+        while not (said := sponsor.warning()):
+            await pause(0.01)
+    assert "ends on" in said
+    assert "and it is not renewed. Those who can renew it: a; start one of them." in said
+    assert f"a at {founder.address} does not answer: start it." in said
+    assert "`fednode sponsor b --mesh-key FILE` on this machine" in said
+    assert said in caplog.text
+    async with admits(founder):
+        sponsor.appointed.set()
+        async with asyncio.timeout(GUARD_S):
+            while sponsor.identity.own() is before:
+                await pause(0.01)
+    assert sponsor.warning() == ""
+    keeping.cancel()
+    await mesh.transport.close()
