@@ -233,7 +233,7 @@ _KEYS: Final = {
     ),
     "certificate-sponsor": Mutant(
         _ROSTER,
-        "ends=min(own.ends, above.ends),",
+        "ends=min(own.ends, top.ends),",
         "ends=own.ends,",
         (f"{_OF_ROSTER}::TestMembers",),
     ),
@@ -245,8 +245,8 @@ _KEYS: Final = {
     ),
     "certificate-name": Mutant(
         _ROSTER,
-        "(one.signer not in self._revoked, one.dated, one.id)",
-        "(one.dated, one.id)",
+        "return one.signer not in self._revoked, one.dated, one.id",
+        "return True, one.dated, one.id",
         (f"{_OF_ROSTER}::TestTwoCertificatesOfOneName",),
     ),
     "certificate-revoked": Mutant(
