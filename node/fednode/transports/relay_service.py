@@ -100,11 +100,12 @@ class Buckets:
         self._rate, self._burst, self._most = rate, burst, most
         self._held: dict[str, tuple[float, float]] = {}  # the level of a bucket, and when
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def take(self, who: str, now: float) -> bool:
-        """Count an act of a caller; return False, and count nothing, if it is one too many."""
+        """Count an act of a caller; return False, and count nothing, if it is one too many.
+
+        Callers whose buckets are empty are forgotten.
+        """
+        self._held = {one: held for one, held in self._held.items() if self._level(one, now) > 0}
         if who not in self._held and len(self._held) >= self._most:
             return False
         level = self._level(who, now)
@@ -112,9 +113,6 @@ class Buckets:
             return False
         self._held[who] = level + 1, now
         return True
-
-    def sweep(self, now: float) -> None:
-        self._held = {who: held for who, held in self._held.items() if self._level(who, now) > 0}
 
     def _level(self, who: str, now: float) -> float:
         level, at = self._held.get(who, (0.0, now))
@@ -200,7 +198,6 @@ class RelayService:
 
     def _admit_waiting(self, name: str, again: bool) -> None:
         now = asyncio.get_running_loop().time()
-        self._waits.sweep(now)
         if self._draining:
             raise _unavailable("draining", STOPPING)
         if len(self._waiting) >= WAITING_MAX and not again:
@@ -296,7 +293,6 @@ class RelayService:
     def _admit(self, name: str, to: str, most: int) -> asyncio.Queue[relay_pb2.Ticket]:
         """Return the tickets of the node to call; raise Refused if it may not be called now."""
         now = asyncio.get_running_loop().time()
-        self._dials.sweep(now)
         if not self._dials.take(name, now):
             raise _full(f"a node may dial {DIALS_S:g} times a second")
         if self._draining:
