@@ -6,8 +6,6 @@ and holds whatever its date: a node whose clock is behind must believe it, too.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -54,16 +52,3 @@ def verify(proof: bytes, mesh_key: Ed25519PublicKey) -> Revocation:
         raise IdentityError("the mesh key did not sign this revocation") from fault
     except (ValueError, TypeError, msgpack.UnpackException) as fault:
         raise IdentityError("this version cannot read this revocation") from fault
-
-
-def encode(proof: bytes) -> str:
-    """Return a proof as one line of text."""
-    return base64.urlsafe_b64encode(proof).decode()
-
-
-def decode(text: str) -> bytes:
-    """Return the proof in a text that `encode` made; raise IdentityError for other text."""
-    try:
-        return base64.b64decode(text.strip(), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as fault:
-        raise IdentityError("a proof is one line of base64") from fault

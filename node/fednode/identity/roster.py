@@ -353,8 +353,8 @@ class Roster:
         """
         try:
             lines = (content_if_any(file) or b"").decode("ascii").splitlines()
-            news = [self.take_revocation(revocations.decode(line)) for line in lines]
-        except (UnicodeDecodeError, IdentityError) as fault:
+            news = [self.take_revocation(bytes.fromhex(line)) for line in lines]
+        except (ValueError, IdentityError) as fault:
             raise StateError(
                 f"{file} is damaged ({fault}), so which keys were revoked is not known: restore it "
                 "from a backup, or delete it; the other members tell this node what they know."
@@ -366,7 +366,7 @@ class Roster:
         """Store the revocations; if they cannot be written, they hold until the process ends."""
         if self._file is None:
             return
-        text = "".join(f"{revocations.encode(proof)}\n" for proof in self._revoked.values())
+        text = "".join(f"{proof.hex()}\n" for proof in self._revoked.values())
         try:
             put(self._file, text, "state directory")
         except StateError as fault:
