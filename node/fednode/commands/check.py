@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 import uvloop
@@ -133,6 +134,22 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
 
     told: how many images are examined.
     """
+    yield from _caught(_look(words, told))
+
+
+def _caught(checks: Iterator[Finding]) -> Iterator[Finding]:
+    """Yield what checks find; the error that ends them is a fault."""
+    try:
+        yield from checks
+    except FednodeError as fault:
+        yield from _faults(fault)
+
+
+def _faults(fault: Exception) -> Iterator[Finding]:
+    yield from (Finding("fault", line) for line in str(fault).splitlines())
+
+
+def _look(words: Given, told: Told) -> Iterator[Finding]:
     given = words.completed()
     if given.read:
         yield Finding("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
@@ -143,12 +160,7 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     if stranger := _stranger(given, words):
         yield Finding("note", stranger)
         given = replace(given, peers=None)
-    try:
-        plan = _plan(given)
-    except FednodeError as fault:
-        yield from _faults(fault)
-        return
-    running = False
+    plan, running = _plan(given), False
     if given.peers is not None:
         from fednode.app.mesh import revoked_in
 
@@ -176,12 +188,13 @@ def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
         yield Finding("note", f"{plan.name} runs at {plan.address}.")
     yield from (Finding(*found) for found in check_peers.port_findings(plan, running))
     if plan.peers.relays:
-        try:
-            found = uvloop.run(check_peers.relay_findings(plan))
-            yield from (Finding(*each) for each in found)
-        except FednodeError as fault:
-            yield from _faults(fault)
+        yield from _caught(_asked(check_peers.relay_findings(plan)))
     return running
+
+
+def _asked(question: Any) -> Iterator[Finding]:
+    """Yield the answers of fednode.app.check_peers."""
+    yield from (Finding(*found) for found in uvloop.run(question))
 
 
 def _stranger(given: Given, words: Given) -> str:
@@ -205,18 +218,15 @@ def _plan(given: Given) -> NodePlan:
     return replace(NodePlan.alone(settings), state=state, note=note)
 
 
-def _faults(fault: Exception) -> Iterator[Finding]:
-    yield from (Finding("fault", line) for line in str(fault).splitlines())
-
-
 def _of_files(given: Given) -> Iterator[Finding]:
-    try:
-        load_settings(given.config, os.environ, given.flags)
-    except ConfigError as fault:
-        yield from _faults(fault)
+    readers: list[Callable[[], object]] = [
+        partial(load_settings, given.config, os.environ, given.flags)
+    ]
     if given.peers is not None:
+        readers.append(partial(load_peers, given.peers))
+    for read in readers:
         try:
-            load_peers(given.peers)
+            read()
         except ConfigError as fault:
             yield from _faults(fault)
 
@@ -256,11 +266,7 @@ def _of_learner(
     plan: NodePlan, given: Given, data: NodeData | None, running: bool, told: Told
 ) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
-    try:
-        learner = learner_of(plan.settings, plan.name, data, told)
-    except FednodeError as fault:
-        yield from _faults(fault)
-        return
+    learner = learner_of(plan.settings, plan.name, data, told)
     if text := sums_fault(plan, learner):
         yield Finding("fault", text)
     elif text := sums_warning(plan, learner):
@@ -275,14 +281,10 @@ def _of_learner(
         yield Finding("note", f"The model is {model}.")
     if given.peers is not None:
         if not running:
-            yield from _of_state(plan, facts)
+            yield from _caught(_of_state(plan, facts))
         from fednode.app.check_peers import peer_findings
 
-        try:
-            found = uvloop.run(peer_findings(plan, learner, fingerprint(facts), running))
-            yield from (Finding(*each) for each in found)
-        except FednodeError as fault:
-            yield from _faults(fault)
+        yield from _asked(peer_findings(plan, learner, fingerprint(facts), running))
 
 
 def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
@@ -319,11 +321,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
 
     if not is_state(plan.state):
         return
-    try:
-        store = Store(plan.state)
-    except FednodeError as fault:
-        yield from _faults(fault)
-        return
+    store = Store(plan.state)
     try:
         if why := tie(store, plan, facts):
             text = f"The rounds begin anew, because {why}; earlier runs are kept in"
@@ -337,7 +335,5 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
             yield Finding(
                 "note", f"{plan.state} holds round {held.policy.round}: it goes on there."
             )
-    except FednodeError as fault:
-        yield from _faults(fault)
     finally:
         store.close()
