@@ -20,6 +20,7 @@ from fednode.app.create import mesh_key_file
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
+from fednode.identity.certificates import facts_in
 from fednode.identity.identity import NodeIdentity
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
@@ -212,6 +213,13 @@ async def test_a_certificate_that_ends_soon_is_renewed_while_the_node_runs(tmp_p
             assert "certificate" not in "".join(reply.warnings)
             later = await until(tmp_path, at["a"], "a", lambda one: one.round > reply.round + 5)
             assert alive(later, "b")
+            peers = load_peers(tmp_path / "peers.yaml")
+            async with asyncio.timeout(GUARD_S), client_of(peers, tmp_path / "a") as client:
+                known = soon
+                while known <= soon:  # a knows the new certificate, for its next start
+                    (of_b,) = await client.peers(at["a"])
+                    known = facts_in(of_b.certificates).ends if of_b.certificates else 0.0
+                    await pause(POLL_S)
 
 
 async def test_a_node_that_restarts_at_another_address_is_found_again(tmp_path: Path) -> None:

@@ -122,9 +122,17 @@ class Sponsor(EnrolmentService):
             if not self.renew_own():
                 await renew(transport, itertools.islice(self._places(), ASKED_MAX), take)
             self._fault = ""
+            self._tell_own()
         except FednodeError as fault:
             self._fault = str(fault)
             LOG.warning("%s", self.warning())
+
+    def _tell_own(self) -> None:
+        """Let the node tell its new certificate, before the one that its peers know ends."""
+        if self._node is not None:
+            name, address = self.plan.name, self.plan.address
+            own = Update(name, "alive", 0, address, self.identity.id, self.identity.proof)
+            self._node.tell([own])
 
     def _places(self) -> Iterator[Place]:
         """Yield whom to ask for a new certificate: sponsors first, then all others."""

@@ -30,6 +30,10 @@ class Own:
         """The news that others pass on."""
         return Update(self.name, "alive", self.incarnation, self.address, self._id, self._proof)
 
+    def renew(self, proof: bytes) -> None:
+        """Tell a new certificate from now on; with a higher incarnation it replaces the old one."""
+        self._proof, self.incarnation = proof, self.incarnation + 1
+
     def missed(self, peer: str) -> None:
         """Note that a peer cannot reach this node: perhaps it calls the address of before."""
         self._untold.add(peer)

@@ -307,6 +307,9 @@ class Swim:
         """Apply news from a peer; sender: "" for the host."""
         effects: list[Effect] = []
         for update in news:
+            if update.name == self._context.name and update.proof and not sender:
+                self.own.renew(update.proof)
+                self._gossip.add(self.own.news)
             effects += self._contradict(update) if update.name == self._context.name else ()
             if update.name != self._context.name:
                 effects += self._learn(now, update, sender)
