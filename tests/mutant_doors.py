@@ -113,23 +113,23 @@ DOORS: Final = {
         "",
         ("tests/unit/core/rounds/test_exchange.py",),
     ),
-    "decode-budget": Mutant(
-        "node/fednode/data/budget.py",
-        "if need > self.size:",
-        "if False:",
-        ("tests/unit/data/test_budget.py",),
+    "decode-memory": Mutant(
+        "node/fednode/data/decode.py",
+        "    _limit_memory()\n",
+        "",
+        ("tests/unit/data/test_decode_child.py",),
     ),
-    "decode-shared": Mutant(
-        "node/fednode/data/budget.py",
-        "self._change.wait_for(lambda: self._used + need <= self.size)",
-        "pass",
-        ("tests/unit/data/test_budget.py",),
-    ),
-    "decode-tags": Mutant(
-        "node/fednode/data/budget.py",
-        "if self._left < 0:",
+    "decode-time": Mutant(
+        "node/fednode/data/decode.py",
+        "if not self._line.poll(TIME_S):",
         "if False:",
-        ("tests/unit/data/test_budget.py", "tests/unit/data/test_heads.py"),
+        ("tests/unit/data/test_decode_child.py",),
+    ),
+    "decode-usual": Mutant(
+        "node/fednode/data/decode.py",
+        "if not usual or os.fstat(file.fileno()).st_size > USUAL_BYTES:",
+        "if not usual:",
+        ("tests/unit/data/test_decode_child.py",),
     ),
     "files-regular": Mutant(
         "node/fednode/data/files.py",

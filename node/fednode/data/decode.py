@@ -1,54 +1,51 @@
-"""Decode an image file of any kind to 8-bit RGB.
+"""Decode an image file of any kind to 8-bit RGB (formats.py), with a limit of memory and time.
 
-    8 bits a channel            as stored; transparent parts become white
-    grey with more than 8 bits  a window of its values becomes 0 to 255
-    DICOM                       see node/fednode/data/dicom.py
-
-The window is `data.window`. If that is not set, a DICOM file's own window tags give it, and
-otherwise percentiles of the image (pixels.py).
+A small file can stand for an image, or tags, of gigabytes, and decoders do not say beforehand what
+they will take. JPEG and PNG files of usual size are decoded in this process. All others are decoded
+by a child process, one after the other. Its memory is limited by the system (RLIMIT_AS, on Linux).
+It ends by itself when nothing was asked for IDLE_S, and with the process that started it.
 """
 
 from __future__ import annotations
 
-import errno
-import io
+import atexit
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, UnidentifiedImageError
 
-from fednode.data import dicom
-from fednode.data.budget import ROOM, SHARED, Head, with_head
-from fednode.data.files import opened
-from fednode.data.heads import WEBP_MAX, is_deep, peak, require_few_chunks
-from fednode.data.pixels import Decoded, Unusable, Window, grey, require_room, spans
+from fednode.data import formats
+from fednode.data.files import opened, system_fault
+from fednode.data.formats import MEMORY, PIXELS_KEPT, decode_file
+from fednode.data.pixels import Decoded, Unusable, Window
+from fednode.freed import trim
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of the decoder. Raise it if any file's pixels change, so that no cache mixes both."""
-DICOM_SUFFIXES: Final = (".dcm", ".dicom", ".ima")
-SUFFIXES: Final = (
-    ".bmp", *DICOM_SUFFIXES, ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff",
-    ".webp",
-)  # fmt: skip
-FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-
-_PHOTOMETRIC: Final = 262
-"""TIFF's tag; its value 0 says that the smallest number is white."""
-
-
-def is_image(path: Path) -> bool:
-    """Tell by its suffix whether a file is an image; without a known one, whether it is DICOM.
-
-    Scanners often name DICOM files by a number or a UID, so such files are opened.
-    """
-    suffix = path.suffix.lower()
-    if suffix in SUFFIXES:
-        return True
-    return (not suffix or suffix[1:].isdigit()) and _has_magic(path)
+USUAL: Final = ("JPEG", "PNG")
+USUAL_BYTES: Final = 16 << 20
+"""The largest file that is decoded in this process, if its image has at most PIXELS_KEPT."""
+SMALL_PIXELS: Final = 4_000_000
+LARGE: Final = threading.BoundedSemaphore(2)
+"""So many images of more than SMALL_PIXELS are decoded at a time."""
+TIME_S: Final = 120.0
+IDLE_S: Final = 10.0
+KINDS: Final[dict[str, type[Exception]]] = {
+    kind.__name__: kind for kind in (Unusable, UnidentifiedImageError, MemoryError)
+}
 
 
 def decoder_key(window: Window) -> str:
@@ -61,85 +58,153 @@ def decoder_key(window: Window) -> str:
 def decode(path: Path, side: int | None = None, window: Window = None) -> Iterator[Decoded]:
     """Decode a file, upright by its EXIF orientation; its memory is freed behind the block.
 
-    Of several frames take the first, of a DICOM file the middle one.
+    Of several frames take the first, of a DICOM file the middle one. An image of more than
+    PIXELS_KEPT is halved until it has fewer.
 
     side: decode a JPEG at a reduced size not below side x side, which is faster. window: of images
-    with more than 8 bits and of DICOM files. Raise Unusable, also for what takes too much memory,
-    or the decoder's error if the file is damaged or no image, usually OSError.
+    with more than 8 bits and of DICOM files. Raise Unusable, MemoryError, or the decoder's error if
+    the file is damaged or no image, usually OSError.
     """
     with ExitStack() as held:
-        decoded = _found(path, held, side, window)
-        held.callback(decoded.image.close)  # before its room is given back
-        yield decoded
+        found = _decode_usual(path, side, window, held)
+        if found is None:
+            held.enter_context(LARGE)
+            found = DECODER.decode(path, side, window)
+        held.callback(found.image.close)  # before the turn of another
+        yield found
 
 
-def _found(path: Path, held: ExitStack, side: int | None, window: Window) -> Decoded:
-    """Decode a file; `held` gets what is to be given back."""
-    decoded = dicom.decode if path.suffix.lower() in DICOM_SUFFIXES or _has_magic(path) else _decode
-    picture = decoded(held.enter_context(opened(path, Head)), held, side, window)
-    while picture.image.width * picture.image.height * 4 > ROOM:
-        whole = picture.image
-        picture = replace(picture, image=whole.reduce(2))
-        whole.close()
-    return picture
+def _decode_usual(path: Path, side: int | None, window: Window, held: ExitStack) -> Decoded | None:
+    """Decode a JPEG or PNG of usual size; return None for all others.
+
+    held: gets what is to be given back.
+    """
+    with opened(path) as file:
+        usual = file.peek(8).startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
+        if not usual or os.fstat(file.fileno()).st_size > USUAL_BYTES:
+            return None
+        with Image.open(file, formats=USUAL) as image:
+            pixels = image.width * image.height
+            if pixels > PIXELS_KEPT:
+                return None
+            if pixels > SMALL_PIXELS:
+                held.enter_context(LARGE)
+                held.callback(trim)
+            return formats.decode_image(image, side, window)
 
 
-def _decode(file: io.BufferedReader, held: ExitStack, side: int | None, window: Window) -> Decoded:
-    """Decode a file that is not DICOM; `held` gets what is to be given back."""
-    require_few_chunks(file)
-    image = held.enter_context(with_head(file, lambda: _opened(file)))
-    full = image.size
-    require_room(*full)
-    if side is not None:
-        image.draft("RGB", (side, side))
-    need = peak(image, full)
-    shown = f"an image of {image.width:,} x {image.height:,} pixels ({image.format}, {image.mode})"
-    least = min(4 * image.width * image.height, ROOM)
-    held.enter_context(SHARED.taken(max(need, least), shown))
-    inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
-    image.load()
-    ImageOps.exif_transpose(image, in_place=True)
-    whole = image.size in (full, full[::-1])
-    if not is_deep(image.mode):
-        return Decoded(_flattened(image), whole=whole)
-    shades = grey(lambda: map(np.asarray, _pieces(image)), image.size, window)
-    image.close()  # which frees its memory
-    # Pillow inverts such files of 8 bits itself.
-    np.subtract(255, shades, out=shades, where=inverted)
-    return Decoded(Image.fromarray(shades).convert("RGB"), whole=whole)
+class Decoder:
+    """The child process, as the process sees it that starts it at the first file."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Let the next file start a child process; one that runs belongs to another process."""
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._line: Connection | None = None
+
+    def decode(self, path: Path, side: int | None, window: Window) -> Decoded:
+        """Return a decoded image; see `decode`."""
+        asked = json.dumps([str(path.absolute()), side, window]).encode()
+        with self._turn:
+            for _ in range(2):  # the child may have ended, for it was idle
+                with contextlib.suppress(EOFError, ConnectionError):
+                    return self._ask(asked)
+                self.stop()
+        raise Unusable("its decoder ended without a word: the file is damaged, or made to do so")
+
+    def _ask(self, asked: bytes) -> Decoded:
+        if self._line is None:
+            self._start()
+        assert self._line is not None
+        self._line.send_bytes(asked)
+        if not self._line.poll(TIME_S):
+            self.stop()
+            raise Unusable(f"decoding it takes more than {TIME_S:.0f} s")
+        kind, *told = json.loads(self._line.recv_bytes())
+        if kind != "image":
+            number, text = told
+            raise OSError(number, text) if number else KINDS.get(kind, ValueError)(text or kind)
+        size, frames, patient, whole = told
+        image = Image.frombytes("RGB", tuple(size), self._line.recv_bytes())
+        return Decoded(image, frames, patient, whole)
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fednode.data.decode", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            )
+        self._line = Connection(ours.detach())
+
+    def stop(self) -> None:
+        """End the child process if there is one; the next file starts another."""
+        if self._line is not None and self._process is not None:
+            self._line.close()
+            self._process.kill()
+            self._process.wait()
+        self._line = self._process = None
 
 
-def _opened(file: io.BufferedReader) -> Image.Image:
-    """Read the head of an image file."""
-    if file.peek(16)[8:12] == b"WEBP":
-        cast("Head", file.raw).limit(WEBP_MAX)
-    return Image.open(file, formats=FORMATS)
+DECODER: Final = Decoder()
+atexit.register(DECODER.stop)
+os.register_at_fork(after_in_child=DECODER.forget)
 
 
-def _pieces(image: Image.Image) -> Iterator[Image.Image]:
-    """Yield an image from above to below, in pieces of few pixels."""
-    for top, bottom in spans(image.height, image.width):
-        yield image.crop((0, top, image.width, bottom))
+def serve(line: Connection) -> None:
+    """Decode files for as long as they are asked for, and there is memory left for any."""
+    most = _memory_bytes() + MEMORY // 4
+    while _memory_bytes() <= most and line.poll(IDLE_S):
+        path, side, window = json.loads(line.recv_bytes())
+        try:
+            found = decode_file(Path(path), side, window and tuple(window))
+            told = "image", found.image.size, found.frames, found.patient, found.whole
+            pixels = found.image.tobytes()
+        except Exception as fault:
+            line.send_bytes(json.dumps(_describe(fault)).encode())
+        else:
+            line.send_bytes(json.dumps(told).encode())
+            line.send_bytes(pixels)
+            del found, pixels
+        trim()
 
 
-def _flattened(image: Image.Image) -> Image.Image:
-    """Return an image of at most 8 bits a channel in RGB, on white."""
-    if not image.has_transparency_data:
-        return image if image.mode == "RGB" else image.convert("RGB")
-    made, top = Image.new("RGB", image.size), 0
-    for piece in _pieces(image):
-        over = piece.convert("RGBA")
-        white = Image.new("RGBA", over.size, "white")
-        made.paste(Image.alpha_composite(white, over).convert("RGB"), (0, top))
-        top += piece.height
-    return made
+def _describe(fault: Exception) -> tuple[str, int, str]:
+    """Return the kind of a fault, the system's number of the fault behind it or 0, and its text."""
+    known = isinstance(fault, Unusable)
+    cause = fault if known else system_fault(fault) or fault
+    if isinstance(cause, OSError) and cause.errno is not None:
+        return "OSError", cause.errno, cause.strerror or str(cause)
+    return type(cause).__name__, 0, str(cause)
 
 
-def _has_magic(path: Path) -> bool:
-    try:
-        with opened(path) as file:
-            return dicom.begins(file.read(dicom.START_BYTES))
-    except Unusable:
-        return False
-    except OSError as fault:  # what is there is examined, and named with the system's reason
-        return fault.errno not in {errno.ENOENT, errno.ELOOP}
+def _memory_bytes() -> int:
+    """Return the bytes of this process's addresses; 0 where that is not known."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[0]) * resource.getpagesize() if status.exists() else 0
+
+
+def _limit_memory() -> None:
+    """Limit the memory of this process to what it has and MEMORY, on Linux."""
+    if held := _memory_bytes():
+        resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, held + MEMORY))
+
+
+def main() -> None:
+    """Serve the process at the other end of the descriptor that the command line names."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with the process that started it
+    warnings.simplefilter("ignore")  # decoders warn about unusual metadata; only errors count
+    Image.init()
+    _limit_memory()
+    with contextlib.suppress(EOFError, ConnectionError), Connection(int(sys.argv[1])) as line:
+        serve(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -11,28 +11,26 @@ Source: DICOM PS3.3, C.11.1 (modality), C.11.2 (values of interest), C.7.6.3 (pi
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import io
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
-from fednode.data.budget import SHARED, with_head
+from fednode.data.files import opened
 from fednode.data.pixels import (
-    Decoded,
-    Pieces,
+    Shades,
     Unusable,
     Values,
     Window,
-    grey,
+    by_rows,
+    percentiles,
     require_room,
+    sample,
     shades,
-    spans,
 )
 
 EXTRA: Final = "pip install 'fednode[dicom]'"
@@ -41,7 +39,6 @@ PALETTE: Final = "PALETTE COLOR"
 PREAMBLE_BYTES: Final = 128
 MAGIC: Final = b"DICM"
 START_BYTES: Final = PREAMBLE_BYTES + len(MAGIC)
-SYNTAX: Final = 0x00020010
 COLOURS: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
@@ -63,63 +60,45 @@ def begins(start: bytes) -> bool:
     return start[:2] in {b"\2\0", b"\x08\0"} and len(start) > 8 and (written or 0 < length < 128)
 
 
-def decode(file: io.BufferedReader, held: ExitStack, side: int | None, window: Window) -> Decoded:
-    """Return the middle frame of a DICOM file in RGB.
+def has_magic(path: Path) -> bool:
+    """Tell by its first bytes whether a file is DICOM; also if the system does not give it."""
+    try:
+        with opened(path) as file:
+            return begins(file.read(START_BYTES))
+    except Unusable:
+        return False
+    except OSError as fault:  # what is there is examined, and named with the system's reason
+        return fault.errno not in {errno.ENOENT, errno.ELOOP}
 
-    held: gets what is to be given back. `side` changes nothing here. Raise Unusable if the
-    file holds no picture that can be decoded here, or pydicom's error if it is damaged, which may
-    be of any type.
+
+def decode(file: io.BufferedReader, window: Window) -> tuple[Shades, int, str]:
+    """Return the middle frame of a DICOM file, the number of frames, and the patient's PatientID.
+
+    The frame is shades [H, W] or RGB [H, W, 3]. Raise Unusable if the file holds no picture that
+    can be decoded here, or pydicom's error if it is damaged, which may be of any type.
     """
     if not installed():
         raise Unusable(f"a DICOM file, which takes an extra: run `{EXTRA}`")
     from pydicom import config
-    from pydicom.pixels import pixel_array
+    from pydicom.pixels import apply_color_lut, pixel_array
 
     config.settings.reading_validation_mode = config.IGNORE  # values that are not used may be odd
-    header, syntax = with_head(file, lambda: _header(file))
-    size, kind = (int(header.Columns), int(header.Rows)), str(header.PhotometricInterpretation)
+    header, syntax = _header(file)
     frames = int(header.get("NumberOfFrames") or 1)
     middle = (frames - 1) // 2
-    shown = f"a DICOM image of {size[0]:,} x {size[1]:,} pixels"
-    held.enter_context(SHARED.taken(_peak(header, kind), shown))
     file.seek(0)
-    # The pixels are freed once their shades or colours are made.
     pixels = pixel_array(file, index=middle, force=True, transfer_syntax_uid=syntax)
-    made = _made(pixels, header, middle, window)
-    patient = str(header.get("PatientID") or "").strip()
-    return Decoded(Image.fromarray(made).convert("RGB"), frames, patient)
-
-
-def _made(pixels: Values, header: Any, frame: int, window: Window) -> npt.NDArray[np.uint8]:
-    """Return a frame's stored values as shades [H, W] or as RGB [H, W, 3]."""
     kind = str(header.PhotometricInterpretation)
     if kind in GREY:
-        made = _windowed(pixels, header, frame, window)
+        made = _windowed(pixels, header, middle, window)
         if kind == "MONOCHROME1":
             np.subtract(255, made, out=made)
-        return made
-    if kind == PALETTE:
-        from pydicom.pixels import apply_color_lut
-
+    elif kind == PALETTE:
         bits = int(header.RedPaletteColorLookupTableDescriptor[2])
-        return _eight_bits(lambda: (apply_color_lut(row, header) for row in _rows(pixels)), bits)
-    return _eight_bits(lambda: _rows(pixels), int(header.BitsStored))
-
-
-def _peak(header: Any, kind: str) -> int:
-    """Return the most bytes that decoding a frame holds at a time."""
-    pixels = int(header.Columns) * int(header.Rows)
-    samples = int(header.get("SamplesPerPixel") or 1)
-    stored = samples * max(int(header.get("BitsAllocated") or 8), 8) // 8
-    if kind.startswith("YBR"):
-        return pixels * 40  # pydicom's change of colours computes in float32
-    return pixels * max(2 * stored, stored + samples, 4 + min(samples, 3))
-
-
-def _rows(pixels: Values) -> Iterator[Values]:
-    """Yield an image [H, W, ...] from above to below, in pieces of few pixels."""
-    for top, bottom in spans(*pixels.shape[:2]):
-        yield pixels[top:bottom]
+        made = by_rows(lambda rows: _eight_bits(apply_color_lut(rows, header), bits), pixels)
+    else:
+        made = by_rows(lambda rows: _eight_bits(rows, int(header.BitsStored)), pixels)
+    return made, frames, str(header.get("PatientID") or "").strip()
 
 
 def _header(file: io.BufferedReader) -> tuple[Any, Any]:
@@ -130,10 +109,10 @@ def _header(file: io.BufferedReader) -> tuple[Any, Any]:
     from pydicom import dcmread
     from pydicom.pixels import get_decoder
 
-    syntax = _syntax(file)
-    if syntax is not None and syntax.is_deflated:
-        raise Unusable(f"a DICOM file compressed as {syntax.name}: decompress it")
     header = dcmread(file, stop_before_pixels=True, force=True)
+    syntax = header.file_meta.get("TransferSyntaxUID") or _plain(header)
+    if syntax.is_deflated:
+        raise Unusable(f"a DICOM file compressed as {syntax.name}: decompress it")
     missing = [
         name for name in ("Rows", "Columns", "PhotometricInterpretation") if name not in header
     ]
@@ -146,7 +125,6 @@ def _header(file: io.BufferedReader) -> tuple[Any, Any]:
     kind = str(header.PhotometricInterpretation)
     if kind not in (*GREY, PALETTE, *COLOURS):
         raise Unusable(f"DICOM's photometric interpretation {kind} is not supported")
-    syntax = syntax or _plain(header)
     if not syntax.is_compressed:
         if left < _stored(header):
             raise Unusable("a DICOM file that is cut off: copy it again")
@@ -185,30 +163,6 @@ def _stored(header: Any) -> int:
     return pixels * samples * int(header.get("BitsAllocated") or 8) // 8
 
 
-def _syntax(file: io.BufferedReader) -> Any:
-    """Return the transfer syntax; None if the file names none. The file is left at its begin.
-
-    pydicom's own reader inflates a deflated data set before it can be asked for the syntax.
-    """
-    from pydicom.filereader import data_element_generator
-    from pydicom.uid import UID
-
-    syntax = None
-    if file.read(PREAMBLE_BYTES + len(MAGIC))[PREAMBLE_BYTES:] == MAGIC:
-        for element in data_element_generator(
-            file, False, True, stop_when=lambda tag, _, __: tag.group != 2
-        ):
-            if element.tag == SYNTAX:
-                value = (
-                    element.value.decode("ascii")
-                    if isinstance(element.value, bytes)
-                    else element.value
-                )
-                syntax = UID(str(value).strip("\0 "))
-    file.seek(0)
-    return syntax
-
-
 def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
     """Return the data set that holds a keyword: the frame's group, the shared group, or the file's.
 
@@ -225,45 +179,40 @@ def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
     return header if keyword in header else Dataset()
 
 
-def _windowed(pixels: Values, header: Any, frame: int, window: Window) -> npt.NDArray[np.uint8]:
+def _windowed(pixels: Values, header: Any, frame: int, window: Window) -> Shades:
     """Return shades 0 to 255 of a frame's stored values, before MONOCHROME1 is inverted."""
     from pydicom.pixels import apply_modality_lut, apply_voi
 
     rescale = _holder(header, frame, "PixelValueTransformationSequence", "RescaleSlope")
     table = header if header.get("ModalityLUTSequence") else rescale
 
-    def values() -> Iterator[Values]:
-        return (apply_modality_lut(row, table) for row in _rows(pixels))
+    def values(stored: Values) -> Values:
+        return np.asarray(apply_modality_lut(stored, table))
 
-    def shown(
-        window: Window, pieces: Pieces = values, known: Pieces | None = None
-    ) -> npt.NDArray[np.uint8]:
-        return grey(pieces, (pixels.shape[1], pixels.shape[0]), window, known)
+    def looked_up(stored: Values) -> Values:
+        return np.asarray(apply_voi(np.rint(values(stored)).astype(np.int64), header))
 
     if window is not None:
-        return shown(window)
-    voi = header.get("VOILUTSequence")
-    if voi:
-        bits = int(voi[0].LUTDescriptor[2])
-
-        def looked_up() -> Iterator[Values]:
-            return (apply_voi(np.rint(piece).astype(np.int64), header) for piece in values())
-
-        return shown((0.0, float(2**bits - 1)), looked_up)
+        return by_rows(lambda rows: shades(values(rows), window), pixels)
+    if voi := header.get("VOILUTSequence"):
+        whole = 0.0, float(2 ** int(voi[0].LUTDescriptor[2]) - 1)
+        return by_rows(lambda rows: shades(looked_up(rows), whole), pixels)
     tags = _holder(header, frame, "FrameVOILUTSequence", "WindowWidth")
     width = _first(tags.get("WindowWidth"))
     if width is not None and width > 0.0:
         centre = _first(tags.get("WindowCenter")) or 0.0
         function = str(tags.get("VOILUTFunction") or "LINEAR")
-        return np.concatenate([by_window(piece, centre, width, function) for piece in values()])
-    same = zip(values(), _rows(pixels), strict=True)
-    if pixels.dtype == np.uint8 and all(np.array_equal(piece, other) for piece, other in same):
-        return shown((0.0, float(2 ** int(header.BitsStored) - 1)))
-    return shown(None, known=_without_padding(pixels, values, header))
+        return by_rows(lambda rows: by_window(values(rows), centre, width, function), pixels)
+    known = sample(pixels)
+    if pixels.dtype == np.uint8 and np.array_equal(values(known), known):
+        ends = 0.0, float(2 ** int(header.BitsStored) - 1)
+    else:
+        ends = percentiles(values(_without_padding(known, header)))
+    return by_rows(lambda rows: shades(values(rows), ends), pixels)
 
 
-def by_window(values: Values, centre: float, width: float, function: str) -> npt.NDArray[np.uint8]:
-    """Return values [H, W] as shades 0 to 255 by a window (PS3.3, C.11.2.1.2 and C.11.2.1.3).
+def by_window(values: Values, centre: float, width: float, function: str) -> Shades:
+    """Return values as shades 0 to 255 by a window (PS3.3, C.11.2.1.2 and C.11.2.1.3).
 
     function: LINEAR, LINEAR_EXACT or SIGMOID.
     """
@@ -284,19 +233,15 @@ def _first(value: Any) -> float | None:
     return float(value[0]) if len(value) else None
 
 
-def _without_padding(pixels: Values, values: Pieces, header: Any) -> Pieces:
-    """Return the values of all pixels but the padding; all values if nothing else is left."""
+def _without_padding(stored: Values, header: Any) -> Values:
+    """Return stored values without the padding; all of them if nothing else is left."""
     low = header.get("PixelPaddingValue")
     if low is None:
-        return values
+        return stored
     limit = header.get("PixelPaddingRangeLimit")
     ends = [_signed(value, header) for value in (low, low if limit is None else limit)]
-
-    def kept() -> Iterator[Values]:
-        for stored, piece in zip(_rows(pixels), values(), strict=True):
-            yield piece[(stored < min(ends)) | (stored > max(ends))]
-
-    return kept if any(piece.size for piece in kept()) else values
+    kept = stored[(stored < min(ends)) | (stored > max(ends))]
+    return kept if kept.size else stored
 
 
 def _signed(value: Any, header: Any) -> int:
@@ -310,8 +255,8 @@ def _signed(value: Any, header: Any) -> int:
     )
 
 
-def _eight_bits(pieces: Pieces, bits: int) -> npt.NDArray[np.uint8]:
+def _eight_bits(colours: Values, bits: int) -> Shades:
     """Return colours [H, W, 3 or 4] of some bits as RGB of 8 bits."""
     share = 255 / (2**bits - 1)
-    scaled = (np.rint(piece[..., :3].astype(np.float64) * share) for piece in pieces())
-    return np.concatenate([piece.astype(np.uint8) for piece in scaled])
+    scaled: Shades = np.rint(colours[..., :3].astype(np.float64) * share).astype(np.uint8)
+    return scaled

@@ -40,6 +40,18 @@ def why(fault: OSError) -> str:
     return fault.strerror or str(fault)
 
 
+def system_fault(fault: BaseException | None) -> OSError | MemoryError | None:
+    """Return the fault of the system behind another one; None if there is none.
+
+    Decoders hide errors of the system in their own.
+    """
+    while fault is not None:
+        if isinstance(fault, MemoryError) or (isinstance(fault, OSError) and fault.errno):
+            return fault
+        fault = fault.__cause__ or fault.__context__
+    return None
+
+
 def require_regular(status: os.stat_result) -> None:
     """Raise Unusable if a status is not that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
@@ -47,17 +59,16 @@ def require_regular(status: os.stat_result) -> None:
         raise Unusable(f"not a regular file but {kind}")
 
 
-def opened(path: Path, raw: type[io.FileIO] = io.FileIO) -> io.BufferedReader:
+def opened(path: Path) -> io.BufferedReader:
     """Open a regular file to read its bytes, without waiting for anything.
 
-    raw: the class that reads from the descriptor. Raise Unusable if the path is something else, and
-    OSError if it cannot be opened.
+    Raise Unusable if the path is something else, and OSError if it cannot be opened.
     """
     require_regular(os.stat(path))
     descriptor = os.open(path, _FLAGS)
     try:
         require_regular(os.fstat(descriptor))  # the path may have been replaced meanwhile
-        return io.BufferedReader(raw(descriptor, "rb"))
+        return io.BufferedReader(io.FileIO(descriptor, "rb"))
     except BaseException:
         os.close(descriptor)
         raise

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fednode.data.decode import SUFFIXES, is_image
 from fednode.data.files import is_utf8, spelled, why
+from fednode.data.formats import SUFFIXES, is_image
 from fednode.data.names import for_layout, refuse_twins, shown
 from fednode.errors import DataError
 

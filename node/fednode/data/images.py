@@ -22,7 +22,7 @@ from PIL import Image, UnidentifiedImageError
 
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
-from fednode.data.files import opened, require_regular, why
+from fednode.data.files import opened, require_regular, system_fault, why
 from fednode.data.pixels import Unusable, Window
 
 _WORKERS = 4
@@ -165,24 +165,23 @@ def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
         return Verdict(f"damaged: {text[:_REASON_CHARACTERS_MAX]}"), True
 
 
-def _passing(error: BaseException | None, path: Path) -> str:
+def _passing(error: BaseException, path: Path) -> str:
     """Return what the system, not the file, is to blame for; "" if the file is damaged.
 
-    Decoders hide errors of the system in their own, so the whole file is read once more.
+    The whole file is read once more, because a decoder may hide that it could not read.
     """
-    while error is not None:
-        if isinstance(error, MemoryError):
-            return "too large to decode in memory"
-        if isinstance(error, OSError) and error.errno is not None:
-            return f"{UNREAD}: {why(error)}"
-        error = error.__cause__ or error.__context__
+    fault = system_fault(error)
+    if isinstance(fault, MemoryError):
+        return "too large to decode in memory"
     try:
+        if fault is not None:
+            raise fault
         with opened(path) as file:
             hashlib.file_digest(file, _short)
-    except OSError as fault:
-        return f"{UNREAD}: {why(fault)}"
-    except Unusable as fault:
-        return str(fault)
+    except OSError as found:
+        return f"{UNREAD}: {why(found)}"
+    except Unusable as found:
+        return str(found)
     return ""
 
 

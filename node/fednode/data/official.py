@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
-from fednode.data.decode import is_image
 from fednode.data.files import is_utf8, read_list, spelled
 from fednode.data.folder import (
     LISTS,
@@ -31,6 +30,7 @@ from fednode.data.folder import (
     scan,
     sort_key,
 )
+from fednode.data.formats import is_image
 from fednode.data.names import refuse_twins
 from fednode.errors import DataError
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.data.decode import decode, is_image
+from fednode.data.decode import decode
+from fednode.data.formats import is_image
 from tests.unit.data.rgb import read_rgb
 
 

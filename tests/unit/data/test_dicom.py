@@ -19,8 +19,9 @@ from pydicom.uid import (
     SecondaryCaptureImageStorage,
 )
 
-from fednode.data.decode import decode, is_image
+from fednode.data.decode import decode
 from fednode.data.dicom import by_window
+from fednode.data.formats import decode_file, is_image
 from fednode.data.images import examine
 from fednode.data.pixels import Unusable
 from tests.unit.data.rgb import read_rgb
@@ -259,4 +260,4 @@ def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     assert said(text)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(Unusable, match=r"takes an extra: run `pip install 'fednode\[dicom\]'`"):
-        read_rgb(strange)
+        decode_file(strange, None, None)
