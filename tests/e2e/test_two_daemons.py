@@ -169,6 +169,13 @@ async def test_two_daemons_with_certificates_exchange_and_know_each_other_again(
 
             reply = await pair.until(client, "a", exchanged)
             assert (reply.peers[0].state, reply.peers[0].path) == ("alive", "direct")
+            async with asyncio.timeout(GUARD_S):
+                for name in "ab":
+                    told = b""
+                    while not told:
+                        with contextlib.suppress(FednodeError):
+                            told = (await client.peers(pair.address[name]))[0].certificates
+                        await pause(POLL_S)
             with pytest.raises(FednodeError):
                 async with Client() as stranger:
                     await stranger.status(pair.address["a"])
