@@ -36,7 +36,7 @@ SENDER: Final = "rows/"
 """Prefix of the arrays that hold the class sums of one node, before its name; "" is this node."""
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import Backbone
+    from fednode.clip.backbone import FrozenClip
     from fednode.learn.evaluation import Evaluation, Numbers
     from fednode.learn.explain import Explainer, Near
     from fednode.learn.prompt_module import PromptModule
@@ -218,7 +218,7 @@ class Prompts:
         with files(images) as paths:
             return self._explainer.features(paths)
 
-    def _module_of(self, frozen: Backbone) -> PromptModule:
+    def _module_of(self, frozen: FrozenClip) -> PromptModule:
         """Return what the policy tunes, for a frozen model."""
         from fednode import registry
 
@@ -239,7 +239,7 @@ class Prompts:
         return Explainer(self.settings.model, self._module_of, self.arrays, window)
 
     @cached_property
-    def _frozen(self) -> Backbone:
+    def _frozen(self) -> FrozenClip:
         """The frozen model, loaded once."""
         from fednode.clip import backbone
 

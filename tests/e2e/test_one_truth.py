@@ -61,7 +61,7 @@ async def daemons(folder: Path, policy: str) -> None:
         await mesh.wait_for(lambda: all(map(through, NODES)), LIMIT_S)
 
 
-def simulated(model: backbone.Backbone, policy: str) -> World:
+def simulated(model: backbone.FrozenClip, policy: str) -> World:
     tuning = {"batch_size": 4, "context_length": 3, "init_words": None}
     settings = settings_of(Source("test", {"policy": {"name": policy}, "tuning": tuning}))
     kind, config = settings.policy.kind, settings.policy.config

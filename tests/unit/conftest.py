@@ -11,10 +11,10 @@ import pytest
 from tests.unit.commands.run import PEERS, Fednode
 
 if TYPE_CHECKING:  # at run time only what needs a model imports torch
-    from fednode.clip.backbone import Backbone
+    from fednode.clip.backbone import FrozenClip
     from fednode.clip.settings import ModelSettings
 
-LOADED: dict[ModelSettings, Backbone] = {}
+LOADED: dict[ModelSettings, FrozenClip] = {}
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     load = backbone.load
 
-    def loaded(settings: ModelSettings) -> Backbone:
+    def loaded(settings: ModelSettings) -> FrozenClip:
         if settings.pretrained is not None:
             return load(settings)
         if settings not in LOADED:

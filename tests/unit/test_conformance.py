@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.conformance import class_fault, hooks_fault, module_fault, require_hooks
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.errors import ConfigError
@@ -38,7 +38,7 @@ START = Tensors({"context": np.ones((4, 2))})
 
 
 @pytest.fixture(scope="module")
-def model() -> Backbone:
+def model() -> FrozenClip:
     return frozen()
 
 
@@ -137,7 +137,7 @@ def other(tensors: Tensors) -> Tensors:
     ],
 )  # fmt: skip
 def test_a_hook_that_returns_something_else_has_a_sentence(
-    model: Backbone, offered: Any, said: str
+    model: FrozenClip, offered: Any, said: str
 ) -> None:
     config = offered.config_type()
     assert hooks_fault(offered, config, START).startswith(said)
@@ -161,7 +161,7 @@ def test_a_hook_that_returns_something_else_has_a_sentence(
     ],
 )  # fmt: skip
 def test_what_is_tuned_is_tried_on_two_images(
-    model: Backbone, parts: dict[str, Any], said: str
+    model: FrozenClip, parts: dict[str, Any], said: str
 ) -> None:
     found = module_fault(changed(CoOp, **parts)(model, TuningSettings(context_length=3)))
     assert found.startswith(said)
@@ -169,7 +169,7 @@ def test_what_is_tuned_is_tried_on_two_images(
 
 
 @pytest.mark.parametrize("name", ["diprompt", "fedclip", "fedpgp", "fedtpg", "plan", "zerodfl"])
-def test_the_built_in_modules_pass(model: Backbone, name: str) -> None:
+def test_the_built_in_modules_pass(model: FrozenClip, name: str) -> None:
     kind: Any = registry.policy(name)
     known = inspect.signature(kind.config_type).parameters
     config = kind.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.hooked_text import embedding_of
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.core.types import Job
@@ -47,7 +47,7 @@ NOTE: Final = (
 )
 
 
-def model_of(name: str, precision: Any, device: str) -> Backbone:
+def model_of(name: str, precision: Any, device: str) -> FrozenClip:
     """Return a model with random weights, or fednode-mini with its own."""
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
@@ -55,7 +55,7 @@ def model_of(name: str, precision: Any, device: str) -> Backbone:
 
 
 def learner_of(
-    frozen: Backbone, policy: str, classes: int, tuning: TuningSettings, cache: str
+    frozen: FrozenClip, policy: str, classes: int, tuning: TuningSettings, cache: str
 ) -> tuple[TorchLearner, bool]:
     """Return the learner of a node with the built-in images of so many classes.
 
@@ -70,7 +70,7 @@ def learner_of(
 
 
 def reference(
-    frozen: Backbone, classes: tuple[str, ...], length: int, images: int
+    frozen: FrozenClip, classes: tuple[str, ...], length: int, images: int
 ) -> Callable[[], None]:
     """Return a step of open_clip's encoders; images: in a batch, 0 if their features are cached."""
     model: Any = frozen.model
@@ -96,7 +96,7 @@ def reference(
     return step
 
 
-def images_of(frozen: Backbone, count: int) -> Tensor:
+def images_of(frozen: FrozenClip, count: int) -> Tensor:
     """Return drawn images of the model's size."""
     side = frozen.model.visual.image_size
     high, wide = side if isinstance(side, tuple) else (side, side)
@@ -104,7 +104,7 @@ def images_of(frozen: Backbone, count: int) -> Tensor:
 
 
 def in_turns(
-    frozen: Backbone,
+    frozen: FrozenClip,
     row: str,
     ours: Callable[[], Any],
     theirs: Callable[[], Any],
@@ -127,7 +127,7 @@ def in_turns(
 
 
 def step(
-    frozen: Backbone, policy: str, classes: int, repeats: int, cache: str, threads: int
+    frozen: FrozenClip, policy: str, classes: int, repeats: int, cache: str, threads: int
 ) -> dict[str, Figure]:
     """Measure the steps of a policy."""
     brought: dict[str, Any] = {
@@ -148,7 +148,7 @@ def step(
     return in_turns(frozen, policy, ours, theirs, repeats, STEPS)
 
 
-def encoding(frozen: Backbone, repeats: int) -> dict[str, Figure]:
+def encoding(frozen: FrozenClip, repeats: int) -> dict[str, Figure]:
     """Measure how fast images are encoded, as `check`, `predict` and the cache encode them."""
     images, model = images_of(frozen, ENCODED), frozen.model
 

@@ -39,11 +39,11 @@ MARGIN: Final = 16
 that before it is scaled; the filter that scales it reads fewer."""
 VECTORS: Final = 16
 """Context vectors that tuning.context_length: auto takes at most."""
-_KEPT: Final[dict[ModelSettings, Backbone]] = {}
+_KEPT: Final[dict[ModelSettings, FrozenClip]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backbone:
+class FrozenClip:
     """A frozen model, which prompts are tuned for.
 
     Attributes:
@@ -99,7 +99,7 @@ class Backbone:
         return [name for name in names if not self.seen.issuperset(self.tokenizer.encode(name))]
 
 
-def load(settings: ModelSettings) -> Backbone:
+def load(settings: ModelSettings) -> FrozenClip:
     """Return the frozen model of the settings; raise ModelError that says what to change."""
     if settings in _KEPT:
         return _KEPT[settings]
@@ -135,12 +135,12 @@ def keep(settings: ModelSettings) -> None:
         _KEPT[settings] = load(settings)
 
 
-def untrained(settings: ModelSettings) -> Backbone:
+def untrained(settings: ModelSettings) -> FrozenClip:
     """Return an architecture with random weights, for measuring speed."""
     return _wrapped(random_model(settings.name), settings)
 
 
-def _wrapped(found: LoadedModel, settings: ModelSettings) -> Backbone:
+def _wrapped(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
     return wrap(
         found.model,
         dict(found.model.visual.preprocess_cfg),
@@ -161,7 +161,7 @@ def wrap(
     seen: frozenset[int] | None = None,
     missing: str = "",
     template: str = PLAIN,
-) -> Backbone:
+) -> FrozenClip:
     """Freeze a model and move it to its device; settings give device and precision.
 
     missing: why there is no tokenizer, as half a sentence. template: of the model's authors.
@@ -173,7 +173,7 @@ def wrap(
     with fits(device, f"while {label} is put there"):
         model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
-    return Backbone(
+    return FrozenClip(
         label=label,
         model=model,
         text=TextTower(model, tokenizer, label, dtype, missing),
@@ -277,7 +277,7 @@ class ModelCapabilities:
     template: str = PLAIN
 
 
-def describe(name: str, frozen: Backbone) -> ModelCapabilities:
+def describe(name: str, frozen: FrozenClip) -> ModelCapabilities:
     """Return what a loaded model takes."""
     return _describe(name, frozen.model, frozen.text, frozen.vision, frozen.template)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip import backbone
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
@@ -46,7 +46,7 @@ class Explainer:
     def __init__(
         self,
         model: ModelSettings,
-        module_of: Callable[[Backbone], PromptModule],
+        module_of: Callable[[FrozenClip], PromptModule],
         prompts: Tensors,
         window: Window = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Explainer:
         frozen = backbone.load(replace(model, precision="float32"))
         self._text = _Text(frozen.text)
         text: Any = self._text
-        self._model: Backbone = replace(frozen, text=text)
+        self._model: FrozenClip = replace(frozen, text=text)
         self._module = module_of(self._model)
         self._files = Features(frozen, window=window)
         self._prompts = to_params(prompts, frozen.device)

@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.placed import placed
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
@@ -69,7 +69,7 @@ class Features:
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: FrozenClip,
         cache: FeatureCache | None = None,
         window: Window = None,
         told: Told = silent,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch.nn.functional as F
     from torch import Tensor
 
-    from fednode.clip.backbone import Backbone
+    from fednode.clip.backbone import FrozenClip
 else:
     F = lazy("torch.nn.functional")
 
@@ -165,7 +165,7 @@ class PromptModule:
     closed_form: bool = False
     sends_sums: bool = False
 
-    def __init__(self, clip: Backbone, settings: TuningSettings, config: Any = None) -> None:
+    def __init__(self, clip: FrozenClip, settings: TuningSettings, config: Any = None) -> None:
         """Take the frozen model, the settings of tuning and the method's own configuration."""
         if settings.context_length == "auto" and not clip.text.fault:
             settings = settings.fitted(clip.text.length_max)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from fednode.clip.backbone import Backbone
+    from fednode.clip.backbone import FrozenClip
     from fednode.clip.prefix_text import ClassTokens
 else:
     torch = lazy("torch")
@@ -28,7 +28,7 @@ SAME: Final = 0.9999
 """Cosine from which two texts are one and the same for a model."""
 
 
-def alike(backbone: Backbone, classes: tuple[str, ...], template: str) -> list[tuple[str, str]]:
+def alike(backbone: FrozenClip, classes: tuple[str, ...], template: str) -> list[tuple[str, str]]:
     """Return the pairs of class names whose texts a model does not tell apart.
 
     template: the text; {} is the name.
@@ -45,7 +45,7 @@ def alike(backbone: Backbone, classes: tuple[str, ...], template: str) -> list[t
 class ClassTexts:
     """Compute token ids and hand-written text features, and keep those of recent lists."""
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: FrozenClip) -> None:
         self._text = backbone.text
         self._tokens = lru_cache(LISTS_MOST)(lambda *key: self._text.tokens(*key))
         self._features: dict[tuple[str, str], Tensor] = {}

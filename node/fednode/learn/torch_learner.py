@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.cuda_graphs import GraphedPasses, recorder_of
 from fednode.clip.placed import fits
 from fednode.core.facts import fingerprint
@@ -52,7 +52,7 @@ class TorchLearner(Learner):
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: FrozenClip,
         module: PromptModule,
         data: NodeData,
         settings: TuningSettings,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import torch.nn.functional as F
     from torch import Tensor
 
-    from fednode.clip.backbone import Backbone
+    from fednode.clip.backbone import FrozenClip
     from fednode.clip.vision import Seen
 else:
     torch = lazy("torch")
@@ -124,7 +124,7 @@ class FedDPTPrompts(PromptModule):
 
     config: FedDPTConfig
 
-    def __init__(self, clip: Backbone, settings: TuningSettings, config: Any = None) -> None:
+    def __init__(self, clip: FrozenClip, settings: TuningSettings, config: Any = None) -> None:
         """Raise ModelError if the image tower gives no query of a class token, for equation 5."""
         super().__init__(clip, settings, config)
         self.uses_image_encoder = self.config.components != "text"

@@ -104,7 +104,7 @@ def chequers(side: int) -> Array:
     return np.repeat(255 * pattern[:, :, None], 3, axis=2).astype(np.uint8)
 
 
-def learned(frozen: backbone.Backbone, images: Sequence[Image]) -> Array:
+def learned(frozen: backbone.FrozenClip, images: Sequence[Image]) -> Array:
     """Return a mark that makes images look like those of the first class to the frozen tower."""
     (size, _), generator = frozen.vision.image_size, torch.Generator().manual_seed(1)
     stack = np.stack([pixels(image.path, size) for image in images])

@@ -83,9 +83,9 @@ class Site:
 @pytest.fixture(scope="module")
 def one_model() -> Iterator[None]:
     """Load the model once for both nodes and all exports."""
-    load, held = backbone.load, list[backbone.Backbone]()
+    load, held = backbone.load, list[backbone.FrozenClip]()
 
-    def once(settings: ModelSettings, shared: Any = None) -> backbone.Backbone:
+    def once(settings: ModelSettings, shared: Any = None) -> backbone.FrozenClip:
         if not held:
             held.append(load(settings))
         return held[0]

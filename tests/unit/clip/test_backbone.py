@@ -23,7 +23,7 @@ from tests.unit.clip import tiny
 
 
 @pytest.fixture(scope="module")
-def mini() -> backbone.Backbone:
+def mini() -> backbone.FrozenClip:
     return backbone.load(ModelSettings())
 
 
@@ -37,7 +37,7 @@ def settings(name: str, path: object, **others: Any) -> ModelSettings:
     return ModelSettings(name=name, pretrained=str(path), **others)
 
 
-def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.Backbone) -> None:
+def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.FrozenClip) -> None:
     assert mini.label.startswith("fednode-mini, version ")
     assert mini.text.width == mini.model.token_embedding.weight.shape[1]
     assert mini.text.length_max == mini.model.context_length == 77
@@ -46,7 +46,7 @@ def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.Backb
     assert not mini.model.training
 
 
-def test_zero_shot_logits_equal_open_clips(mini: backbone.Backbone) -> None:
+def test_zero_shot_logits_equal_open_clips(mini: backbone.FrozenClip) -> None:
     names = ["airplane", "cat", "garden spider"]
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(5, 3, *mini.model.visual.image_size, generator=generator)
@@ -59,7 +59,7 @@ def test_zero_shot_logits_equal_open_clips(mini: backbone.Backbone) -> None:
     assert (ours - wanted).abs().max() < 1e-4
 
 
-def test_preprocessing_is_the_models_own(mini: backbone.Backbone) -> None:
+def test_preprocessing_is_the_models_own(mini: backbone.FrozenClip) -> None:
     grey = Image.new("RGB", (100, 50), (128, 128, 128))
     pixels = mini.preprocess(grey)
     assert pixels.shape == (3, *mini.model.visual.image_size)
@@ -69,14 +69,14 @@ def test_preprocessing_is_the_models_own(mini: backbone.Backbone) -> None:
     assert pixels[0].mean().item() == pytest.approx((128 / 255 - mean) / deviation, abs=1e-5)
 
 
-def test_words_that_pretraining_never_met_are_named(mini: backbone.Backbone) -> None:
+def test_words_that_pretraining_never_met_are_named(mini: backbone.FrozenClip) -> None:
     known = frozenset(mini.tokenizer.encode("cat airplane"))
     taught = replace(mini, seen=known)
     assert taught.unseen(["cat", "gerenuk", "airplane"]) == ["gerenuk"]
     assert not mini.unseen(["cat", "airplane"])
 
 
-def test_bfloat16_is_near_float32(mini: backbone.Backbone) -> None:
+def test_bfloat16_is_near_float32(mini: backbone.FrozenClip) -> None:
     half = backbone.load(ModelSettings(precision="bfloat16"))
     side = mini.model.visual.image_size[0]
     images = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(1))

@@ -66,7 +66,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def load(folder: Path | str) -> backbone.Backbone:
+def load(folder: Path | str) -> backbone.FrozenClip:
     return backbone.load(ModelSettings(name=f"local-dir:{folder}", device="cpu"))
 
 

@@ -14,7 +14,7 @@ from open_clip.transformer import VisionTransformer
 from safetensors.torch import load_file, save_file
 
 from fednode.clip import backbone, mini
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings, embedded_version
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(folder: Path) -> Backbone:
+def loaded(folder: Path) -> FrozenClip:
     model, config, seen = mini.expand(folder)
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     settings = ModelSettings(device="cpu")

@@ -19,7 +19,7 @@ SMALL = DataSettings(
 
 
 @pytest.fixture(scope="session")
-def mini() -> backbone.Backbone:
+def mini() -> backbone.FrozenClip:
     return backbone.load(ModelSettings(device="cpu"))
 
 
@@ -50,5 +50,5 @@ def data() -> NodeData:
 
 
 @pytest.fixture(scope="module")
-def features(mini: backbone.Backbone) -> Features:
+def features(mini: backbone.FrozenClip) -> Features:
     return Features(mini)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.data.base import NodeData
@@ -20,7 +20,7 @@ from tests.unit.learn.test_torch_learner import learner, never
 
 
 def test_a_predictor_gives_probabilities_as_the_learner_would(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     module = CoOp(mini, TuningSettings())
     predict, prompts = predictor(module), module.initial(4)

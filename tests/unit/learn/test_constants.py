@@ -11,7 +11,7 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.clip.vision import VisionTower
 from fednode.core.types import MEASURE, PRIVATE, Job, Tensors
@@ -37,7 +37,7 @@ from tests.unit.learn.test_tokens import CLASSES, ROOM, made, never, wrapped
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain", "large"])
-def model(request: pytest.FixtureRequest) -> Backbone:
+def model(request: pytest.FixtureRequest) -> FrozenClip:
     """The tokens of the first two are fewer numbers than the pixels."""
     if request.param == "large":
         torch.manual_seed(0)
@@ -45,15 +45,15 @@ def model(request: pytest.FixtureRequest) -> Backbone:
     return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
-def patches(model: Backbone) -> PerImageArray:
+def patches(model: FrozenClip) -> PerImageArray:
     return PerImageArray("patches", model.vision.patches_shape, model.vision.patches)
 
 
-def of(one: Features, model: Backbone, files: list[Path]) -> Tensor:
+def of(one: Features, model: FrozenClip, files: list[Path]) -> Tensor:
     return one.constants(files, patches(model), never)
 
 
-def test_patches_are_open_clip_s_own(model: Backbone, files: list[Path]) -> None:
+def test_patches_are_open_clip_s_own(model: FrozenClip, files: list[Path]) -> None:
     found = of(made(model), model, files)
     visual = model.model.visual
     pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
@@ -68,7 +68,7 @@ def test_patches_are_open_clip_s_own(model: Backbone, files: list[Path]) -> None
 
 
 def test_kept_and_fresh_are_the_same_bits(
-    model: Backbone, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
     real = VisionTower.patches
@@ -90,7 +90,7 @@ def test_kept_and_fresh_are_the_same_bits(
 
 
 def test_names_and_features_do_not_meet_in_the_cache(
-    model: Backbone, files: list[Path], tmp_path: Path
+    model: FrozenClip, files: list[Path], tmp_path: Path
 ) -> None:
     one = made(model, tmp_path)
     features, plain = one.of(files, never).features, of(one, model, files)
@@ -103,7 +103,7 @@ def test_names_and_features_do_not_meet_in_the_cache(
 
 
 def test_memory_has_a_bound(
-    model: Backbone, files: list[Path], monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
 
@@ -119,7 +119,7 @@ def test_memory_has_a_bound(
     assert len(decoded) == 2 * len(files) - 2
 
 
-def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
+def test_a_lost_file_is_a_sentence(model: FrozenClip, files: list[Path]) -> None:
     files[0].unlink()
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         of(made(model), model, files[:1])
@@ -127,7 +127,7 @@ def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
         made(model).constants(files[1:2], patches(model), lambda: True)
 
 
-def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:
+def learner(model: FrozenClip, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:
     tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
     train = Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(files)))
     data = NodeData(train=train, validation=train, own=train, base=None, new=None)
@@ -136,7 +136,7 @@ def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any
 
 
 def test_fedotp_tunes_with_equal_bits_with_and_without_the_cache(
-    model: Backbone, files: list[Path], tmp_path: Path
+    model: FrozenClip, files: list[Path], tmp_path: Path
 ) -> None:
     def tuned(folder: Path | None, **set_: Any) -> Any:
         one = learner(model, files, folder, **set_)
@@ -152,7 +152,7 @@ def test_fedotp_tunes_with_equal_bits_with_and_without_the_cache(
     assert wanted == tuned(tmp_path / "one", pixels_mb=0)
 
 
-def test_a_job_that_measures_uses_the_private_prompt(model: Backbone, files: list[Path]) -> None:
+def test_a_job_that_measures_uses_the_private_prompt(model: FrozenClip, files: list[Path]) -> None:
     one = learner(model, files, None)
     job = Job(round=3, stage="prompts", tensors=one.initial(1), seed=5, rounds=3)
     report = one.tune(job, never, lambda _: None)
@@ -166,7 +166,7 @@ def test_a_job_that_measures_uses_the_private_prompt(model: Backbone, files: lis
 
 
 def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
-    model: Backbone, files: list[Path]
+    model: FrozenClip, files: list[Path]
 ) -> None:
     tuning, config = TuningSettings(context_length=2), FedOTPConfig()
     one = FedOTP(model, tuning, config)

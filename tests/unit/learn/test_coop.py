@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
 from fednode.learn.coop import CONTEXT as NAME
@@ -17,11 +17,11 @@ from tests.unit.learn.jobs import logits, loss
 CLASSES = ("cat", "airplane", "palm tree")
 
 
-def objective(mini: Backbone, **settings: object) -> CoOp:
+def objective(mini: FrozenClip, **settings: object) -> CoOp:
     return CoOp(mini, TuningSettings(**settings))  # type: ignore[arg-type]
 
 
-def batch(mini: Backbone) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(mini: FrozenClip) -> tuple[torch.Tensor, torch.Tensor]:
     """Return unit features [6, D] and labels [6]."""
     generator = torch.Generator().manual_seed(2)
     features = torch.randn(6, mini.model.visual.output_dim, generator=generator)
@@ -32,7 +32,7 @@ def prompts(tensors: Tensors) -> dict[str, torch.Tensor]:
     return {NAME: torch.from_numpy(np.array(tensors[NAME]))}
 
 
-def test_a_normal_start_has_its_deviation_and_is_equal_for_equal_seeds(mini: Backbone) -> None:
+def test_a_normal_start_has_its_deviation_and_is_equal_for_equal_seeds(mini: FrozenClip) -> None:
     one = objective(mini, context_length=16, init_std=0.02)
     start = one.initial(1)
     assert start.shapes == {NAME: (16, mini.text.width)}
@@ -41,19 +41,19 @@ def test_a_normal_start_has_its_deviation_and_is_equal_for_equal_seeds(mini: Bac
     assert start != one.initial(2)
 
 
-def test_a_start_from_words_gives_the_hand_written_prompt(mini: Backbone) -> None:
+def test_a_start_from_words_gives_the_hand_written_prompt(mini: FrozenClip) -> None:
     one = objective(mini, init_words="a photo of a")
     features, _ = batch(mini)
     learned = logits(one, prompts(one.initial(1)), features, CLASSES)
     assert (learned - one.zero_shot(features, CLASSES)).abs().max() < 1e-4
 
 
-def test_words_of_another_length_are_refused(mini: Backbone) -> None:
+def test_words_of_another_length_are_refused(mini: FrozenClip) -> None:
     with pytest.raises(ConfigError, match=r"'a photo' is 2 tokens and tuning.context_length is 4"):
         objective(mini, init_words="a photo").initial(1)
 
 
-def texts(mini: Backbone, tensors: Tensors) -> np.ndarray:
+def texts(mini: FrozenClip, tensors: Tensors) -> np.ndarray:
     """Return the classes' text features in float64, from open_clip's own modules."""
     model = mini.model
     with torch.no_grad():
@@ -66,7 +66,7 @@ def texts(mini: Backbone, tensors: Tensors) -> np.ndarray:
     return np.asarray(features / np.linalg.norm(features, axis=1, keepdims=True))
 
 
-def test_the_loss_is_cross_entropy_of_scaled_cosines(mini: Backbone) -> None:
+def test_the_loss_is_cross_entropy_of_scaled_cosines(mini: FrozenClip) -> None:
     one = objective(mini)
     tensors = one.initial(3)
     features, labels = batch(mini)
@@ -79,7 +79,7 @@ def test_the_loss_is_cross_entropy_of_scaled_cosines(mini: Backbone) -> None:
     assert np.allclose(logits(one, prompts(tensors), features, CLASSES), wanted_logits, atol=1e-3)
 
 
-def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(mini: Backbone) -> None:
+def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(mini: FrozenClip) -> None:
     plain, pulled = objective(mini), objective(mini, knowledge_weight=8.0)
     tensors = plain.initial(3)
     features, labels = batch(mini)
@@ -94,7 +94,7 @@ def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(mini: Backb
     assert float(added) == pytest.approx(distance, rel=1e-4)
 
 
-def test_the_gradient_of_the_loss_against_finite_differences(mini: Backbone) -> None:
+def test_the_gradient_of_the_loss_against_finite_differences(mini: FrozenClip) -> None:
     one = objective(mini, knowledge_weight=1.0)
     features, labels = batch(mini)
     start = prompts(one.initial(3))[NAME]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.errors import ModelError
@@ -31,7 +31,7 @@ CONFIGS: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def model() -> Backbone:
+def model() -> FrozenClip:
     return frozen()
 
 
@@ -45,7 +45,7 @@ def images(tmp_path: Path) -> list[Path]:
 
 
 def made(
-    model: Backbone, policy: str, monkeypatch: pytest.MonkeyPatch, config: Any = None
+    model: FrozenClip, policy: str, monkeypatch: pytest.MonkeyPatch, config: Any = None
 ) -> tuple[Explainer, Tensors]:
     monkeypatch.setattr(backbone, "load", lambda settings: model)
     config, kind = config or CONFIGS[policy], registry.prompt_module(policy)
@@ -58,7 +58,9 @@ def made(
 # Words --------------------------------------------------------------------------------------------
 
 
-def test_words_are_the_nearest_embeddings(model: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_the_nearest_embeddings(
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, prompts = made(model, "zerodfl", monkeypatch)
     (rows,) = one.words(3).values()
     table = wide(model.model.token_embedding.weight)
@@ -72,7 +74,7 @@ def test_words_are_the_nearest_embeddings(model: Backbone, monkeypatch: pytest.M
 
 
 def test_a_vector_that_is_a_word_is_that_word(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backbone, "load", lambda settings: model)
     kind = partial(registry.prompt_module("zerodfl"), settings=tuning(), config=CONFIGS["zerodfl"])
@@ -84,7 +86,7 @@ def test_a_vector_that_is_a_word_is_that_word(
 
 
 def test_contexts_have_the_names_of_what_is_exchanged(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, prompts = made(model, "plan", monkeypatch)
     found = one.words(1)
@@ -93,7 +95,7 @@ def test_contexts_have_the_names_of_what_is_exchanged(
 
 
 def test_prompts_without_word_vectors_are_named(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = registry.policy("fedclip").config_type()
     one, _ = made(model, "fedclip", monkeypatch, config)
@@ -104,13 +106,13 @@ def test_prompts_without_word_vectors_are_named(
 # Maps ---------------------------------------------------------------------------------------------
 
 
-def look(model: Backbone, path: Path) -> Tensor:
+def look(model: FrozenClip, path: Path) -> Tensor:
     return model.preprocess(Image.open(path).convert("RGB"))[None]
 
 
 @pytest.mark.parametrize("policy", ["zerodfl", "plan"])
 def test_a_map_says_how_much_the_logit_falls_where_a_part_is_hidden(
-    policy: str, model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+    policy: str, model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, prompts = made(model, policy, monkeypatch)
     names = ("saxophone", "cat", "saxophone")
@@ -150,7 +152,7 @@ def by_hand(logit: Callable[[Tensor], float], pixels: Tensor) -> Any:
 
 
 def test_policies_that_look_at_each_patch_have_no_maps(
-    model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = made(model, "fedotp", monkeypatch, registry.policy("fedotp").config_type())
     with pytest.raises(ModelError, match="classify by each patch of an image"):
@@ -158,7 +160,7 @@ def test_policies_that_look_at_each_patch_have_no_maps(
 
 
 def test_features_are_those_of_the_model_itself(
-    model: Backbone, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = made(model, "plan", monkeypatch)
     pixels = torch.cat([look(model, path) for path in images])

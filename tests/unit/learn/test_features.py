@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.data import decode
 from fednode.errors import DataError
 from fednode.learn import features as module
@@ -24,7 +24,7 @@ from fednode.learn.learner import Cancelled
 class Counting:
     """Count the images that a backbone encodes."""
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: FrozenClip) -> None:
         self.images = 0
         self._encode = backbone.encode_raw
         self.fingerprint, self.precision = backbone.fingerprint, backbone.precision
@@ -37,7 +37,7 @@ class Counting:
 
 
 @pytest.fixture
-def counting(mini: Backbone) -> Counting:
+def counting(mini: FrozenClip) -> Counting:
     return Counting(mini)
 
 
@@ -51,7 +51,7 @@ def make(counting: Counting, folder: Path | None = None) -> Features:
     return Features(counting, cache)  # type: ignore[arg-type]
 
 
-def test_they_equal_the_models_own_in_the_order_asked(mini: Backbone, paths: list[Path]) -> None:
+def test_they_equal_the_models_own_in_the_order_asked(mini: FrozenClip, paths: list[Path]) -> None:
     found = of(Features(mini), [paths[2], paths[0]])
     with torch.inference_mode():
         pixels = torch.stack([mini.preprocess(Image.open(paths[at])) for at in (2, 0)])
@@ -60,7 +60,7 @@ def test_they_equal_the_models_own_in_the_order_asked(mini: Backbone, paths: lis
 
 
 def test_lengths_give_back_the_model_s_own_output(
-    mini: Backbone, paths: list[Path], tmp_path: Path
+    mini: FrozenClip, paths: list[Path], tmp_path: Path
 ) -> None:
     cache = FeatureCache(tmp_path / "cache", 10_000_000)
     with torch.inference_mode():
@@ -94,7 +94,9 @@ def test_the_cache_serves_the_next_start_and_the_next_node(
     assert torch.equal(first, second)
 
 
-def test_an_image_s_features_do_not_hang_on_its_company(mini: Backbone, paths: list[Path]) -> None:
+def test_an_image_s_features_do_not_hang_on_its_company(
+    mini: FrozenClip, paths: list[Path]
+) -> None:
     whole = of(Features(mini), paths)
     for at, path in enumerate(paths):
         assert torch.equal(of(Features(mini), [path])[0], whole[at])
@@ -122,7 +124,7 @@ def test_changed_content_is_encoded_anew(
 
 @pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"fingerprint": "another"}])
 def test_features_of_another_model_are_not_used(
-    mini: Backbone, counting: Counting, paths: list[Path], tmp_path: Path, change: dict[str, str]
+    mini: FrozenClip, counting: Counting, paths: list[Path], tmp_path: Path, change: dict[str, str]
 ) -> None:
     cache = FeatureCache(tmp_path / "cache", 10_000_000)
     of(Features(replace(mini, **change), cache), paths)  # type: ignore[arg-type]
@@ -145,7 +147,7 @@ def test_features_of_another_window_or_decoder_are_not_used(
     assert counting.images == 3 * encoded
 
 
-def test_a_window_changes_what_the_model_sees(mini: Backbone, tmp_path: Path) -> None:
+def test_a_window_changes_what_the_model_sees(mini: FrozenClip, tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
     Image.fromarray(np.linspace(0, 65_535, 4096).astype(np.uint16).reshape(64, 64)).save(path)
     auto, narrow = (of(Features(mini, None, one), [path]) for one in (None, (0.0, 9000.0)))
@@ -229,7 +231,7 @@ def test_what_is_known_of_files_that_are_gone_is_given_back(
 
 @pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000), (20_000, 2), (8_000, 30)])
 def test_a_long_and_narrow_image_takes_little_memory_and_looks_as_its_centre(
-    mini: Backbone, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    mini: FrozenClip, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     sizes = []
     resize = Image.Image.resize

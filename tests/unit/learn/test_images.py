@@ -8,7 +8,7 @@ import pytest
 import torch
 from open_clip.model import CLIP
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.data.base import Image as Labelled
 from fednode.data.base import Split
 from fednode.learn.images import EVALUATED, Images
@@ -20,7 +20,7 @@ from tests.unit.learn.test_tokens import CLASSES, made, never, wrapped
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain", "large"])
-def model(request: pytest.FixtureRequest) -> Backbone:
+def model(request: pytest.FixtureRequest) -> FrozenClip:
     """The tokens of the first two are fewer numbers than the pixels."""
     if request.param == "large":
         torch.manual_seed(0)
@@ -29,7 +29,7 @@ def model(request: pytest.FixtureRequest) -> Backbone:
 
 
 def test_batches_carry_features_and_constants_of_the_same_images(
-    model: Backbone, files: list[Path]
+    model: FrozenClip, files: list[Path]
 ) -> None:
     features, constant = made(model), patches(model)
     many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))

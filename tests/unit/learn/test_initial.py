@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.errors import ConfigError
 from fednode.learn import initial
 from fednode.learn.settings import TuningSettings
@@ -48,7 +48,7 @@ def test_a_glorot_draw_is_torch_s_xavier_uniform() -> None:
     assert whole.std() == pytest.approx(float(theirs.std()), rel=0.03)
 
 
-def test_words_are_their_embeddings_and_as_many_as_the_context(mini: Backbone) -> None:
+def test_words_are_their_embeddings_and_as_many_as_the_context(mini: FrozenClip) -> None:
     width = mini.text.width
     wanted = mini.text.embed_words("a photo of a").float().cpu().numpy()
     settings = TuningSettings(context_length=4, init_words="a photo of a")
@@ -58,7 +58,7 @@ def test_words_are_their_embeddings_and_as_many_as_the_context(mini: Backbone) -
         initial.words(mini, "a photo of a", (3, width))
 
 
-def test_a_context_without_words_is_a_normal_draw(mini: Backbone) -> None:
+def test_a_context_without_words_is_a_normal_draw(mini: FrozenClip) -> None:
     settings = TuningSettings(context_length=4, init_words=None, init_std=0.5)
     found = initial.context(mini, settings, initial.generator(3))
     assert np.array_equal(found, initial.normal(initial.generator(3), (4, mini.text.width), 0.5))
@@ -70,7 +70,7 @@ def test_words_are_refused_where_nothing_is_made_of_words() -> None:
         initial.refuse_words(TuningSettings(init_words="a", context_length=1), "fedclip")
 
 
-def test_a_sentence_names_the_hand_written_prompt_of_a_model_s_authors(mini: Backbone) -> None:
+def test_a_sentence_names_the_hand_written_prompt_of_a_model_s_authors(mini: FrozenClip) -> None:
     theirs = replace(mini, template="this is a photo of {}")
     (said,) = initial.notes(theirs, TuningSettings())
     assert said.startswith("tuning.template is auto: 'this is a photo of {}', the sentence of")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import MEASURE, PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.decode import decode
@@ -37,7 +37,7 @@ def data() -> NodeData:
 
 
 @pytest.fixture(scope="module")
-def features(mini: Backbone) -> Features:
+def features(mini: FrozenClip) -> Features:
     return Features(mini)
 
 
@@ -49,13 +49,13 @@ def ignore(_: Progress) -> None:
     pass
 
 
-def feddpt(mini: Backbone, data: NodeData, features: Features, **set_: Any) -> TorchLearner:
+def feddpt(mini: FrozenClip, data: NodeData, features: Features, **set_: Any) -> TorchLearner:
     tuning = TuningSettings(**{"batch_size": 4, "lr": 0.01, **set_})
     objective = FedDPTPrompts(mini, tuning, FedDPTConfig(domains=DOMAINS))
     return TorchLearner(mini, objective, data, tuning, features)
 
 
-def diprompt(mini: Backbone, data: NodeData, features: Features) -> TorchLearner:
+def diprompt(mini: FrozenClip, data: NodeData, features: Features) -> TorchLearner:
     tuning = TuningSettings(optimizer="adam", lr=0.01, batch_size=4)
     objective = DiPrompTPrompts(mini, tuning, DiPrompTConfig(domains=DOMAINS))
     return TorchLearner(mini, objective, data, tuning, features)
@@ -72,7 +72,7 @@ def job(one: TorchLearner, own: set[str], number: int = 1, **set_: Any) -> Job:
 OWN = {"text.photo", "visual.art", "visual.photo"}
 
 
-def test_measuring_trains_nothing(mini: Backbone, data: NodeData, features: Features) -> None:
+def test_measuring_trains_nothing(mini: FrozenClip, data: NodeData, features: Features) -> None:
     one = feddpt(mini, data, features)
     everything = one.initial(1)
     report = one.tune(
@@ -87,14 +87,16 @@ def test_measuring_trains_nothing(mini: Backbone, data: NodeData, features: Feat
 
 
 def test_a_job_that_is_measured_later_is_not_measured_now(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = feddpt(mini, data, features)
     report = one.tune(job(one, OWN, 3, measure=False), never, ignore)
     assert set(report.metrics) == {"loss"}
 
 
-def test_what_moved_and_what_is_carried(mini: Backbone, data: NodeData, features: Features) -> None:
+def test_what_moved_and_what_is_carried(
+    mini: FrozenClip, data: NodeData, features: Features
+) -> None:
     """Private prompts and averages go round; the optimizer's state is of all that is trained."""
     one = diprompt(mini, data, features)
     names = {"global", "domain.art", "domain.photo"}
@@ -112,7 +114,7 @@ def test_what_moved_and_what_is_carried(mini: Backbone, data: NodeData, features
 
 
 def test_averages_of_others_prompts_go_on(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = feddpt(mini, data, features)
     moved = one.initial(2)["text.art"]
@@ -125,7 +127,7 @@ def test_averages_of_others_prompts_go_on(
 
 
 def test_equal_jobs_on_pixels_give_equal_bits(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     def made(**set_: Any) -> Report:
         one = feddpt(mini, data, features, **set_)
@@ -135,7 +137,7 @@ def test_equal_jobs_on_pixels_give_equal_bits(
 
 
 def test_pixels_are_kept_up_to_a_limit(
-    mini: Backbone, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+    mini: FrozenClip, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
 
@@ -158,7 +160,7 @@ def test_pixels_are_kept_up_to_a_limit(
 
 
 def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
-    mini: Backbone, paths: list[Path]
+    mini: FrozenClip, paths: list[Path]
 ) -> None:
     features = Features(mini)
     features.keep_pixels(10**8)
@@ -173,7 +175,7 @@ def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
 
 
 def test_a_predictor_looks_at_pixels_where_its_objective_does(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = feddpt(mini, data, features)
     prompts, predict = one.initial(3), predictor(one.module)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
 
@@ -25,7 +25,7 @@ def test_every_policy_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(COUNTS))
-def test_a_contribution_has_as_many_numbers_as_the_page_says(mini: Backbone, name: str) -> None:
+def test_a_contribution_has_as_many_numbers_as_the_page_says(mini: FrozenClip, name: str) -> None:
     kind = registry.policy(name)
     takes_domains = "domains" in kind.config_type.__dataclass_fields__
     config = kind.config_type(**({"domains": DOMAINS} if takes_domains else {}))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import EMPTY
 from fednode.learn.prompt_module import Batch, PromptModule
 from fednode.learn.settings import TuningSettings
@@ -48,7 +48,7 @@ def test_what_a_batch_has_not_is_named(read: Callable[[Batch], object], text: st
         read(Batch())
 
 
-def test_zero_shot_is_the_scaled_cosine_with_the_template_s_texts(mini: Backbone) -> None:
+def test_zero_shot_is_the_scaled_cosine_with_the_template_s_texts(mini: FrozenClip) -> None:
     made = PromptModule(mini, TuningSettings(template="a sketch of a {}."))
     texts = mini.text.encode(mini.text.texts(("cat", "dog"), "a sketch of a {}."))
     shown = made.zero_shot(texts, ("cat", "dog"))

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from fednode import registry
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn import share
@@ -18,7 +18,7 @@ from fednode.settings.read import Settings, chosen_of
 
 
 @pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
-def test_prompts_that_change_images_are_no_matrix(name: str, mini: Backbone) -> None:
+def test_prompts_that_change_images_are_no_matrix(name: str, mini: FrozenClip) -> None:
     config = chosen_of({"name": name}).config
     module = registry.prompt_module(name)(mini, Settings().tuning, config)
     with pytest.raises(ModelError, match="more than a matrix"):

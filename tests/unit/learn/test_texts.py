@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.learn.texts import LISTS_MOST, NAMES_AT_ONCE, ClassTexts
 
 
@@ -51,7 +51,7 @@ def test_the_list_whose_last_use_is_longest_ago_goes_first() -> None:
     assert len(tower.asked) == asked + 1
 
 
-def test_written_texts_are_the_tower_s_own_without_a_gradient(mini: Backbone) -> None:
+def test_written_texts_are_the_tower_s_own_without_a_gradient(mini: FrozenClip) -> None:
     found = ClassTexts(mini).written(("cat", "dog"), "a sketch of a {}.")
     wanted = mini.text.encode(mini.text.texts(("cat", "dog"), "a sketch of a {}."))
     assert torch.equal(found, wanted)
@@ -60,7 +60,7 @@ def test_written_texts_are_the_tower_s_own_without_a_gradient(mini: Backbone) ->
 
 
 def test_a_name_goes_through_the_tower_once_whatever_list_it_stands_in(
-    mini: Backbone, monkeypatch: pytest.MonkeyPatch
+    mini: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = tuple(f"class {number}" for number in range(2 * NAMES_AT_ONCE + 3))
     whole = mini.text.encode(mini.text.texts(names, "a {}."))

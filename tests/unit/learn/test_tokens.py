@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from fednode.clip import backbone
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Job, Tensors
 from fednode.data import decode as decoding
@@ -41,7 +41,7 @@ CLASSES = ("lemon", "sea")
 ROOM = 10**8
 
 
-def wrapped(model: Any) -> Backbone:
+def wrapped(model: Any) -> FrozenClip:
     side = model.visual.image_size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
     settings = ModelSettings(device="cpu")
@@ -49,7 +49,7 @@ def wrapped(model: Any) -> Backbone:
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain"])
-def model(request: pytest.FixtureRequest) -> Backbone:
+def model(request: pytest.FixtureRequest) -> FrozenClip:
     """Both have fewer numbers in their tokens than in their pixels."""
     return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
@@ -71,7 +71,7 @@ def never() -> bool:
     return False
 
 
-def made(model: Backbone, folder: Path | None = None, limit: int = 0) -> Features:
+def made(model: FrozenClip, folder: Path | None = None, limit: int = 0) -> Features:
     """Return features as of a new start."""
     one = Features(model, None if folder is None else FeatureCache(folder / "cache", ROOM))
     one.keep_pixels(limit)
@@ -82,7 +82,7 @@ def tokens(one: Features, files: list[Path]) -> Tensor:
     return one.tokens(files, never)
 
 
-def test_they_are_the_tower_s_own(model: Backbone, files: list[Path]) -> None:
+def test_they_are_the_tower_s_own(model: FrozenClip, files: list[Path]) -> None:
     found = tokens(made(model), files)
     pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     assert found.shape == (5, model.vision.length, model.vision.width)
@@ -90,7 +90,7 @@ def test_they_are_the_tower_s_own(model: Backbone, files: list[Path]) -> None:
 
 
 def test_kept_and_fresh_tokens_are_the_same_bits(
-    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
+    model: FrozenClip, files: list[Path], tmp_path: Path, decoded: list[Path]
 ) -> None:
     fresh = tokens(made(model), files)
     alone = torch.cat([tokens(made(model), [path]) for path in files])
@@ -104,7 +104,7 @@ def test_kept_and_fresh_tokens_are_the_same_bits(
 
 
 def test_features_made_of_kept_tokens_are_the_same_bits(
-    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
+    model: FrozenClip, files: list[Path], tmp_path: Path, decoded: list[Path]
 ) -> None:
     wanted = made(model).of(files, never).features
     tokens(made(model, tmp_path), files)
@@ -115,7 +115,7 @@ def test_features_made_of_kept_tokens_are_the_same_bits(
     assert (wanted - model.encode_images(pixels)).abs().max() < 1e-5
 
 
-def test_memory_has_a_bound(model: Backbone, files: list[Path], decoded: list[Path]) -> None:
+def test_memory_has_a_bound(model: FrozenClip, files: list[Path], decoded: list[Path]) -> None:
     size = 4 * model.vision.length * model.vision.width
     one = made(model, limit=2 * size + size // 2)
     first = tokens(one, files)
@@ -125,7 +125,7 @@ def test_memory_has_a_bound(model: Backbone, files: list[Path], decoded: list[Pa
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_damaged_rows_are_made_anew(
-    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path], damage: str
+    model: FrozenClip, files: list[Path], tmp_path: Path, decoded: list[Path], damage: str
 ) -> None:
     fresh = tokens(made(model, tmp_path), files)
     statement = {
@@ -143,7 +143,7 @@ def test_damaged_rows_are_made_anew(
 
 
 def test_a_cache_that_is_no_database_costs_time_only(
-    model: Backbone, files: list[Path], tmp_path: Path
+    model: FrozenClip, files: list[Path], tmp_path: Path
 ) -> None:
     cache = FeatureCache(tmp_path / "cache", ROOM)
     fresh = tokens(Features(model, cache), files)
@@ -156,7 +156,7 @@ def test_a_cache_that_is_no_database_costs_time_only(
 
 
 def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
-    model: Backbone, files: list[Path], tmp_path: Path
+    model: FrozenClip, files: list[Path], tmp_path: Path
 ) -> None:
     one = made(model, tmp_path, ROOM)
     before = tokens(one, files[:1])
@@ -175,7 +175,7 @@ def split(files: list[Path]) -> Split:
 
 @pytest.mark.parametrize("policy", ["feddpt", "plan"])
 def test_tuning_gives_equal_bits_with_and_without_the_cache(
-    model: Backbone, files: list[Path], tmp_path: Path, policy: str
+    model: FrozenClip, files: list[Path], tmp_path: Path, policy: str
 ) -> None:
     none = Split(CLASSES, ())
     data = NodeData(train=split(files), validation=split(files[:2]), own=none, base=None, new=None)
@@ -198,7 +198,7 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     assert wanted == tuned(tmp_path / "one", pixels_mb=0)
 
 
-def visual(model: Backbone) -> PromptModule:
+def visual(model: FrozenClip) -> PromptModule:
     module = PromptModule(model, TuningSettings(context_length=2))
     module.uses_image_encoder = True
     return module

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData
@@ -26,7 +26,9 @@ from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 
 
-def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
+def learner(
+    mini: FrozenClip, data: NodeData, features: Features, **settings: object
+) -> TorchLearner:
     tuning = TuningSettings(**settings)  # type: ignore[arg-type]
     return TorchLearner(mini, CoOp(mini, tuning), data, tuning, features)
 
@@ -39,7 +41,7 @@ def ignore(_: Progress) -> None:
     pass
 
 
-def test_a_round_equals_plain_torch(mini: Backbone, data: NodeData, features: Features) -> None:
+def test_a_round_equals_plain_torch(mini: FrozenClip, data: NodeData, features: Features) -> None:
     one = learner(mini, data, features, batch_size=3, epochs=2, lr=0.05, schedule="constant")
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     report = one.tune(job, never, ignore)
@@ -66,7 +68,7 @@ def test_a_round_equals_plain_torch(mini: Backbone, data: NodeData, features: Fe
 
 @pytest.mark.parametrize("iterations", [1, 3, 4])
 def test_iterations_replace_epochs(
-    mini: Backbone, data: NodeData, features: Features, iterations: int
+    mini: FrozenClip, data: NodeData, features: Features, iterations: int
 ) -> None:
     """Batches of 3 of 8 images: an epoch has 3 steps, and then the order is drawn anew."""
     assert len(data.train.images) == 8
@@ -86,7 +88,7 @@ def test_iterations_replace_epochs(
 
 
 def test_batches_come_in_another_order_for_another_seed(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = learner(mini, data, features, batch_size=3, lr=0.05)
     jobs = [Job(round=1, stage="prompts", tensors=one.initial(1), seed=seed) for seed in (1, 2)]
@@ -95,7 +97,7 @@ def test_batches_come_in_another_order_for_another_seed(
 
 
 def test_accuracies_are_those_of_the_arg_max(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = learner(mini, data, features)
     metrics = one.evaluate(EMPTY, never)
@@ -124,7 +126,7 @@ def test_accuracies_are_those_of_the_arg_max(
      (10, 0, None, True)],
 )  # fmt: skip
 def test_rounds_that_are_evaluated(
-    mini: Backbone,
+    mini: FrozenClip,
     data: NodeData,
     features: Features,
     number: int,
@@ -140,14 +142,16 @@ def test_rounds_that_are_evaluated(
 
 
 def test_divergence_is_a_sentence_and_nothing_is_reported(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     one = learner(mini, data, features, lr=1e38, epochs=3)
     with pytest.raises(ModelError, match=r"tuning diverged in round 1: .* lower tuning\.lr"):
         one.tune(Job(round=1, stage="prompts", tensors=one.initial(1), seed=1), never, ignore)
 
 
-def test_the_schema_is_names_and_shapes(mini: Backbone, data: NodeData, features: Features) -> None:
+def test_the_schema_is_names_and_shapes(
+    mini: FrozenClip, data: NodeData, features: Features
+) -> None:
     four, again, two = (
         learner(mini, data, features, context_length=length).schema for length in (4, 4, 2)
     )
@@ -155,7 +159,7 @@ def test_the_schema_is_names_and_shapes(mini: Backbone, data: NodeData, features
 
 
 def test_notes_name_skipped_files_and_unknown_words(
-    mini: Backbone, data: NodeData, features: Features
+    mini: FrozenClip, data: NodeData, features: Features
 ) -> None:
     skipped = ((Path("a.jpg"), "the file is empty"), (Path("b.jpg"), "damaged"))
     names = replace(data.train, classes=("accordion", "gerenuk"))
@@ -240,7 +244,7 @@ def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
     ({"epochs": 2, "batch_size": 4}, [2, 2, 2, 2, 2, 2, 2, 2]),
 ])  # fmt: skip
 def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
-    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch,
+    mini: FrozenClip, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, Any], sizes: list[int],
 ) -> None:  # fmt: skip
     """A GPU whose memory holds three images; all of the eight images are seen in each epoch."""
@@ -268,7 +272,7 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
 
 
 def test_a_step_of_one_image_that_does_not_fit_is_a_sentence(
-    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
+    mini: FrozenClip, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = learner(mini, data, features)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from tests.unit.policies.tiny import frozen
 
 
 @pytest.fixture(scope="session")
-def model() -> Backbone:
+def model() -> FrozenClip:
     return frozen()

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 
 Method = Literal["zerodfl", "feddpt", "plan-a", "plan-b"]
 Arrays = dict[str, Tensor]
@@ -39,7 +39,7 @@ class Inputs:
     constants: Arrays = field(default_factory=dict)
 
 
-def inputs(frozen: Backbone, method: Method) -> Inputs:
+def inputs(frozen: FrozenClip, method: Method) -> Inputs:
     """Draw the inputs of a step; equal for equal methods."""
     draw = torch.Generator().manual_seed(1)
 
@@ -84,7 +84,7 @@ def inputs(frozen: Backbone, method: Method) -> Inputs:
 class Plain:
     """open_clip's modules, called as the papers' code calls them."""
 
-    def __init__(self, frozen: Backbone, names: tuple[str, ...]) -> None:
+    def __init__(self, frozen: FrozenClip, names: tuple[str, ...]) -> None:
         model: Any = frozen.model
         self._visual, self._text = model.visual, getattr(model, "text", model)
         held = " ".join(["X"] * LENGTH)
@@ -136,7 +136,7 @@ def _looks(block: Any, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return q[:, :, 0], k[:, :, 1:]
 
 
-def loss(frozen: Backbone, method: Method, given: Inputs, prompts: Arrays) -> Tensor:
+def loss(frozen: FrozenClip, method: Method, given: Inputs, prompts: Arrays) -> Tensor:
     """Return the loss of a step."""
     encoders, scale = Plain(frozen, given.names), frozen.logit_scale
     match method:

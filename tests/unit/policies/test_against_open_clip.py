@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.learn.coop import CoOp
 from fednode.learn.prompt_module import JobInputs as Given
 from fednode.learn.prompt_module import PromptModule as Objective
@@ -26,11 +26,11 @@ DOMAINS = tuple(f"domain-{at}" for at in range(CLIENTS))
 Leaves = dict[str, Tensor]
 
 
-def zerodfl(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
+def zerodfl(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
     return CoOp(model, tuning()), given(start, made.names)
 
 
-def feddpt(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
+def feddpt(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
     own = {"text.domain-0": start["context"]}
     own |= {f"visual.{name}": start["visual"][0, at] for at, name in enumerate(DOMAINS)}
     others = dict(zip([f"text.{n}" for n in DOMAINS[1:]], made.constants["context"], strict=True))
@@ -38,12 +38,12 @@ def feddpt(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
     return objective, given(own, made.names, reference=others)
 
 
-def plan_a(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
+def plan_a(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
     objective = Plan(model, tuning(), PlanConfig(description="name"))
     return objective, given(start, made.names, job("prompts"), made.constants)
 
 
-def plan_b(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
+def plan_b(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
     """Biases are 0: the reference's aggregator has none."""
     weights = {aggregator.AGGREGATOR + name: one for name, one in start.items()}
     for name in ("text", "visual"):
@@ -68,7 +68,7 @@ def plan_b(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Giv
     ("method", "make"),
     [("zerodfl", zerodfl), ("feddpt", feddpt), ("plan-a", plan_a), ("plan-b", plan_b)],
 )
-def test_loss_and_gradients(model: Backbone, method: Method, make: object) -> None:
+def test_loss_and_gradients(model: FrozenClip, method: Method, make: object) -> None:
     made = inputs(model, method)
     found = []
     for ours in (False, True):

@@ -89,7 +89,7 @@ class Steps:
     logits: Tensor
 
 
-def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch:
+def batch_of(frozen: backbone.FrozenClip, objective: Any, count: int = 5) -> Batch:
     """Return what an objective reads of so many images."""
     device = frozen.device
     shown: dict[str, Any] = {"pixels": pixels(count).to(device)}
@@ -105,7 +105,7 @@ def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch
     return Batch(labels=labels.to(device), **places, **shown)
 
 
-def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]]:
+def begun(frozen: backbone.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:
     """Yield a policy's objective and a training of each of its stages."""
     policy = registry.policy(name)
     has_domains = "domains" in inspect.signature(policy.config_type).parameters
@@ -124,7 +124,7 @@ def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]
         yield objective, Training(objective, started, descent)
 
 
-def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
+def steps(frozen: backbone.FrozenClip, name: str) -> list[Steps]:
     """Take two steps of each stage of a policy; the second one may wait for nothing."""
     found = []
     for one, training in begun(frozen, name):

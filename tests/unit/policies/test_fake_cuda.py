@@ -67,11 +67,11 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")
-def real() -> backbone.Backbone:
+def real() -> backbone.FrozenClip:
     return frozen()
 
 
-def on_cuda(real: backbone.Backbone, model: Any = None) -> backbone.Backbone:
+def on_cuda(real: backbone.FrozenClip, model: Any = None) -> backbone.FrozenClip:
     """Return the model on a fake CUDA device; call it inside a FakeTensorMode."""
     if model is None:
         with torch.device("cuda"):
@@ -106,7 +106,7 @@ THERE = (CUDA, (5, len(CLASSES)))
 
 
 def step(
-    real: backbone.Backbone,
+    real: backbone.FrozenClip,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Any = None,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
 from fednode.core.types import EMPTY, MEASURE, Job, Tensors
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
@@ -47,7 +47,7 @@ def public() -> Floats:
     return np.diag(np.linspace(0.5, 1.5, SIZE)) / 40
 
 
-def module(model: Backbone, **set_: Any) -> GaussianModule:
+def module(model: FrozenClip, **set_: Any) -> GaussianModule:
     return GaussianModule(model, TuningSettings(), GDAConfig(**set_))
 
 
@@ -100,7 +100,7 @@ def data() -> NodeData:
 
 
 def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
-    model: Backbone, data: NodeData
+    model: FrozenClip, data: NodeData
 ) -> None:
     features, made = Features(model), module(model)
     counts = np.bincount([one.label for one in data.train.images], minlength=4)
@@ -122,7 +122,7 @@ def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
     assert again.tensors == report.tensors
 
 
-def test_what_a_node_uses_has_all_its_own_classes_and_never_leaves_it(model: Backbone) -> None:
+def test_what_a_node_uses_has_all_its_own_classes_and_never_leaves_it(model: FrozenClip) -> None:
     used = combined(module(model), OWN, PEERS)
     assert sorted(used) == [
         JUDGED, PUBLIC, SCATTER, ROWS, f"{ROWS}/", f"{ROWS}/b", f"{ROWS}/c"
@@ -135,7 +135,7 @@ def test_what_a_node_uses_has_all_its_own_classes_and_never_leaves_it(model: Bac
 
 
 def test_a_learner_measures_what_it_combined_and_says_which_classifier_answers(
-    model: Backbone, data: NodeData
+    model: FrozenClip, data: NodeData
 ) -> None:
     made = module(model)
     learner = TorchLearner(model, made, data, TuningSettings(), Features(model))
@@ -148,7 +148,7 @@ def test_a_learner_measures_what_it_combined_and_says_which_classifier_answers(
 
 
 def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_classifier(
-    model: Backbone, data: NodeData, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, data: NodeData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = Counter[str]()
 
@@ -176,7 +176,7 @@ def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_clas
 # The classifiers ----------------------------------------------------------------------------------
 
 
-def test_the_personal_classifier_is_the_node_s_with_its_peers(model: Backbone) -> None:
+def test_the_personal_classifier_is_the_node_s_with_its_peers(model: FrozenClip) -> None:
     made = module(model)
     used = mesh(made, combined(made, OWN, PEERS))
     peers = [Sums.of(*theirs) for theirs in PEERS.values()]
@@ -188,7 +188,7 @@ def test_the_personal_classifier_is_the_node_s_with_its_peers(model: Backbone) -
     assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
 
 
-def test_ratio_and_temperature_are_settings(model: Backbone) -> None:
+def test_ratio_and_temperature_are_settings(model: FrozenClip) -> None:
     used = combined(module(model), OWN, PEERS)
     plain = mesh(module(model, ratio=0.0), used).logits(CLASSES)(ASKED)
     cooler = mesh(module(model, ratio=0.0, temperature=4.0), used).logits(CLASSES)(ASKED)
@@ -197,7 +197,7 @@ def test_ratio_and_temperature_are_settings(model: Backbone) -> None:
     assert np.allclose(more - plain, 2.0 * module(model).prompt(ASKED, CLASSES) / 16.0)
 
 
-def test_peers_raise_the_accuracy_of_a_node_with_few_images(model: Backbone) -> None:
+def test_peers_raise_the_accuracy_of_a_node_with_few_images(model: FrozenClip) -> None:
     few = drawn(5, dict.fromkeys(CLASSES, 2), noise=0.9)
     peers = {
         name: drawn(seed, dict.fromkeys(CLASSES, 30), 0.9) for name, seed in (("b", 6), ("c", 7))
@@ -215,7 +215,7 @@ def test_peers_raise_the_accuracy_of_a_node_with_few_images(model: Backbone) -> 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("noise", [0.05, 0.3, 0.6])
-def test_no_honest_node_is_better_off_alone(model: Backbone, seed: int, noise: float) -> None:
+def test_no_honest_node_is_better_off_alone(model: FrozenClip, seed: int, noise: float) -> None:
     """Images that are far apart fit any classifier, and at a low temperature without any loss."""
     counts = dict.fromkeys(CLASSES, 4)
     peers = {name: drawn(10 * seed + at, counts, noise) for at, name in enumerate("bcd", 1)}
@@ -224,7 +224,7 @@ def test_no_honest_node_is_better_off_alone(model: Backbone, seed: int, noise: f
 
 
 def test_a_node_whose_peers_do_not_fit_its_images_is_better_off_alone(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Peers claim that all classes look alike, each with as many images as count."""
     monkeypatch.setattr("fednode.policies.trust.mislabelled", lambda *_: {})  # nobody is doubted
@@ -243,7 +243,7 @@ def test_a_node_whose_peers_do_not_fit_its_images_is_better_off_alone(
     )
 
 
-def test_the_head_alone_is_better_calibrated_than_a_guess(model: Backbone) -> None:
+def test_the_head_alone_is_better_calibrated_than_a_guess(model: FrozenClip) -> None:
     """At the temperature that fits separable training images best, wrong names are sure ones."""
     made = module(model)
     labels = np.array([CLASSES.index(name) for name in ASKED_NAMES])
@@ -253,7 +253,7 @@ def test_the_head_alone_is_better_calibrated_than_a_guess(model: Backbone) -> No
         assert log_loss(used.logits(CLASSES)(ASKED), labels).mean() < np.log(4)
 
 
-def test_local_with_this_head_is_this_policy_without_peers(model: Backbone) -> None:
+def test_local_with_this_head_is_this_policy_without_peers(model: FrozenClip) -> None:
     alone = local(model, TuningSettings(), LocalConfig("gda"))
     assert isinstance(alone, GaussianModule)
     assert not alone.sends_sums
@@ -265,7 +265,7 @@ def test_local_with_this_head_is_this_policy_without_peers(model: Backbone) -> N
     assert again.tensors == used, "its next round begins from what it uses"
 
 
-def test_predict_global_and_other_classes_take_the_mesh_s_means(model: Backbone) -> None:
+def test_predict_global_and_other_classes_take_the_mesh_s_means(model: FrozenClip) -> None:
     made, shared = module(model), module(model, predict="global")
     used = combined(made, drawn(1, {"accordion": 6, "barrel": 6}), PEERS)
     two = CLASSES[:2]
@@ -278,7 +278,7 @@ def test_predict_global_and_other_classes_take_the_mesh_s_means(model: Backbone)
     assert np.allclose(mesh(made, used).logits(CLASSES)(ASKED), expected)
 
 
-def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(model: Backbone) -> None:
+def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(model: FrozenClip) -> None:
     made = module(model)
     used, joint = mesh(made, combined(made, OWN, PEERS)), (*CLASSES, "camel")
     assert used.which(joint) == "mixed"
@@ -287,7 +287,7 @@ def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(model: Backbone
     assert np.allclose(used.logits(joint)(ASKED), expected)
 
 
-def test_classes_that_no_node_has_get_the_hand_written_prompt(model: Backbone) -> None:
+def test_classes_that_no_node_has_get_the_hand_written_prompt(model: FrozenClip) -> None:
     made = module(model)
     for used in (combined(made, OWN, PEERS), made.initial(1)):
         found = mesh(made, used)
@@ -300,7 +300,7 @@ def test_classes_that_no_node_has_get_the_hand_written_prompt(model: Backbone) -
 
 @pytest.mark.parametrize("asked", [CLASSES, (*CLASSES, "camel"), ("camel", "lemon")])
 def test_one_product_gives_the_same_logits_as_the_node(
-    model: Backbone, asked: tuple[str, ...]
+    model: FrozenClip, asked: tuple[str, ...]
 ) -> None:
     made = module(model)
     used = combined(made, OWN, PEERS)
@@ -313,7 +313,7 @@ def test_one_product_gives_the_same_logits_as_the_node(
     assert (as_texts(weights, bias) is None) == bool(set(asked) & set(CLASSES))
 
 
-def test_exported_weights_classify_as_they_were_made(model: Backbone) -> None:
+def test_exported_weights_classify_as_they_were_made(model: FrozenClip) -> None:
     made = module(model)
     weights = np.arange(4.0 * (SIZE + 1)).reshape(4, -1) / 50
     own = np.zeros((4, SIZE + 2))
@@ -345,7 +345,7 @@ def test_exported_weights_classify_as_they_were_made(model: Backbone) -> None:
     ],
 )
 def test_classes_of_peers_with_wrong_names_do_not_count(
-    model: Backbone, order: tuple[int, ...], peers: str, said: str
+    model: FrozenClip, order: tuple[int, ...], peers: str, said: str
 ) -> None:
     """One peer swapped its labels, or this node did: then most peers contradict it."""
     made, turned = module(model), [CLASSES[order[CLASSES.index(name)]] for name in OWN[1]]
@@ -366,7 +366,7 @@ def test_classes_of_peers_with_wrong_names_do_not_count(
     assert ("check the labels" in note) == (len(peers) > 1)
 
 
-def test_a_million_claimed_images_weigh_as_ten_times_the_median(model: Backbone) -> None:
+def test_a_million_claimed_images_weigh_as_ten_times_the_median(model: FrozenClip) -> None:
     made, own = module(model), Sums.of(*OWN)
     used = combined(made, OWN, {"b": OWN})
     many = np.column_stack([np.arange(4), rows_of(own) * 1e5])

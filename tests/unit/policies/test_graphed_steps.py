@@ -24,7 +24,7 @@ WITHOUT_TOWERS: Final = {"fedclip"}
 
 
 def trained(
-    frozen: backbone.Backbone, name: str, captures: GraphedPasses | None
+    frozen: backbone.FrozenClip, name: str, captures: GraphedPasses | None
 ) -> list[dict[str, Tensor]]:
     """Return the prompts after STEPS steps of each stage of a policy.
 

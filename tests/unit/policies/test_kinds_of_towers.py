@@ -38,7 +38,7 @@ PROMISED = {
 }
 
 
-def wrapped(model: Any, tokenizer: Any) -> backbone.Backbone:
+def wrapped(model: Any, tokenizer: Any) -> backbone.FrozenClip:
     size = model.visual.image_size
     side = size if isinstance(size, int) else size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
@@ -62,7 +62,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return request.param, frozen, backbone.describe(request.param, frozen)
 
 
-def step(frozen: backbone.Backbone, name: str) -> None:
+def step(frozen: backbone.FrozenClip, name: str) -> None:
     """Train a step of each stage of a policy, and classify; every array gets finite numbers."""
     policy = registry.policy(name)
     known = inspect.signature(policy.config_type).parameters

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core import events as ev
 from fednode.core.types import Dtype
 from fednode.data.base import DataSettings, NodeData
@@ -47,7 +47,7 @@ class Listener:
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[Backbone]:
+def model() -> Iterator[FrozenClip]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield frozen()
@@ -65,7 +65,7 @@ def nothing(world: World) -> None:
 
 
 def mesh(
-    case: str, model: Backbone, data: NodeData, defect: Callable[[World], None] = nothing
+    case: str, model: FrozenClip, data: NodeData, defect: Callable[[World], None] = nothing
 ) -> bytes:
     """Return all that the nodes of a mesh say, from its beginning to its end."""
     shared = plan(case)
@@ -80,7 +80,7 @@ def mesh(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_no_policy_sends_a_planted_name(case: str, model: Backbone, data: NodeData) -> None:
+def test_no_policy_sends_a_planted_name(case: str, model: FrozenClip, data: NodeData) -> None:
     assert len(data.train.classes) == 3
     content = mesh(case, model, data)
     assert len(content) > 1000
@@ -89,7 +89,7 @@ def test_no_policy_sends_a_planted_name(case: str, model: Backbone, data: NodeDa
 
 
 def test_a_class_name_that_is_sent_is_found(
-    model: Backbone, data: NodeData, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, data: NodeData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The planted defect: every message has the sender's classes among its facts."""
 

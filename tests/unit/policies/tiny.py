@@ -22,7 +22,7 @@ CLASSES = ("cat", "palm tree", "saxophone")
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def frozen() -> backbone.Backbone:
+def frozen() -> backbone.FrozenClip:
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 32})
     tokenizer = open_clip.tokenizer.SimpleTokenizer()
     return backbone.wrap(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())

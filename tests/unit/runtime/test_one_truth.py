@@ -64,7 +64,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[backbone.Backbone]:
+def model() -> Iterator[backbone.FrozenClip]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield backbone.load(ModelSettings())
@@ -87,7 +87,7 @@ def data() -> list[NodeData]:
 
 
 @pytest.fixture(scope="module")
-def features(model: backbone.Backbone) -> Features:
+def features(model: backbone.FrozenClip) -> Features:
     return Features(model)
 
 
@@ -100,7 +100,7 @@ def settings(case: str) -> Settings:
 
 
 def learners(
-    case: str, model: backbone.Backbone, data: list[NodeData], features: Features
+    case: str, model: backbone.FrozenClip, data: list[NodeData], features: Features
 ) -> dict[str, TorchLearner]:
     chosen = settings(case)
     kind, config = chosen.policy.kind, chosen.policy.config
@@ -225,7 +225,7 @@ async def test_daemons_and_simulator_end_with_the_same_bits(
     case: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    model: backbone.Backbone,
+    model: backbone.FrozenClip,
     data: list[NodeData],
     features: Features,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.lab.experiment.cell import run
 from fednode.lab.experiment.judge import Parts, Scores
@@ -22,7 +22,7 @@ OWN = {"pets": "a small {} on grass, seen from above."}
 
 
 @pytest.fixture(scope="module")
-def model() -> Backbone:
+def model() -> FrozenClip:
     return frozen()
 
 
@@ -37,7 +37,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
     )
 
 
-def by_hand(model: Backbone, place: Scene, template: str, test: str) -> float:
+def by_hand(model: FrozenClip, place: Scene, template: str, test: str) -> float:
     """Return the accuracy of a text on a test, by open_clip's own encoders."""
     images = next(one for one in place.tests if one.name == test).images
     (split,) = {*images.values()}
@@ -52,7 +52,7 @@ def by_hand(model: Backbone, place: Scene, template: str, test: str) -> float:
     return float(((features @ texts.T).argmax(dim=1) == labels).float().mean())
 
 
-def test_zero_shot_uses_the_text_of_each_data_set(model: Backbone, made: Experiment) -> None:
+def test_zero_shot_uses_the_text_of_each_data_set(model: FrozenClip, made: Experiment) -> None:
     place = scene(made, 1, "")
     parts = Parts(model, Features(model))
     found = cast("Scores", run(made, made.methods[0], 1, place, parts)["scores"])
@@ -69,7 +69,7 @@ def test_zero_shot_uses_the_text_of_each_data_set(model: Backbone, made: Experim
     ), "the two texts must differ somewhere, or this test tells nothing"
 
 
-def test_kgcoop_is_pulled_to_the_text_of_its_data_set(model: Backbone, made: Experiment) -> None:
+def test_kgcoop_is_pulled_to_the_text_of_its_data_set(model: FrozenClip, made: Experiment) -> None:
     tuning = {"knowledge_weight": 8.0, "context_length": 3, "lr": 0.5}
     method = MethodSettings(label="KgCoOp", policy={"name": "local"}, tuning=tuning)
     plain = replace(made, data=replace(made.data, templates={}))

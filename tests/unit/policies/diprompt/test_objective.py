@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
 from fednode.policies.diprompt import AVERAGE, QUERY, SUM, DiPrompTConfig, DiPrompTPrompts, alpha
@@ -30,7 +30,7 @@ DOMAINS = ("photo", "art_painting")
 SPOKEN = ("photo", "art painting")
 
 
-def objective(model: Backbone, **set_: Any) -> DiPrompTPrompts:
+def objective(model: FrozenClip, **set_: Any) -> DiPrompTPrompts:
     return DiPrompTPrompts(model, tuning(), DiPrompTConfig(domains=DOMAINS, **set_))
 
 
@@ -83,7 +83,7 @@ def start(one: DiPrompTPrompts) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("contrast", [True, False])
-def test_global_and_domain_losses_against_float64(model: Backbone, contrast: bool) -> None:
+def test_global_and_domain_losses_against_float64(model: FrozenClip, contrast: bool) -> None:
     """The domain of an image is equation 6's under its true class."""
     one = objective(
         model, contrast=contrast, query_mse=False, query_kl=False, query_supervised=0.0,
@@ -100,7 +100,7 @@ def test_global_and_domain_losses_against_float64(model: Backbone, contrast: boo
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-def test_true_domains_may_be_given_instead(model: Backbone) -> None:
+def test_true_domains_may_be_given_instead(model: FrozenClip) -> None:
     one = objective(model, query="labels")
     assert one.private(1) == Tensors()
     prompts = start(one)
@@ -111,7 +111,7 @@ def test_true_domains_may_be_given_instead(model: Backbone) -> None:
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-def test_the_query_loss_against_float64(model: Backbone) -> None:
+def test_the_query_loss_against_float64(model: FrozenClip) -> None:
     """Equation 7 and our own term; each part by itself."""
     prompts = start(objective(model))
     average = 0.3 * prompts[QUERY].flip(0)  # a shift of all numbers alike would be normed away
@@ -142,7 +142,7 @@ def test_the_query_loss_against_float64(model: Backbone) -> None:
         assert loss(**{**none, name: value}) - bare == pytest.approx(wanted, rel=2e-3, abs=1e-5)
 
 
-def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> None:
+def test_the_query_takes_its_step_before_it_finds_domains(model: FrozenClip) -> None:
     """Figure 2, steps 3 to 6: the second loss sees the domains of the query after its step."""
     one = objective(model, contrast=False)
     prompts = start(one)
@@ -167,7 +167,7 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
     assert next(losses, None) is None
 
 
-def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
+def test_the_two_losses_are_of_different_prompts(model: FrozenClip) -> None:
     one = objective(model)
     prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
     inputs = started(one, given(prompts, CLASSES))
@@ -184,7 +184,7 @@ def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, 4, 6, 9])
-def test_the_query_has_its_own_length(model: Backbone, length: int) -> None:
+def test_the_query_has_its_own_length(model: FrozenClip, length: int) -> None:
     """Its words end at the class whatever its length; 4 vectors are the words themselves."""
     one = objective(model, query_length=length)
     words = model.text.embed_words("a photo of a").float()
@@ -198,7 +198,7 @@ def test_the_query_has_its_own_length(model: Backbone, length: int) -> None:
     assert np.isfinite(float(loss))
 
 
-def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
+def test_without_our_term_the_query_would_never_move(model: FrozenClip) -> None:
     """Equation 7 and its gradient are zero where Q is its own average (METHODS section 3)."""
     for weight, moves in ((0.0, False), (1.0, True)):
         one = objective(model, query_supervised=weight)
@@ -212,7 +212,7 @@ def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
         assert (float(gradient.abs().max()) > 1e-3) == moves
 
 
-def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: Backbone) -> None:
+def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: FrozenClip) -> None:
     one = objective(model, query="labels")
     prompts = leaves(drawn(one.initial(1), 7), gradient=True)
     inputs = given(prompts, CLASSES, job(domain="photo"))
@@ -222,7 +222,7 @@ def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: Backbone
 
 
 @pytest.mark.parametrize("ensemble", ["dynamic", "top"])
-def test_predictions_are_equation_8(model: Backbone, ensemble: str) -> None:
+def test_predictions_are_equation_8(model: FrozenClip, ensemble: str) -> None:
     one = objective(model, ensemble=ensemble)
     prompts = start(one)
     hand = Hand(one, prompts)
@@ -250,7 +250,7 @@ def test_the_weights_of_the_moving_average_are_those_of_the_paper() -> None:
     assert alpha(101, 100, 0.2) == alpha(1, 100, 0.2)
 
 
-def test_the_average_of_the_query_is_carried(model: Backbone) -> None:
+def test_the_average_of_the_query_is_carried(model: FrozenClip) -> None:
     one = objective(model)
     prompts = start(one)
     carried = one.carry(started(one, given(prompts, CLASSES, job(round=2, rounds=10))))

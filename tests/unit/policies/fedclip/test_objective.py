@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.learn.prompt_module import Batch
 from fednode.policies.fedclip import FedCLIPAdapter, FedCLIPConfig
 from tests.unit.learn.jobs import batch, first_loss, given, leaves
@@ -28,7 +28,7 @@ from tests.unit.policies.tiny import (
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "ce"])
-def test_fedclip_against_torchs_own_layers(model: Backbone, loss: str) -> None:
+def test_fedclip_against_torchs_own_layers(model: FrozenClip, loss: str) -> None:
     """The released code's order in float64: encode_image, adapter, product, unit length."""
     one = FedCLIPAdapter(model, tuning(template="a picture of a {}."), FedCLIPConfig(loss=loss))  # type: ignore[arg-type]
     tensors = drawn(one.initial(1), 3, 0.5)
@@ -65,7 +65,7 @@ def test_fedclip_against_torchs_own_layers(model: Backbone, loss: str) -> None:
     assert np.allclose(wide(shown), model.logit_scale * adapted @ texts.T, atol=1e-4)
 
 
-def test_an_untrained_adapter_is_nearly_zero_shot(model: Backbone) -> None:
+def test_an_untrained_adapter_is_nearly_zero_shot(model: FrozenClip) -> None:
     one = FedCLIPAdapter(model, tuning(), FedCLIPConfig())
     start = {name: 0.0 * value for name, value in leaves(one.initial(1)).items()}
     norms = torch.linspace(3.0, 12.0, len(LABELS))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.prefix_text import ClassTokens
 from fednode.learn.prompt_module import Batch
 from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts
@@ -29,7 +29,7 @@ from tests.unit.policies.tiny import (
 DOMAINS = ("photo", "art", "sketch")
 
 
-def objective(model: Backbone, **set_: Any) -> FedDPTPrompts:
+def objective(model: FrozenClip, **set_: Any) -> FedDPTPrompts:
     return FedDPTPrompts(model, tuning(), FedDPTConfig(domains=DOMAINS, **set_))
 
 
@@ -52,7 +52,7 @@ def weights_by_hand(seen: Any, score: str) -> Wide:
     return softmax(found / 0.1)
 
 
-def parts(one: FedDPTPrompts, model: Backbone, prompts: dict[str, Tensor]) -> tuple[Wide, Any]:
+def parts(one: FedDPTPrompts, model: FrozenClip, prompts: dict[str, Tensor]) -> tuple[Wide, Any]:
     """Return text features [n, classes, D], each slot by itself, and what the images say."""
     tokens = model.text.tokens(CLASSES, 3)
     banks = [wide(model.text.encode(tokens, prompts[f"text.{name}"])) for name in DOMAINS]
@@ -62,7 +62,7 @@ def parts(one: FedDPTPrompts, model: Backbone, prompts: dict[str, Tensor]) -> tu
 
 @pytest.mark.parametrize("score", ["scaled", "cosine", "raw"])
 @pytest.mark.parametrize("loss", ["cosine", "ce"])
-def test_the_loss_against_float64(model: Backbone, score: str, loss: str) -> None:
+def test_the_loss_against_float64(model: FrozenClip, score: str, loss: str) -> None:
     one = objective(model, score=score, loss=loss)
     prompts = leaves(drawn(one.initial(1), 7))
     banks, seen = parts(one, model, prompts)
@@ -83,7 +83,7 @@ def test_the_loss_against_float64(model: Backbone, score: str, loss: str) -> Non
 
 
 def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, names = objective(model), (*CLASSES, "teapot", "anchor")
     prompts = leaves(drawn(one.initial(1), 7))
@@ -101,7 +101,7 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
 
 
-def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Backbone) -> None:
+def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: FrozenClip) -> None:
     """Along the gradient, the loss changes as finite differences say."""
     one = objective(model)
     start = drawn(one.initial(1), 7)
@@ -120,7 +120,7 @@ def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Bac
         assert slope == pytest.approx(float(leaf.grad.norm()), rel=0.03)
 
 
-def test_others_prompts_come_in_by_the_moving_average(model: Backbone) -> None:
+def test_others_prompts_come_in_by_the_moving_average(model: FrozenClip) -> None:
     """Equation 8, three steps from where the last job left it; the loss feels it."""
     one = objective(model, alpha=0.9)
     start, received = drawn(one.initial(1), 7), drawn(one.initial(1), 8)
@@ -148,7 +148,7 @@ def test_others_prompts_come_in_by_the_moving_average(model: Backbone) -> None:
     assert abs(float(at_once.loss(given_batch, inputs)) - losses[0]) > 1e-5
 
 
-def test_variants_tune_what_they_say(model: Backbone) -> None:
+def test_variants_tune_what_they_say(model: FrozenClip) -> None:
     """Table 5: without text prompts the hand-written text; without visual ones cached features."""
     names = {
         variant: set(objective(model, components=variant).initial(1))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.learn.prompt_module import Batch
 from fednode.policies.fedmaple import FedMaPLeConfig, MaPLe
 from tests.unit.learn.jobs import batch, first_loss, given, leaves
@@ -22,7 +22,7 @@ from tests.unit.policies.tiny import (
 )
 
 
-def test_fedmaple_couples_the_towers(model: Backbone) -> None:
+def test_fedmaple_couples_the_towers(model: FrozenClip) -> None:
     one = MaPLe(model, tuning(), FedMaPLeConfig(depth=9))
     tensors = drawn(one.initial(1), 3)
     assert tensors.shapes == {

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
@@ -127,7 +127,7 @@ def test_the_plan_is_the_gradient_of_the_minimum(mass: float) -> None:
     assert torch.autograd.gradcheck(lambda x: Minimum.apply(x, mass, 0.3), (s,), atol=1e-6)
 
 
-def test_the_logits_gradient_is_the_plan_s(model: Backbone) -> None:
+def test_the_logits_gradient_is_the_plan_s(model: FrozenClip) -> None:
     """With the plan held, as in the released code: a linear function of the features."""
     one = FedOTP(model, tuning(), FedOTPConfig())
     draw = torch.Generator().manual_seed(3)
@@ -167,7 +167,7 @@ def test_an_image_s_plan_does_not_depend_on_its_batch() -> None:
 
 
 @pytest.mark.parametrize("names", [("global", "local"), ("global",)])
-def test_loss_and_logits_against_float64(model: Backbone, names: tuple[str, ...]) -> None:
+def test_loss_and_logits_against_float64(model: FrozenClip, names: tuple[str, ...]) -> None:
     one = FedOTP(model, tuning(), FedOTPConfig(epsilon=0.2))
     both = Tensors({**drawn(one.initial(1), 3), **drawn(one.private(2), 4)})
     prompts = leaves(Tensors({name: both[name] for name in names}), gradient=True)
@@ -196,7 +196,7 @@ def test_loss_and_logits_against_float64(model: Backbone, names: tuple[str, ...]
         assert float(leaf.grad.abs().max()) > 0
 
 
-def test_prompts_start_apart_and_from_their_own_seeds(model: Backbone) -> None:
+def test_prompts_start_apart_and_from_their_own_seeds(model: FrozenClip) -> None:
     one = FedOTP(model, tuning(), FedOTPConfig())
     assert one.initial(1) == one.initial(1)
     assert one.private(5) == one.private(5)

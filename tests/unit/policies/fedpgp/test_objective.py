@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
@@ -33,14 +33,14 @@ def arrays(one: FedPGPPrompts) -> Tensors:
     return Tensors({**drawn(one.initial(1), 3), **drawn(one.private(2), 4, 0.5)})
 
 
-def encoded(model: Backbone, context: Wide) -> Wide:
+def encoded(model: FrozenClip, context: Wide) -> Wide:
     tokens = model.text.tokens(CLASSES, 3)
     return wide(model.text.encode(tokens, torch.tensor(context).float()))
 
 
 @pytest.mark.parametrize("anchor", ["template", "letters"])
 @pytest.mark.parametrize("contrast", [0.0, 0.7])
-def test_loss_against_float64(model: Backbone, anchor: Any, contrast: float) -> None:
+def test_loss_against_float64(model: FrozenClip, anchor: Any, contrast: float) -> None:
     config = FedPGPConfig(rank=2, contrast=contrast, temperature=0.4, anchor=anchor)
     one = FedPGPPrompts(model, SETTINGS, config)
     w = {name: np.asarray(x, dtype=np.float64) for name, x in arrays(one).items()}
@@ -63,7 +63,7 @@ def test_loss_against_float64(model: Backbone, anchor: Any, contrast: float) -> 
 
 
 def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
-    model: Backbone,
+    model: FrozenClip,
 ) -> None:
     """Gradients against differences: of all arrays, and none through the anchor."""
     one = FedPGPPrompts(model, SETTINGS, FedPGPConfig(rank=2, contrast=5.0))
@@ -89,7 +89,7 @@ def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
         assert (ahead - behind) / (2 * step) == pytest.approx(slope, rel=0.05, abs=0.02)
 
 
-def test_the_global_prompt_predicts_where_asked_or_alone(model: Backbone) -> None:
+def test_the_global_prompt_predicts_where_asked_or_alone(model: FrozenClip) -> None:
     config = FedPGPConfig(rank=2)
     one = FedPGPPrompts(model, SETTINGS, config)
     prompts = leaves(arrays(one))
@@ -104,7 +104,7 @@ def test_the_global_prompt_predicts_where_asked_or_alone(model: Backbone) -> Non
     assert not torch.allclose(one.classifier(prompts, CLASSES)(images), wanted, atol=1e-2)
 
 
-def test_the_change_starts_small_and_from_its_own_seed(model: Backbone) -> None:
+def test_the_change_starts_small_and_from_its_own_seed(model: FrozenClip) -> None:
     """No matrix is zero; with the published deviation 0.02, U V has about 0.02^2 sqrt(8)."""
     one = FedPGPPrompts(model, tuning(context_length=16, init_std=0.02), FedPGPConfig())
     first, other = one.private(1), one.private(2)

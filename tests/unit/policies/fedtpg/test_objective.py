@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.errors import ConfigError
 from fednode.policies.fedtpg import FedTPGConfig, PromptGenerator
@@ -26,7 +26,7 @@ from tests.unit.policies.tiny import (
 )
 
 
-def test_fedtpg_against_torchs_own_layers(model: Backbone) -> None:
+def test_fedtpg_against_torchs_own_layers(model: FrozenClip) -> None:
     """nn.MultiheadAttention, LayerNorm and Linear, in float64, with our weights put in."""
     one = PromptGenerator(model, tuning(), FedTPGConfig())
     tensors = drawn(one.initial(1), 3, 0.2)
@@ -104,7 +104,7 @@ def test_fedtpg_starts_as_torchs_attention_does(
 
 
 def test_a_text_width_that_the_heads_do_not_divide_is_a_sentence(
-    model: Backbone, monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(type(model.text), "width", 30)
     with pytest.raises(ConfigError, match=r"The text width of .* is 30, which the 4 heads"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.policies.plan import PlanConfig
 from fednode.policies.plan import PlanPrompts as Objective
@@ -18,7 +18,7 @@ from tests.unit.policies.tiny import (
 TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
 
 
-def objective(model: Backbone, **set_: Any) -> Objective:
+def objective(model: FrozenClip, **set_: Any) -> Objective:
     set_ = {"description": "name", **set_}
     return Objective(model, tuning(), PlanConfig(reduction=8, **set_))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.policies import plan as aggregator
 from fednode.policies.plan import aggregate
@@ -79,7 +79,7 @@ def test_parameters_are_as_many_as_the_paper_has() -> None:
     assert count == 5_269_248
 
 
-def test_a_residual_aggregator_begins_as_a_weighted_mean(model: Backbone) -> None:
+def test_a_residual_aggregator_begins_as_a_weighted_mean(model: FrozenClip) -> None:
     one = objective(model, residual=True)
     local = [some(seed)["visual"] for seed in (1, 1, 1)]
     merged = aggregator.global_prompts(one.initial(1), "visual", local, residual=True)

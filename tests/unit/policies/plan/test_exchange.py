@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors
@@ -18,13 +18,13 @@ from fednode.testing import frame
 from tests.unit.policies.plan.small import TOWERS, objective, some
 
 
-def node(model: Backbone, **set_: Any) -> tuple[Plan, Objective]:
+def node(model: FrozenClip, **set_: Any) -> tuple[Plan, Objective]:
     one = objective(model, **set_)
     context = frame("plan", peers=("b",), rounds=RoundSettings(mode="sync"))
     return Plan(one.config, context), one
 
 
-def test_without_aggregators_there_is_one_exchange_and_a_mean(model: Backbone) -> None:
+def test_without_aggregators_there_is_one_exchange_and_a_mean(model: FrozenClip) -> None:
     policy, one = node(model, aggregators="none")
     assert policy.stages == (PROMPTS,)
     assert set(one.initial(1)) == set(TOWERS)
@@ -34,7 +34,7 @@ def test_without_aggregators_there_is_one_exchange_and_a_mean(model: Backbone) -
     assert not [name for name in only_text.shapes(AGGREGATORS, held) if "visual" in name]
 
 
-def test_aggregators_learn_from_the_prompts_that_they_merge(model: Backbone) -> None:
+def test_aggregators_learn_from_the_prompts_that_they_merge(model: FrozenClip) -> None:
     policy, one_objective = node(model, merge=MergeSettings(rule="krum"))
     honest = [some(seed) for seed in (2, 3, 4)]
     liar = Tensors({name: np.float32(1e6) * one for name, one in some(5).items()})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import Backbone
+from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
 from fednode.policies import plan as aggregator
@@ -25,7 +25,7 @@ from tests.unit.policies.tiny import (
 )
 
 
-def probabilities(one: Objective, model: Backbone, prompts: Tensors) -> np.ndarray:
+def probabilities(one: Objective, model: FrozenClip, prompts: Tensors) -> np.ndarray:
     """Equations 6 and 8 from the towers' features, in float64."""
     held = leaves(prompts)
     tokens = model.text.tokens(CLASSES, 3)
@@ -36,7 +36,7 @@ def probabilities(one: Objective, model: Backbone, prompts: Tensors) -> np.ndarr
 
 @pytest.mark.parametrize("kl", [0.0, 0.5])
 def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
-    model: Backbone, kl: float
+    model: FrozenClip, kl: float
 ) -> None:
     one, local, world = objective(model, kl=kl), some(1), some(2)
     p, taught = (probabilities(one, model, each) for each in (local, world))
@@ -54,7 +54,7 @@ def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
 )
 @pytest.mark.parametrize("depth", [0, 1])
 def test_text_prompts_stand_before_the_description(
-    model: Backbone, description: str, text: str, depth: int
+    model: FrozenClip, description: str, text: str, depth: int
 ) -> None:
     """Equation 2, run through open_clip's own blocks at full length; depth 1 is shallow."""
     one, held = objective(model, description=description, depth=depth), some(1)
@@ -83,7 +83,7 @@ def test_text_prompts_stand_before_the_description(
     assert np.allclose(wide(shown), model.logit_scale * images @ texts.T, atol=1e-3)
 
 
-def test_depth_bounds_the_blocks_with_prompts(model: Backbone) -> None:
+def test_depth_bounds_the_blocks_with_prompts(model: FrozenClip) -> None:
     shapes = objective(model, depth=1).initial(1).shapes
     assert (shapes["text"], shapes["visual"]) == ((1, 3, 32), (1, 3, 32))
     assert shapes[f"{aggregator.AGGREGATOR}text.asks"] == (1, 3, 32)
@@ -91,7 +91,7 @@ def test_depth_bounds_the_blocks_with_prompts(model: Backbone) -> None:
 
 
 @pytest.mark.parametrize("teacher", ["zero_shot", "none"])
-def test_in_round_one_zero_shot_teaches(model: Backbone, teacher: str) -> None:
+def test_in_round_one_zero_shot_teaches(model: FrozenClip, teacher: str) -> None:
     one, local = objective(model, first_teacher=teacher), some(1)
     p = probabilities(one, model, local)
     images = wide(model.vision.encode(pixels()).features)
@@ -104,7 +104,7 @@ def test_in_round_one_zero_shot_teaches(model: Backbone, teacher: str) -> None:
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
-def test_the_second_stage_trains_the_aggregators_alone(model: Backbone) -> None:
+def test_the_second_stage_trains_the_aggregators_alone(model: FrozenClip) -> None:
     one = objective(model)
     start = one.initial(1)
     _, weights = aggregator.split(start)
@@ -125,7 +125,7 @@ def test_the_second_stage_trains_the_aggregators_alone(model: Backbone) -> None:
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_predictions_use_the_global_prompts(model: Backbone) -> None:
+def test_predictions_use_the_global_prompts(model: FrozenClip) -> None:
     one, prompts = objective(model), some(2)
     found = one.classifier(leaves(prompts), CLASSES)
     shown = found(Batch(pixels=pixels())).softmax(dim=1)
