@@ -22,9 +22,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fednode.clip import mini
+from fednode.clip.device import oom_as_error
 from fednode.clip.hooked_text import blocks_of
 from fednode.clip.load import LoadedModel, byte_pairs, load_model, offline, random_model
-from fednode.clip.placed import fits
 from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
 from fednode.clip.text import TextTower, unfit
 from fednode.clip.timm_vision import tower_of
@@ -79,7 +79,7 @@ class FrozenClip:
     @torch.inference_mode()
     def encode_raw(self, images: Tensor) -> Tensor:
         """Return features [B, D] in float32 as the tower gives them; images as in encode_images."""
-        with fits(self.device, f"while it encodes {len(images)} images"):
+        with oom_as_error(self.device, f"while it encodes {len(images)} images"):
             images = images.to(self.device)
             if self.vision.promptable:
                 return self.vision.encode(images).raw
@@ -170,7 +170,7 @@ def wrap(
     model = model.float().eval()
     identity = "" if missing else identity_of(tokenizer)
     fingerprint = fingerprint_of(model, preprocessing, identity)
-    with fits(device, f"while {label} is put there"):
+    with oom_as_error(device, f"while {label} is put there"):
         model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     return FrozenClip(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fednode.clip.blocks import Block, attend
-from fednode.clip.placed import placed
+from fednode.clip.device import to_device
 from fednode.clip.tokens import Tokenizer
 
 SINGLE: Final = 112
@@ -79,7 +79,7 @@ class PackedSuffixes:
     def to(self, device: torch.device) -> PackedSuffixes:
         """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
-        return PackedSuffixes(*(placed(part, device) for part in parts))
+        return PackedSuffixes(*(to_device(part, device) for part in parts))
 
 
 @dataclass(frozen=True, slots=True)

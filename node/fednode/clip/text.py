@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from fednode.clip import cuda_graphs
 from fednode.clip.blocks import blocks_of
+from fednode.clip.device import to_device
 from fednode.clip.hooked_text import HookedTextEncoder, embedding_of
-from fednode.clip.placed import placed
 from fednode.clip.prefix_text import ClassTokens, PackedSuffixes, PrefixTextEncoder
 from fednode.clip.tokens import Tokenizer, tokenizer_of
 from fednode.errors import ModelError
@@ -142,10 +142,10 @@ class TextTower:
             ids[at, : len(row)] = torch.tensor(row)
         return ClassTokens(
             tuple(names),
-            tuple(placed(torch.tensor(one, dtype=torch.long), device) for one in before),
-            placed(ids, device),
-            placed(torch.tensor(lengths, dtype=torch.long) - 1, device),
-            placed(flat[endings.source], device),
+            tuple(to_device(torch.tensor(one, dtype=torch.long), device) for one in before),
+            to_device(ids, device),
+            to_device(torch.tensor(lengths, dtype=torch.long) - 1, device),
+            to_device(flat[endings.source], device),
             endings.to(device),
         )
 

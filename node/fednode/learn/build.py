@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fednode.clip import backbone
-from fednode.clip.placed import keep_to
+from fednode.clip.device import limit_memory
 from fednode.clip.settings import ModelSettings
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
@@ -48,7 +48,7 @@ def build(
     kept = cache_of(cache)
     splits = loaded or load(data, kept, told)
     told("loading the model", 0, 0)
-    keep_to(backbone.device_of(model.device), tuning.gpu_share)
+    limit_memory(backbone.device_of(model.device), tuning.gpu_share)
     frozen = backbone.load(model)
     made = module(frozen, tuning, config)
     features = Features(frozen, kept, data.window, told)

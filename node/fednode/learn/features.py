@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import FrozenClip
-from fednode.clip.placed import placed
+from fednode.clip.device import to_device
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened
@@ -177,7 +177,7 @@ class Features:
             told("", 0, 0)
             trim()
         values = [self._memory[key] if key in self._memory else fresh[key] for key in keys]
-        return placed(torch.stack(values), self.device)
+        return to_device(torch.stack(values), self.device)
 
     def _values(
         self,

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from fednode.clip.placed import placed
+from fednode.clip.device import to_device
 from fednode.data.base import Split
 from fednode.learn.features import Encoded, Features
 from fednode.learn.prompt_module import Batch, PromptModule
@@ -58,7 +58,7 @@ class Images:
         encoded = None if self._uses_image_encoder else self._encoded(split, cancelled)
 
         def read(index: Tensor) -> Batch:
-            there, places = placed(index, device), tuple(index.tolist())
+            there, places = to_device(index, device), tuple(index.tolist())
             images = [split.images[place] for place in places]
             batch = Batch(
                 labels=labels[there],

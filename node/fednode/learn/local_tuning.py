@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednode.clip.placed import fits
+from fednode.clip.device import oom_as_error
 from fednode.core.types import PRIVATE, Array, Job, Progress, Report, Tensors
 from fednode.data.base import Split
 from fednode.errors import ModelError
@@ -123,7 +123,7 @@ class BatchSize:
 
         Raise ModelError if one image was too many.
         """
-        with fits(self._device, "in a step with one image"):
+        with oom_as_error(self._device, "in a step with one image"):
             if count == 1:
                 raise error
         self.now = min(self.now, count // 2)

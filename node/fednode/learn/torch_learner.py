@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fednode.clip.backbone import FrozenClip
 from fednode.clip.cuda_graphs import GraphedPasses, recorder_of
-from fednode.clip.placed import fits
+from fednode.clip.device import oom_as_error
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split
@@ -299,7 +299,7 @@ class TorchLearner(Learner):
         if not tensors:
             features, labels = self._images.features(split, cancelled)
             return self.module.zero_shot(features, split.classes), labels
-        with fits(self.frozen.device, "while it classifies images"):
+        with oom_as_error(self.frozen.device, "while it classifies images"):
             classify = self.module.classifier(self._params_of(tensors), split.classes)
             batches = self._images.in_order(split, cancelled)
             rows = [(classify(batch), batch.targets) for batch in batches]

@@ -205,7 +205,7 @@ class FedDPTPrompts(PromptModule):
         if self.config.loss == "ce":
             texts = self.text_features(params, inputs.classes)
             return F.cross_entropy(self.logits(params, batch, texts), batch.targets)
-        from fednode.clip.placed import placed
+        from fednode.clip.device import to_device
 
         features, weights = self.see(params, batch)
         # Equation 9 needs the true classes alone: texts of other classes need not be encoded.
@@ -213,7 +213,7 @@ class FedDPTPrompts(PromptModule):
         present = sorted(set(labels))
         texts = self.text_features(params, tuple(inputs.classes[at] for at in present))
         place = torch.tensor([present.index(label) for label in labels])
-        own = texts[:, placed(place, features.device)]
+        own = texts[:, to_device(place, features.device)]
         mixed = F.normalize(torch.einsum("bn,nbd->bd", weights, own), dim=1)
         return -(features * mixed).sum(dim=1).mean()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fednode.errors import ModelError
 
 
-def placed(host: Tensor, device: torch.device) -> Tensor:
+def to_device(host: Tensor, device: torch.device) -> Tensor:
     """Return a tensor of the host on a device; the host does not wait for a GPU.
 
     An ordinary copy to a GPU waits for all work that was given to the GPU before. A copy from
@@ -23,7 +23,7 @@ def placed(host: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def fits(device: torch.device, doing: str) -> Iterator[None]:
+def oom_as_error(device: torch.device, doing: str) -> Iterator[None]:
     """Raise ModelError if the memory of a GPU ends until the block ends.
 
     doing: what needs the memory, as the end of "the memory of cuda:0 ends ...".
@@ -37,7 +37,7 @@ def fits(device: torch.device, doing: str) -> Iterator[None]:
         ) from fault
 
 
-def keep_to(device: torch.device, share: float | None) -> None:
+def limit_memory(device: torch.device, share: float | None) -> None:
     """Let this process use a share of a GPU's memory; None: all of it."""
     if share is not None and device.type == "cuda":
         torch.cuda.set_per_process_memory_fraction(share, device)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.placed import fits, keep_to, placed
+from fednode.clip.device import limit_memory, oom_as_error
 from fednode.errors import ModelError
 
 
 def test_on_a_cpu_it_is_the_tensor_itself() -> None:
     here = torch.tensor([1, 2])
-    assert placed(here, torch.device("cpu")) is here
+    assert to_device(here, torch.device("cpu")) is here
 
 
 def test_a_gpu_copies_from_pinned_memory_in_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,13 +30,13 @@ def test_a_gpu_copies_from_pinned_memory_in_its_own_time(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.Tensor, "to", to)
-    assert placed(torch.tensor([1, 2]), torch.device("cuda:0")) is pinned
+    assert to_device(torch.tensor([1, 2]), torch.device("cuda:0")) is pinned
     assert calls == ["pinned", ((torch.device("cuda:0"),), {"non_blocking": True})]
 
 
 def test_a_memory_that_ends_is_a_sentence() -> None:
     wanted = r"the memory of cuda:0 ends in a step: choose a smaller model \(model.name\)"
-    with pytest.raises(ModelError, match=wanted), fits(torch.device("cuda:0"), "in a step"):
+    with pytest.raises(ModelError, match=wanted), oom_as_error(torch.device("cuda:0"), "in a step"):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
@@ -51,5 +51,5 @@ def test_a_share_of_the_memory_is_a_limit_on_a_gpu_alone(
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda part, _: asked.append(part)
     )
-    keep_to(torch.device(device), share)
+    limit_memory(torch.device(device), share)
     assert asked == wanted
