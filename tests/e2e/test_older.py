@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fednode.learn.private import read_account
+from fednode.learn.privacy import read_account
 from fednode.transports.ports import free_ports
 from tests.e2e.test_identity import Say, alive, fednode, keyed, running, start, until
 from tests.unit.commands.run import Fednode

@@ -36,7 +36,7 @@ from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RELAY, asked_at
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
-    from fednode.learn.private import Privacy
+    from fednode.learn.privacy import Privacy
 
 LOOK_S: Final = 1.0
 """Time between two looks for peers whose class names are not known yet."""

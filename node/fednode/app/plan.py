@@ -42,7 +42,7 @@ from fednode.transports import http_proxy
 from fednode.transports.address import RELAY, parse
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
-    from fednode.learn.private import Privacy
+    from fednode.learn.privacy import Privacy
 
 SUMS: Final = "gda"
 """The policy whose closed-form learner computes class sums."""
@@ -332,11 +332,11 @@ def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:
 
     Raise StateError if privacy is on and the account of earlier rounds is missing.
     """
-    from fednode.learn.private import Privacy, begin_account
+    from fednode.learn.privacy import Privacy, open_account
 
     settings = plan.settings
     if settings.privacy.clip is not None:
-        begin_account(plan.state, has_rounds(plan.state))
+        open_account(plan.state, has_rounds(plan.state))
     seed = start_seed(start_of(settings), settings.seed, plan.name)
     return Privacy(settings.privacy, learner.initial(seed), plan.state)
 

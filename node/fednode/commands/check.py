@@ -317,7 +317,7 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     """Check the state directory if it exists; create none."""
-    from fednode.learn.private import read_account
+    from fednode.learn.privacy import read_account
 
     if not is_state(plan.state):
         return

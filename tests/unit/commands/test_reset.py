@@ -12,7 +12,7 @@ from fednode import cli
 from fednode.app.create import mesh_key_file
 from fednode.commands import reset
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.learn.private import ACCOUNT
+from fednode.learn.privacy import ACCOUNT
 from fednode.storage.disk import lock
 from fednode.storage.store import Store
 from tests.command_line import named

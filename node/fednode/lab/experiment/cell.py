@@ -37,7 +37,7 @@ from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.learn.learner import Learner, Release
-from fednode.learn.private import Privacy
+from fednode.learn.privacy import Privacy
 from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner

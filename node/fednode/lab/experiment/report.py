@@ -14,7 +14,7 @@ from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
-from fednode.learn.private import epsilon
+from fednode.learn.privacy import epsilon
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
 from fednode.terminal.formats import csv_table
@@ -195,7 +195,7 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
         return []
     text = (
         "Clipping and noise: epsilon of one node's whole data set, per message, over all rounds "
-        "(node/fednode/learn/private.py); no guarantee for single images, and drawn from the seed "
+        "(node/fednode/learn/privacy.py); no guarantee for single images, and drawn from the seed "
         "here:"
     )
     return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]

@@ -22,7 +22,7 @@ from fednode.cli import main
 from fednode.core.types import Tensors
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.simulate.ends import consensus_distance
-from fednode.learn.private import epsilon
+from fednode.learn.privacy import epsilon
 from tests.unit.lab.experiment.pictures import CLASSES, DOMAINS, domains
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"

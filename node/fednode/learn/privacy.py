@@ -1,8 +1,8 @@
 """Clip the results of training, add Gaussian noise, and keep account of the privacy spent.
 
-    told = initial + clip(trained - initial, clip) + N(0, (noise * clip)^2)
+    released = initial + clip(trained - initial, clip) + N(0, (noise * clip)^2)
 
-A node sends, stores and continues from `told` alone, so all of this is as private as `told`
+A node sends, stores and continues from `released` alone, so all of this is as private as `released`
 (post-processing). All arrays get noise and are sent: which of them training changed may depend on
 the images, such as the domains of DiPrompT. The optimizer's state never leaves the node. `initial`
 is the node's initial prompts. They are public: they depend on the run's seed and, with tuning.start
@@ -66,7 +66,7 @@ class Privacy:
         self._settings, self._initial, self._folder = settings, initial, folder
         self._releases, self._undecided = read_account(folder)
         self._guard = threading.Lock()
-        self._chance = np.random.default_rng() if generator is None else generator
+        self._generator = np.random.default_rng() if generator is None else generator
         if settings.clip is not None:  # raises now, not in round 1, if the library is missing
             epsilon([(settings.noise, 1)], settings.delta)
 
@@ -78,7 +78,7 @@ class Privacy:
     @property
     def note(self) -> str:
         """A sentence on the privacy spent so far; "" if results are not clipped."""
-        return "" if self._settings.clip is None else said(self._settings, self._releases)
+        return "" if self._settings.clip is None else describe(self._settings, self._releases)
 
     def missed(self, count: int, undecided: str) -> None:
         """Count releases that the node's state does not know of: with which noise is not known.
@@ -106,11 +106,11 @@ class Privacy:
                 self._write(key, 1, self._undecided)
         if clip is None:
             return report
-        told = blurred(report.tensors, self._initial, clip, noise, self._chance)
-        report = replace(report, tensors=told, changed=tuple(told))
+        released = clip_and_noise(report.tensors, self._initial, clip, noise, self._generator)
+        report = replace(report, tensors=released, changed=tuple(released))
         if not job.measure:
             return report
-        measured = measure(replace(job, stage=MEASURE, tensors=told, carry=EMPTY)).metrics
+        measured = measure(replace(job, stage=MEASURE, tensors=released, carry=EMPTY)).metrics
         return replace(report, metrics={**report.metrics, **measured})
 
     def _write(self, key: tuple[float | None, float], count: int, undecided: str) -> None:
@@ -121,8 +121,8 @@ class Privacy:
         self._releases, self._undecided = releases, undecided
 
 
-def blurred(
-    trained: Tensors, initial: Tensors, clip: float, noise: float, chance: np.random.Generator
+def clip_and_noise(
+    trained: Tensors, initial: Tensors, clip: float, noise: float, generator: np.random.Generator
 ) -> Tensors:
     """Return initial + the change, clipped to length `clip` over all arrays together, + noise."""
     changes = {
@@ -135,7 +135,7 @@ def blurred(
         {
             name: initial.get(name, np.zeros_like(trained[name]))
             + factor * change
-            + chance.normal(0.0, noise * clip, change.shape)
+            + generator.normal(0.0, noise * clip, change.shape)
             for name, change in changes.items()
         }
     )
@@ -164,7 +164,7 @@ def epsilon(releases: Iterable[tuple[float, int]], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def said(settings: PrivacySettings, releases: Releases) -> str:
+def describe(settings: PrivacySettings, releases: Releases) -> str:
     """Describe the privacy spent, for people; never claim more than holds."""
     if any(clip is None for clip, _ in releases):
         return (
@@ -184,7 +184,7 @@ def said(settings: PrivacySettings, releases: Releases) -> str:
     )
 
 
-def begin_account(folder: Path, has_rounds: bool) -> None:
+def open_account(folder: Path, has_rounds: bool) -> None:
     """Create the account of a new state directory.
 
     has_rounds: the directory has adopted rounds. Raise StateError if it has rounds but no

@@ -17,14 +17,14 @@ from fednode.core.types import MEASURE, Account, Job, PolicyState, Report, Snaps
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import released
-from fednode.learn.private import (
+from fednode.learn.privacy import (
     ACCOUNT,
     Privacy,
-    begin_account,
-    blurred,
+    clip_and_noise,
+    describe,
     epsilon,
+    open_account,
     read_account,
-    said,
 )
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.store import Store
@@ -39,20 +39,20 @@ def chance() -> np.random.Generator:
 
 def test_a_short_change_passes_and_a_long_one_is_shortened_over_all_arrays() -> None:
     trained = Tensors({"a": [4.0, 1.0, 1.0], "b": [[4.0, 0.0], [0.0, 0.0]]})  # a change of norm 5
-    same = blurred(trained, INITIAL, 10.0, NO_NOISE, chance())
+    same = clip_and_noise(trained, INITIAL, 10.0, NO_NOISE, chance())
     np.testing.assert_allclose(same["a"], trained["a"], rtol=1e-6)
-    half = blurred(trained, INITIAL, 2.5, NO_NOISE, chance())
+    half = clip_and_noise(trained, INITIAL, 2.5, NO_NOISE, chance())
     np.testing.assert_allclose(half["a"], [2.5, 1.0, 1.0], rtol=1e-6)
     np.testing.assert_allclose(half["b"][0], [2.0, 0.0], rtol=1e-6, atol=1e-9)
-    assert blurred(INITIAL, INITIAL, 1.0, NO_NOISE, chance()).finite()
+    assert clip_and_noise(INITIAL, INITIAL, 1.0, NO_NOISE, chance()).finite()
 
 
 def test_noise_is_gaussian_of_so_many_clips() -> None:
     wide = Tensors({"x": np.zeros(200_000)})
-    drawn = blurred(wide, wide, 2.0, 1.5, chance())["x"]
+    drawn = clip_and_noise(wide, wide, 2.0, 1.5, chance())["x"]
     assert float(drawn.std()) == pytest.approx(3.0, rel=0.01)
     assert abs(float(drawn.mean())) < 0.03
-    assert blurred(wide, wide, 2.0, 1.5, np.random.default_rng()) != Tensors({"x": drawn})
+    assert clip_and_noise(wide, wide, 2.0, 1.5, np.random.default_rng()) != Tensors({"x": drawn})
 
 
 @pytest.mark.parametrize("noise", [2.0, 10.0, 50.0])
@@ -158,11 +158,11 @@ def test_rounds_without_clipping_are_not_forgotten(tmp_path: Path) -> None:
 
 
 def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
-    begin_account(tmp_path, has_rounds=False)
-    begin_account(tmp_path, has_rounds=True)
+    open_account(tmp_path, has_rounds=False)
+    open_account(tmp_path, has_rounds=True)
     (tmp_path / ACCOUNT).unlink()
     with pytest.raises(StateError, match="is missing, and this state directory has rounds"):
-        begin_account(tmp_path, has_rounds=True)
+        open_account(tmp_path, has_rounds=True)
 
 
 def test_start_refuses_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_damaged_account_is_no_account(tmp_path: Path) -> None:
 
 
 def test_status_says_what_it_is_and_what_it_is_not() -> None:
-    text = said(PrivacySettings(clip=1.0, noise=20.0), {(1.0, 20.0): 100})
+    text = describe(PrivacySettings(clip=1.0, noise=20.0), {(1.0, 20.0): 100})
     assert text.startswith("privacy: epsilon ")
     assert "per message, over 100 messages" in text
     assert "no guarantee for single images" in text
