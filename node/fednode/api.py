@@ -170,7 +170,7 @@ class Prompts:
 
         Raise ModelError if the prompts change image features.
         """
-        from fednode.learn.share import as_texts
+        from fednode.learn.export import as_texts
 
         found = as_texts(*self.affine(classes))
         if found is None:
@@ -186,7 +186,7 @@ class Prompts:
         Unit image features @ weights.T + bias are the logits. Raise ModelError if the prompts
         change image features, or if no weights give their logits.
         """
-        from fednode.learn.share import affine
+        from fednode.learn.export import affine
 
         return affine(self._module, self.arrays, self._names(classes))
 
@@ -285,7 +285,7 @@ def load(path: str | Path) -> Prompts:
     """
     place = Path(path)
     if place.is_file():
-        from fednode.learn.share import read_arrays
+        from fednode.learn.export import read_arrays
 
         arrays, facts = read_arrays(place)
         settings, classes, number = _described(facts, place)

@@ -178,7 +178,7 @@ def test_python_in_the_operations_guide_runs(
     monkeypatch.chdir(tmp_path)
     prompts = fednode.load(tuned_state)
     features, _ = prompts.text_features()
-    from fednode.learn.share import write_matrix
+    from fednode.learn.export import write_matrix
 
     write_matrix(*prompts.affine(), prompts.classes, {}, tmp_path / "texts.safetensors")
     with_fednode, without, of_mini = found

@@ -21,8 +21,8 @@ from fednode.clip.load import read_checkpoint
 from fednode.clip.settings import ASSETS
 from fednode.core.types import Tensors
 from fednode.errors import FednodeError
+from fednode.learn.export import read_arrays, write_arrays
 from fednode.learn.privacy import ACCOUNT, read_account, write_account
-from fednode.learn.share import read_arrays, write_arrays
 from fednode.storage.disk import because
 from fednode.storage.store import Store, newest
 from tests.unit.clip import folders

@@ -46,17 +46,17 @@ def export(
     with Shown("Nothing was written.") as told:
         told("loading the model", 0, 0)
         prompts = load(find(state))
-        from fednode.learn import share
+        from fednode.learn.export import write_arrays, write_coop, write_matrix
         from fednode.policies.class_sums import ROWS
 
     if layout == "coop":
-        click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
+        click.echo(f"wrote {write_coop(prompts.arrays, prompts.round, to)}")
         return
     if layout == "safetensors":
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
         sums = ROWS in prompts.arrays
         arrays = _weights(prompts) if sums and not with_statistics else prompts.arrays
-        share.write_arrays(arrays, facts, to)
+        write_arrays(arrays, facts, to)
         if sums and with_statistics:
             click.echo(
                 f"{to} holds sums over this node's training images and those of its peers: whoever "
@@ -67,7 +67,7 @@ def export(
         held = prompts.known if all_classes else prompts.classes
         named = [name.strip() for name in classes.split(",")] if classes else held
         weights, bias = prompts.affine(named)
-        share.write_matrix(weights, bias, named, _facts(prompts), to)
+        write_matrix(weights, bias, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
     if layout == "matrix" and prompts.model == MINI:
         click.echo(

@@ -19,7 +19,7 @@ from fednode.clip import backbone
 from fednode.clip.load import HEADER_MAX, read_checkpoint
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
-from fednode.learn.share import read_coop
+from fednode.learn.export import read_coop
 from tests.unit.clip import tiny
 
 BOMB = b"\x80\x02cbuiltins\nprint\n(X\x08\x00\x00\x00code rantR."

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.device import limit_memory, oom_as_error
+from fednode.clip.device import limit_memory, oom_as_error, to_device
 from fednode.errors import ModelError
 
 

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from fednode.app.state_dir import recall
 from fednode.commands.import_ import import_
-from fednode.learn.share import FORMAT
+from fednode.learn.export import FORMAT
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 

@@ -22,12 +22,12 @@ from fednode.data.pixels import Window
 from fednode.errors import DataError, ModelError
 from fednode.learn import features as module
 from fednode.learn.build import predictor
+from fednode.learn.export import affine
 from fednode.learn.features import BATCH, Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.prompt_module import PerImageArray
 from fednode.learn.settings import TuningSettings
-from fednode.learn.share import affine
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.fedotp import FedOTPConfig
 from fednode.policies.fedotp import FedOTPPrompts as FedOTP

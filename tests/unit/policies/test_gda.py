@@ -17,10 +17,10 @@ from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
 from fednode.core.types import EMPTY, MEASURE, Job, Tensors
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
+from fednode.learn.export import affine, as_texts
 from fednode.learn.features import Features
 from fednode.learn.prompt_module import Batch, to_params
 from fednode.learn.settings import TuningSettings
-from fednode.learn.share import affine, as_texts
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
 from fednode.policies.gaussian import Floats, Sums, log_loss, within

@@ -12,8 +12,8 @@ from fednode import registry
 from fednode.clip.backbone import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError, StateError
-from fednode.learn import share
-from fednode.learn.share import affine, read_arrays, read_coop, write_arrays, write_coop
+from fednode.learn import export
+from fednode.learn.export import affine, read_arrays, read_coop, write_arrays, write_coop
 from fednode.settings.read import Settings, chosen_of
 
 
@@ -47,8 +47,8 @@ def test_a_header_without_end_is_refused_before_it_is_read(
 ) -> None:
     path = tmp_path / "bomb.safetensors"
     head = b'{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'
-    monkeypatch.setattr(share, "safe_open", None)
-    for length in (share.HEADER_MAX + 1, 2**62):
+    monkeypatch.setattr(export, "safe_open", None)
+    for length in (export.HEADER_MAX + 1, 2**62):
         path.write_bytes(length.to_bytes(8, "little") + head)
         with pytest.raises(ModelError, match="cannot be read as safetensors") as refusal:
             read_arrays(path)
