@@ -232,11 +232,11 @@ class Prompts:
 
     @cached_property
     def _explainer(self) -> Explainer:
-        """The explainer, which loads the model once more, in float32."""
+        """The explainer, which computes in float32."""
         from fednode.learn.explain import Explainer
 
         window = self.settings.data.window
-        return Explainer(self.settings.model, self._module_of, self.arrays, window)
+        return Explainer(self._frozen, self._module_of, self.arrays, window)
 
     @cached_property
     def _frozen(self) -> FrozenClip:

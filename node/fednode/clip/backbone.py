@@ -88,6 +88,14 @@ class FrozenClip:
                 features: Tensor = self.model.encode_image(images)
             return features.float()
 
+    def in_float32(self) -> FrozenClip:
+        """Return the same model, whose towers compute matrix products in float32."""
+        if self.precision == "float32":
+            return self
+        text = TextTower(self.model, self.tokenizer, self.label, missing=self.text.missing)
+        vision = tower_of(self.model, self.label)
+        return replace(self, text=text, vision=vision, precision="float32")
+
     def biased(self, scaled: Tensor) -> Tensor:
         """Return the model's own logits of s * cos: SigLIP adds a bias."""
         return scaled + self.logit_bias if self.logit_bias else scaled

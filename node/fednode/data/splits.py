@@ -12,8 +12,8 @@ data set. There are two ways to draw:
   by (seed, purpose, class) draws from the sorted file names, and the shares are exact. Only the
   standard library draws, because its generators are stable across versions.
 
-Source of the protocol: CoOp's base-to-new halves and FedTPG's client blocks, as METHODS section 1
-states them.
+Source of the protocol: CoOp's base-to-new halves (Zhou et al., CoCoOp, CVPR 2022) and FedTPG's
+client blocks (Qiu et al., ICLR 2024).
 """
 
 from __future__ import annotations

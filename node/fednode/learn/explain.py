@@ -16,9 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednode.clip import backbone
 from fednode.clip.backbone import FrozenClip
-from fednode.clip.settings import ModelSettings
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError
@@ -41,21 +39,21 @@ class Near:
 
 
 class Explainer:
-    """Explain the prompts of one policy; the model is loaded once, in float32."""
+    """Explain the prompts of one policy, in float32."""
 
     def __init__(
         self,
-        model: ModelSettings,
+        frozen: FrozenClip,
         module_of: Callable[[FrozenClip], PromptModule],
         prompts: Tensors,
         window: Window = None,
     ) -> None:
-        """Load the model; raise ModelError if it cannot be loaded.
+        """Take a model and prompts.
 
         module_of: what the policy tunes, for a frozen model. window: of grey values, by which
         images are decoded (data.window).
         """
-        frozen = backbone.load(replace(model, precision="float32"))
+        frozen = frozen.in_float32()
         self._text = _Text(frozen.text)
         text: Any = self._text
         self._model: FrozenClip = replace(frozen, text=text)
@@ -99,21 +97,21 @@ class Explainer:
                 "these prompts classify by each patch of an image: their policy has no maps."
             )
         wanted = [classes.index(name) for name in names]
-        classify = self._module.classifier(self._prompts, classes)
-
-        def written(pixels: Tensor) -> Tensor:
-            encoded = self._model.vision.encode(pixels)
-            return self._module.zero_shot(encoded.features, classes)
-
-        def tuned(pixels: Tensor) -> Tensor:
-            if self._module.uses_image_encoder:
-                return classify(Batch(pixels=pixels))
-            encoded = self._model.vision.encode(pixels)
-            return classify(Batch(features=encoded.features, norms=encoded.raw.norm(dim=1)))
-
         pixels = self._files.pixels(images, lambda: False)
         with torch.no_grad():
-            return _map(pixels, wanted, written), _map(pixels, wanted, tuned)
+            classify = self._module.classifier(self._prompts, classes)
+            handwritten = self._module.handwritten(classes)
+
+            def logits(pixels: Tensor) -> Tensor:
+                encoded = self._model.vision.encode(pixels)
+                batch = Batch(features=encoded.features, norms=encoded.raw.norm(dim=1))
+                if self._module.uses_image_encoder:
+                    batch = Batch(pixels=pixels)
+                without = self._module.clip_logits(encoded.features, handwritten)
+                return torch.stack([without, classify(batch)])
+
+            without, tuned = _maps(pixels, wanted, logits)
+        return without, tuned
 
     def features(self, images: Sequence[Path]) -> Array:
         """Return the model's unit features [images, D], without prompts."""
@@ -162,20 +160,23 @@ class _Text:
         return self._tower.encode(tokens, context, deep)
 
 
-def _map(pixels: Tensor, wanted: Sequence[int], logits: Callable[[Tensor], Tensor]) -> Array:
-    """Return maps [B, GRID, GRID] of images [B, 3, rows, columns]."""
+def _maps(pixels: Tensor, wanted: Sequence[int], logits: Callable[[Tensor], Tensor]) -> Array:
+    """Return maps [2, B, GRID, GRID] of images [B, 3, rows, columns].
+
+    logits: [2, B, classes], without and with the tuned prompts.
+    """
     rows, columns = pixels.shape[-2:]
     images = range(len(wanted))
-    whole = logits(pixels)[images, wanted]
-    falls = torch.zeros(len(wanted), GRID, GRID, device=pixels.device)
+    whole = logits(pixels)[:, images, wanted]
+    falls = torch.zeros(2, len(wanted), GRID, GRID, device=pixels.device)
     for row in range(GRID):
         for column in range(GRID):
             hidden = pixels.clone()
             down, across = _around(row, rows), _around(column, columns)
             hidden[:, :, down, across] = 0.0  # the mean colour, because pixels are normalized
-            falls[:, row, column] = whole - logits(hidden)[images, wanted]
+            falls[..., row, column] = whole - logits(hidden)[:, images, wanted]
     found: Array = falls.clamp(min=0).cpu().numpy()
-    greatest = found.max(axis=(1, 2), keepdims=True)
+    greatest = found.max(axis=(2, 3), keepdims=True)
     np.divide(found, greatest, out=found, where=greatest > 0)
     return found
 

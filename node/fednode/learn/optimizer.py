@@ -16,9 +16,9 @@ from fednode.learn.settings import TuningSettings
 def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> float:
     """Return the learning rate of a round: constant or a cosine, times decay^(round - 1).
 
-    The first round has the full rate; the cosine would reach 0 one round after the horizon
-    (CosineAnnealingLR with T_max = horizon, METHODS section 1). Rounds beyond the horizon keep the
-    rate of its last round.
+    The first round has the full rate; the cosine would reach 0 one round after the horizon.
+    Rounds beyond the horizon keep the rate of its last round. Source: Loshchilov and Hutter, SGDR,
+    ICLR 2017, equation 5 without restarts (torch's CosineAnnealingLR with T_max = horizon).
     """
     horizon = settings.horizon or rounds
     rate = settings.lr * settings.decay ** (round_number - 1)
@@ -40,7 +40,7 @@ def build(
         )
     else:
         kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
-        # On a GPU the count of steps belongs there, so that a step can be put back unread.
+        # On a GPU the count of steps belongs there too: to read it, a step would wait for the GPU.
         there = any(leaf.is_cuda for leaf in leaves)
         optimizer = kind(
             leaves,

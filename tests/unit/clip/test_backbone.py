@@ -84,6 +84,11 @@ def test_bfloat16_is_near_float32(mini: backbone.FrozenClip) -> None:
     assert rough.dtype == torch.float32
     assert 0 < (exact - rough).abs().max() < 0.03
     assert half.fingerprint == mini.fingerprint
+    again = half.in_float32()
+    assert torch.equal(again.encode_images(images), exact)
+    texts = [one.text.encode(one.text.texts(["cat"], "a {}.")) for one in (mini, again, half)]
+    assert torch.equal(texts[1], texts[0])
+    assert not torch.equal(texts[2], texts[0])
 
 
 def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Path) -> None:

@@ -14,9 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip import backbone
 from fednode.clip.backbone import FrozenClip
-from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.errors import ModelError
 from fednode.learn.explain import Explainer
@@ -44,24 +42,17 @@ def images(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def made(
-    model: FrozenClip, policy: str, monkeypatch: pytest.MonkeyPatch, config: Any = None
-) -> tuple[Explainer, Tensors]:
-    monkeypatch.setattr(backbone, "load", lambda settings: model)
+def made(model: FrozenClip, policy: str, config: Any = None) -> tuple[Explainer, Tensors]:
     config, kind = config or CONFIGS[policy], registry.prompt_module(policy)
     prompts = drawn(kind(model, tuning(), config).initial(1), 2)
-    return Explainer(
-        ModelSettings(), partial(kind, settings=tuning(), config=config), prompts
-    ), prompts
+    return Explainer(model, partial(kind, settings=tuning(), config=config), prompts), prompts
 
 
 # Words --------------------------------------------------------------------------------------------
 
 
-def test_words_are_the_nearest_embeddings(
-    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, prompts = made(model, "zerodfl", monkeypatch)
+def test_words_are_the_nearest_embeddings(model: FrozenClip) -> None:
+    one, prompts = made(model, "zerodfl")
     (rows,) = one.words(3).values()
     table = wide(model.model.token_embedding.weight)
     ends = (model.tokenizer.sot_token_id, model.tokenizer.eot_token_id)
@@ -73,32 +64,25 @@ def test_words_are_the_nearest_embeddings(
         assert np.allclose([near.distance for near in row], apart[order], atol=1e-4)
 
 
-def test_a_vector_that_is_a_word_is_that_word(
-    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backbone, "load", lambda settings: model)
+def test_a_vector_that_is_a_word_is_that_word(model: FrozenClip) -> None:
     kind = partial(registry.prompt_module("zerodfl"), settings=tuning(), config=CONFIGS["zerodfl"])
     words = model.text.embed_words("a photo of").detach().numpy()
-    one = Explainer(ModelSettings(), kind, Tensors({"context": words}))
+    one = Explainer(model, kind, Tensors({"context": words}))
     found = one.words(1)["context"]
     assert [row[0].word for row in found] == ["a", "photo", "of"]
     assert max(row[0].distance for row in found) < 1e-3
 
 
-def test_contexts_have_the_names_of_what_is_exchanged(
-    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, prompts = made(model, "plan", monkeypatch)
+def test_contexts_have_the_names_of_what_is_exchanged(model: FrozenClip) -> None:
+    one, prompts = made(model, "plan")
     found = one.words(1)
     assert list(found) == ["text"]  # the first of its deep prompts
     assert len(found["text"]) == prompts["text"].shape[1]
 
 
-def test_prompts_without_word_vectors_are_named(
-    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_without_word_vectors_are_named(model: FrozenClip) -> None:
     config = registry.policy("fedclip").config_type()
-    one, _ = made(model, "fedclip", monkeypatch, config)
+    one, _ = made(model, "fedclip", config)
     with pytest.raises(ModelError, match="no word vectors"):
         one.words(1)
 
@@ -112,9 +96,9 @@ def look(model: FrozenClip, path: Path) -> Tensor:
 
 @pytest.mark.parametrize("policy", ["zerodfl", "plan"])
 def test_a_map_says_how_much_the_logit_falls_where_a_part_is_hidden(
-    policy: str, model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+    policy: str, model: FrozenClip, images: Sequence[Path]
 ) -> None:
-    one, prompts = made(model, policy, monkeypatch)
+    one, prompts = made(model, policy)
     names = ("saxophone", "cat", "saxophone")
     plain, tuned = one.maps(images, names, CLASSES)
     held = {name: torch.from_numpy(array.copy()) for name, array in prompts.items()}
@@ -151,17 +135,24 @@ def by_hand(logit: Callable[[Tensor], float], pixels: Tensor) -> Any:
     return falls / falls.max()
 
 
+def test_the_texts_of_a_map_are_encoded_once(model: FrozenClip, images: Sequence[Path]) -> None:
+    one, _ = made(model, "zerodfl")
+    asked: list[Any] = []
+    encode = one._text.encode
+    one._text.encode = lambda *given: asked.append(given) or encode(*given)  # type: ignore[func-returns-value, method-assign]
+    one.maps(images, ("saxophone", "cat", "cat"), CLASSES)
+    assert len(asked) == 2  # the learned and the hand-written prompt
+
+
 def test_policies_that_look_at_each_patch_have_no_maps(
-    model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
+    model: FrozenClip, images: Sequence[Path]
 ) -> None:
-    one, _ = made(model, "fedotp", monkeypatch, registry.policy("fedotp").config_type())
+    one, _ = made(model, "fedotp", registry.policy("fedotp").config_type())
     with pytest.raises(ModelError, match="classify by each patch of an image"):
         one.maps(images, ["cat"] * 3, CLASSES)
 
 
-def test_features_are_those_of_the_model_itself(
-    model: FrozenClip, images: Sequence[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, _ = made(model, "plan", monkeypatch)
+def test_features_are_those_of_the_model_itself(model: FrozenClip, images: Sequence[Path]) -> None:
+    one, _ = made(model, "plan")
     pixels = torch.cat([look(model, path) for path in images])
     assert np.allclose(one.features(images), wide(model.encode_images(pixels)), atol=1e-5)

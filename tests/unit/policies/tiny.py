@@ -82,7 +82,7 @@ class Sizes:
 
 
 def count_published(kind: Any, config: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the parameters of an objective with ViT-B/16; METHODS section 5 has the papers'."""
+    """Return the parameters of an objective with ViT-B/16."""
     monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
     monkeypatch.setattr(
         "fednode.learn.texts.ClassTexts.written", lambda self, names, template: torch.zeros(1, 512)

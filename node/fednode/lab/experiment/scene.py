@@ -1,7 +1,7 @@
 """Turn an experiment's protocol into clients with images, and into tests.
 
 Clients of one domain share its images out by class, evenly or by Dirichlet shares; base-to-new
-clients get consecutive blocks of the base classes, the remainder to the last (METHODS section 1).
+clients get consecutive blocks of the base classes, the remainder to the last.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_the_query_has_its_own_length(model: FrozenClip, length: int) -> None:
 
 
 def test_without_our_term_the_query_would_never_move(model: FrozenClip) -> None:
-    """Equation 7 and its gradient are zero where Q is its own average (METHODS section 3)."""
+    """Equation 7 and its gradient are zero where Q is its own average."""
     for weight, moves in ((0.0, False), (1.0, True)):
         one = objective(model, query_supervised=weight)
         tensors = Tensors({**one.initial(1), **one.private(1)})
@@ -238,7 +238,7 @@ def test_predictions_are_equation_8(model: FrozenClip, ensemble: str) -> None:
 
 
 def test_the_weights_of_the_moving_average_are_those_of_the_paper() -> None:
-    """R = 100, beta = 0.2 (METHODS section 3): a U with a tenth of the weight at each end."""
+    """R = 100, beta = 0.2: a U with a tenth of the weight at each end."""
     weights = np.array([alpha(at, 100, 0.2) for at in range(101)])
     share = weights / weights.sum()
     assert share[0] == pytest.approx(share[100])

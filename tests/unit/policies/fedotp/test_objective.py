@@ -205,7 +205,7 @@ def test_prompts_start_apart_and_from_their_own_seeds(model: FrozenClip) -> None
 
 
 def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViT-B/16: 16,384 trained, 8,192 sent; METHODS section 9.1."""
+    """ViT-B/16: 16,384 trained, 8,192 sent."""
 
     class Sizes:
         template = PLAIN

@@ -115,7 +115,7 @@ def test_the_change_starts_small_and_from_its_own_seed(model: FrozenClip) -> Non
 
 
 def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViT-B/16: 12,416 trained, 8,192 sent, 4,224 private; METHODS section 9.2."""
+    """ViT-B/16: 12,416 trained, 8,192 sent, 4,224 private."""
 
     class Sizes:
         template = PLAIN

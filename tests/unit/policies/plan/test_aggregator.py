@@ -68,7 +68,7 @@ def test_numpy_and_torch_merge_as_equations_12_and_13(tied: bool, residual: bool
 
 
 def test_parameters_are_as_many_as_the_paper_has() -> None:
-    """ViT-B/16: 122,880 numbers of prompts, 5,269,248 of untied aggregators (METHODS section 4)."""
+    """ViT-B/16: 122,880 numbers of prompts, 5,269,248 of untied aggregators."""
     towers = {"text": (12, 8, 512), "visual": (12, 8, 768)}
     assert sum(math.prod(shape) for shape in towers.values()) == 122_880
     count = sum(
