@@ -134,8 +134,10 @@ async def _call(
     name, address = place
     channel = await transport.channel(address, name)
     try:
-        stub = enrolment_pb2_grpc.EnrolmentStub(channel)
-        return await call(stub)
+        reply = await call(enrolment_pb2_grpc.EnrolmentStub(channel))
+        if reply is None:  # gRPC could not read it
+            raise Unreachable(f"The answer of {name} cannot be read: it runs another version.")
+        return reply
     except grpc.aio.AioRpcError as fault:
         raise _sentence(name, address, fault) from None
     finally:

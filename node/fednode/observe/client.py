@@ -80,8 +80,10 @@ class Client:
         """Return the present status of the node at an address."""
         request = status_pb2.StatusRequest()
         async with self._call(address) as stub:
-            reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
-        return clean(reply)
+            reply: status_pb2.StatusReply = clean(
+                await stub.Status(request, timeout=self._timeout_s)
+            )
+        return reply
 
     async def peers(self, address: str) -> list[status_pb2.Peer]:
         """Return the peers of the node at an address, with their ids and certificates."""
@@ -154,7 +156,7 @@ class Client:
         request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
             reply = await stub.Control(request, timeout=self._timeout_s)
-        return foreign.line(reply.text)
+        return str(clean(reply).text)
 
     async def close(self) -> None:
         """Drop all connections. Idempotent."""

@@ -80,10 +80,9 @@ async def ask(
             async with _open(dial, addresses[name], name) as channel:
                 stub = status_pb2_grpc.NodeStub(channel)
                 request = status_pb2.StatusRequest()
-                reply: status_pb2.StatusReply = await stub.Status(request, timeout=ASK_S)
+                return clean(await stub.Status(request, timeout=ASK_S))
         except (FednodeError, grpc.RpcError, OSError):
             return None
-        return clean(reply)
 
     asked = names[:ASKED_MAX]
     replies = await asyncio.gather(*map(ask_peer, asked))

@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.errors import AddressError, FrameError, KeyRefused, Unreachable
@@ -68,8 +69,9 @@ class _Peer:
     def __init__(self, channel: Any, shown: Credential | None, relayed: bool) -> None:
         self.channel, self.shown, self.relayed, self.reached = channel, shown, relayed, False
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
-        self._whole = channel.unary_unary(DELIVER, wrapped, opened)
-        self._cut = channel.stream_unary(DELIVER_CHUNKS, wrapped, opened)
+        # Without deserializers: of an answer that they cannot read, gRPC makes None.
+        self._whole = channel.unary_unary(DELIVER, wrapped)
+        self._cut = channel.stream_unary(DELIVER_CHUNKS, wrapped)
 
     def deliver(self, frame: bytes, timeout_s: float) -> Awaitable[bytes]:
         """Begin the call that fits the frame's size."""
@@ -104,7 +106,10 @@ class Peers:
             relay.draining = self._leave_relay
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
-        """Deliver one frame and return the reply; raise Unreachable, or FrameError if too large."""
+        """Deliver one frame and return the reply.
+
+        Raise Unreachable, or FrameError if the frame is too large or the reply is none.
+        """
         endpoint = self._endpoint(to, "send to")
         if len(frame) > FRAME_BYTES_MAX:
             raise FrameError(
@@ -124,7 +129,9 @@ class Peers:
                 raise Unreachable(_closed(shown))
             reply = await peer.deliver(frame, max(deadline - clock(), 0.0))
             peer.reached = True
-            return reply
+            return opened(reply)
+        except DecodeError as fault:
+            raise FrameError(f"the answer of {shown} is no frame") from fault
         except grpc.aio.AioRpcError as fault:
             if fault.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._suspect(place, peer)

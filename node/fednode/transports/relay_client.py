@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.errors import IdentityError, Unreachable
@@ -250,16 +251,19 @@ class RelayClient:
                 if now != said:
                     before, said = call, now
                     wait = self._channel(relay).unary_stream(
-                        WAIT,
-                        relay_pb2.WaitRequest.SerializeToString,
-                        relay_pb2.Ticket.FromString,
+                        WAIT, relay_pb2.WaitRequest.SerializeToString
                     )
                     call = wait(now[1])
                 async with asyncio.timeout(SILENT_S):
-                    ticket = await call.read()
-                if ticket is grpc.aio.EOF:
+                    answer = await call.read()
+                if answer is grpc.aio.EOF:
                     await call.code()  # what it ended with
                     relay.why = f"{relay.at.address} ended the wait"
+                    return
+                try:
+                    ticket = relay_pb2.Ticket.FromString(answer)
+                except DecodeError:
+                    relay.why = f"{relay.at.address} sends what is no ticket"
                     return
                 if before is not None:
                     before.cancel()

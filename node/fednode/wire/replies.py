@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.message import Message
 
 from fednode.core import foreign
+from fednode.errors import Unreachable
 
 MOST: Final = 1e15
 """Largest figure that is shown; no time, loss or age is beyond it."""
@@ -17,8 +18,13 @@ ITEMS_MAX: Final = 4096
 Reply = TypeVar("Reply", bound=Message)
 
 
-def clean(reply: Reply) -> Reply:
-    """Return the same reply, with safe texts and limited numbers in all of its fields."""
+def clean(reply: Reply | None) -> Reply:
+    """Return the same reply, with safe texts and limited numbers in all of its fields.
+
+    Raise Unreachable for None, which gRPC makes of an answer that it cannot read.
+    """
+    if reply is None:
+        raise Unreachable("The node's answer cannot be read: perhaps its version is another one.")
     for field, value in reply.ListFields():
         if isinstance(value, Message):
             clean(value)

@@ -1,0 +1,97 @@
+"""A member, or a relay, that answers each call with bytes that stand for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from fednode.enrolment import client as enrolment
+from fednode.errors import FrameError, Unreachable
+from fednode.observe import others
+from fednode.observe.client import Client
+from fednode.transports.relay_client import RelayAt
+from tests.meshes import Mesh
+
+GUARD_S = 30.0
+
+
+class Answers(grpc.GenericRpcHandler):
+    """Answers each method; `taken` is set by each call."""
+
+    def __init__(self) -> None:
+        self.taken = asyncio.Event()
+
+    def service(self, details: Any) -> Any:
+        async def answer(requests: Any, context: Any) -> AsyncIterator[bytes]:
+            self.taken.set()
+            yield b"\xff\xff"
+
+        return grpc.stream_stream_rpc_method_handler(answer)
+
+
+@contextlib.asynccontextmanager
+async def odd(mesh: Mesh, name: str) -> AsyncIterator[tuple[str, Answers]]:
+    """Run a server with the certificate of a name; yield its address."""
+    shown, answers = mesh.credential(name), Answers()
+    server = grpc.aio.server(handlers=[answers])
+    trusted = grpc.ssl_server_credentials(
+        [(shown.key, shown.chain)], mesh.roster().root, require_client_auth=True
+    )
+    port = server.add_secure_port("127.0.0.1:0", trusted)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}", answers
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("size", [1, 2 << 20])
+async def test_an_answer_to_a_message(size: int) -> None:
+    mesh = Mesh.new()
+    async with odd(mesh, "evil") as (there, _):
+        a = mesh.transport("a")
+        with pytest.raises(FrameError, match=r"the answer of .* is no frame"):
+            await a.send(there, bytes(size), GUARD_S, "evil")
+        await a.close()
+
+
+async def test_an_answer_to_a_command_and_to_a_renewal() -> None:
+    mesh = Mesh.new()
+    async with odd(mesh, "evil") as (there, _):
+        async with Client(transport=mesh.transport("a")) as client:
+            asked = (
+                lambda: client.status(there),
+                lambda: client.peers(there),
+                lambda: client.settings(there),
+                lambda: client.history(there),
+                lambda: client.control(there, "pause"),
+                lambda: anext(client.watch(there)),
+            )
+            for ask in asked:
+                with pytest.raises(Unreachable, match="answer cannot be read"):
+                    await ask()
+        a = mesh.transport("a")
+        assert await others.ask(a.channel, {"evil": there}, ["evil"]) == {}
+        with pytest.raises(Unreachable, match="The answer of evil cannot be read"):
+            await enrolment.renew(a, [("evil", there)], lambda chain: None)
+        await a.close()
+
+
+async def test_a_ticket_of_a_relay() -> None:
+    mesh = Mesh.new()
+    async with odd(mesh, "relay") as (there, answers):
+        a = mesh.transport("a", RelayAt(there, "relay"))
+        await a.listen("relay", lambda frame, caller: asyncio.sleep(0, frame))
+        assert a.relay is not None
+        async with asyncio.timeout(GUARD_S):
+            for _ in range(2):  # it waits there again
+                answers.taken.clear()
+                await answers.taken.wait()
+        assert "what is no ticket" in a.relay.trouble
+        await a.close()
