@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from fednode.enrolment.client import renew
 from fednode.errors import AddressError, ConfigError, FednodeError
 from fednode.identity import keys
-from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
@@ -31,8 +31,6 @@ from fednode.transports.relay_client import RelayAt, RelayClient
 from fednode.transports.relay_service import ENDLESS, RelayService
 from fednode.transports.server import Server
 
-REVOKED_FILE: Final = "revoked"
-"""The revocations that nodes passed on, one line each, in the folder of the identity."""
 RENEWAL_S: Final = 6 * 3600.0
 CONNECTIONS_MAX: Final = 1024
 LOG: Final = logging.getLogger("fednode")
@@ -163,7 +161,7 @@ async def keep_certificate(
         client = RelayClient([own], identity.own, roster)
         transport = GrpcTransport(identity.own, roster, client)
         try:
-            await renew(transport, places, lambda chain: identity.take_certificate(chain, roster))
+            await renew(transport, places, identity, roster)
             say(f"the certificate was renewed; it ends on {day(identity.end)}")
         except FednodeError as fault:
             say(f"the certificate ends on {day(identity.end)} and was not renewed: {fault}")

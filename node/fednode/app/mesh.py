@@ -17,7 +17,7 @@ from fednode.core.events import Record
 from fednode.core.types import Update
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
-from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.members import Listed, MemberDirectory
@@ -29,8 +29,6 @@ from fednode.transports.relay_service import RelayService
 
 PROXY: Final = "FEDNODE_PROXY"
 """The setting `proxy` as a variable, which commands without a node.yaml read."""
-REVOKED_FILE: Final = "revoked"
-"""File of the revocations that this node knows, one per line."""
 REVOKED: Final = (
     "The mesh {mesh!r} revoked the key of this node, {name!r}: ask for a new link. `fednode reset "
     "--all` and then `fednode join LINK` make it a member again."

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from fednode.core.members.table import GONE, MEMBERS_MAX, Member
+from fednode.core.members.table import GONE, LIVE, MEMBERS_MAX, Member
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity.certificates import Facts, facts_in
@@ -35,7 +35,7 @@ class PeerCache:
     def __init__(self, file: Path) -> None:
         """Set up; nothing is read or written yet."""
         self._file, self._text = file, ""
-        self._before = dict[str, tuple[str, Facts]]()
+        self._lines = dict[str, tuple[str, Facts]]()
 
     def load(self, roster: Roster) -> list[Update]:
         """Return the members in the file whose certificates hold, as news; skip all other lines.
@@ -51,28 +51,25 @@ class PeerCache:
                 facts = facts_in(proof)
                 if facts.name == name:
                     news.append(Update(name, "alive", 0, str(parse(address)), facts.id, proof))
-                    self._before[name] = line, facts
+                    self._lines[name] = line, facts
         return list(roster.filter_gossip("", news))
 
     def store(self, members: Iterable[Member]) -> None:
         """Write the file anew if the members, their addresses or their certificates changed.
 
-        A member of before that the node does not know now stays until its certificate has ended,
-        by the date of the newest certificate: this machine's clock may be wrong.
+        A member that was alive once stays until it leaves or its certificate has ended, by the date
+        of the newest certificate: this machine's clock may be wrong.
         """
-        lines = dict[str, str]()
-        newest = max((facts.begins for _, facts in self._before.values()), default=0.0)
         for member in members:
             if member.state in GONE:
-                self._before.pop(member.name, None)
-            elif member.proof and member.address:
+                self._lines.pop(member.name, None)
+            elif member.proof and member.address and member.state in LIVE:
                 text = base64.b64encode(member.proof).decode()
-                lines[member.name] = f"{member.name} {member.address} {text}"
-                newest = max(newest, facts_in(member.proof).begins)
-        for name, (line, facts) in self._before.items():
-            if facts.ends > newest:
-                lines.setdefault(name, line)
-        text = "".join(f"{line}\n" for line in list(lines.values())[:MEMBERS_MAX])
+                line = f"{member.name} {member.address} {text}"
+                self._lines[member.name] = line, facts_in(member.proof)
+        newest = max((facts.begins for _, facts in self._lines.values()), default=0.0)
+        kept = [line for line, facts in self._lines.values() if facts.ends > newest]
+        text = "".join(f"{line}\n" for line in kept[:MEMBERS_MAX])
         if text == self._text:
             return
         try:

@@ -114,13 +114,10 @@ class Sponsor(EnrolmentService):
 
     async def _renew_certificate(self, transport: GrpcTransport) -> None:
         """Renew the certificate; if nobody renews it, warn and go on."""
-
-        def take(chain: bytes) -> None:
-            self.identity.take_certificate(chain, self.roster)
-
         try:
             if not self.renew_own():
-                await renew(transport, itertools.islice(self._places(), ASKED_MAX), take)
+                places = itertools.islice(self._places(), ASKED_MAX)
+                await renew(transport, places, self.identity, self.roster)
             self._fault = ""
             self._tell_own()
         except FednodeError as fault:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -14,7 +15,7 @@ from fednode.enrolment.invitation import Invitation
 from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
 from fednode.identity import keys
 from fednode.identity.certificates import INVITATION_DAYS, Authority, Credential
-from fednode.identity.identity import NodeIdentity
+from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.transports.address import RELAY
 from fednode.transports.base import Address
@@ -49,9 +50,10 @@ class Newcomer:
     def __init__(
         self, invitation: Invitation, identity: NodeIdentity, proxy: str | None = None
     ) -> None:
-        """Set up. proxy: of HTTP, as in the setting `proxy`."""
+        """Set up. proxy: of HTTP, as in the setting `proxy`. Raise StateError for damaged files."""
         self.invitation, self._identity, self._proxy = invitation, identity, proxy
         self.roster = Roster(invitation.mesh, keys.read_public(invitation.mesh_key))
+        self.roster.keep_in(identity.state / IDENTITY / REVOKED_FILE)
 
     async def describe(self) -> pb.DescribeReply:
         """Ask the sponsor what the mesh is; the invitation is not used up.
@@ -77,6 +79,7 @@ class Newcomer:
         """
         asked = pb.EnrolRequest(address=address)
         reply: pb.EnrolReply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
+        take_revocations(reply.revocations, self.roster)
         self._identity.take_certificate(reply.chain, self.roster)
         return reply
 
@@ -105,20 +108,27 @@ class Newcomer:
         raise fault
 
 
-async def renew(
-    transport: GrpcTransport, places: Iterable[Place], take: Callable[[bytes], object]
-) -> None:
-    """Get a new certificate from one of several members, each asked in its turn.
+def take_revocations(proofs: Iterable[bytes], roster: Roster) -> None:
+    """Store the revocations that a sponsor tells; leave out what the mesh key did not sign."""
+    for proof in proofs:
+        with contextlib.suppress(IdentityError):
+            roster.take_revocation(proof)
 
-    take: stores the certificates; raises IdentityError if they do not hold. A member that refuses,
-    is no sponsor or does not answer is no end. Raise the first refusal if nobody renews, or
-    Unreachable if nobody answers.
+
+async def renew(
+    transport: GrpcTransport, places: Iterable[Place], identity: NodeIdentity, roster: Roster
+) -> None:
+    """Get and store a new certificate from one of several members, each asked in its turn.
+
+    A member that refuses, is no sponsor, does not answer, or answers with what does not hold, is no
+    end. Raise the first refusal if nobody renews, or Unreachable if nobody answers.
     """
     faults, asked = list[FednodeError](), pb.RenewRequest()
     for place in places:
         try:
             reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
-            take(bytes(reply.chain))
+            take_revocations(reply.revocations, roster)
+            identity.take_certificate(reply.chain, roster)
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)
         else:

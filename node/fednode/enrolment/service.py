@@ -102,7 +102,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
         renewed = await self._apart(context, member, renew)
         LOG.info("the certificate of %s was renewed", member.name)
-        return pb.RenewReply(chain=renewed)
+        return pb.RenewReply(chain=renewed, revocations=list(self.roster.revocations()))
 
     def describe(self) -> pb.DescribeReply:
         """Return what a guest is told of the mesh."""

@@ -16,6 +16,7 @@ from fednode.identity.certificates import (
     Credential,
     Facts,
     pack,
+    pem_of_chain,
     read_chain,
     read_facts,
     read_sponsor,
@@ -27,6 +28,8 @@ IDENTITY: Final = "identity"
 """Folder of a state directory."""
 SPONSOR_FILE: Final = Path("enrolment", "sponsor.crt")
 CERTIFICATE_FILE: Final = "node.crt"
+REVOKED_FILE: Final = "revoked"
+"""File of the revocations that a node knows, one per line."""
 ELSEWHERE: Final = "state directory"
 
 
@@ -35,6 +38,7 @@ class NodeIdentity:
 
     identity/node.key       P-256, made once; it never leaves this machine
     identity/node.crt       the node's certificate and its sponsor's, renewed in their last third
+    identity/revoked        revocations, as the roster stores them
     enrolment/sponsor.crt   of a node that may sign certificates, on the same key
 
     facts: what the node's certificate says, and its sponsor's; empty without a certificate. clock:
@@ -95,8 +99,12 @@ class NodeIdentity:
     def take_certificate(self, chain: bytes, roster: Roster) -> None:
         """Store a certificate of this node (PEM, with its sponsor's), and show it from now on.
 
-        Raise IdentityError if the chain is not one of this key, and of this name if it has one.
+        Only certificates are stored, whatever else the bytes hold. Raise IdentityError if the chain
+        is not one of this key, and of this name if it has one, or is no later than the
+        present one, which still holds.
         """
+        certificates = read_chain(chain)
+        chain = pem_of_chain(certificates)
         member = roster.identify(chain)
         if not isinstance(member, Member):
             raise IdentityError(f"this certificate cannot be used: {roster.explain(chain)}")
@@ -105,15 +113,24 @@ class NodeIdentity:
                 f"this certificate is for {member.name!r} with the key {member.id}; this node is "
                 f"{self.name!r} with {self.id}"
             )
+        end = min(read_facts(one).ends for one in certificates)
+        if self._holds(roster) and (end < self.end or chain == self._credential.chain):
+            raise IdentityError(
+                f"this certificate ends on {day(end)}, and the present one on {day(self.end)}"
+            )
         put(self.state / IDENTITY / CERTIFICATE_FILE, chain.decode(), ELSEWHERE)
         self._show(chain)
 
     def needs_renewal(self, roster: Roster) -> bool:
         """Tell whether the certificate is missing, in its last third, or of a revoked sponsor."""
+        late = self.facts and self.end - self.clock() < (self.end - self.facts[0].begins) / 3
+        return bool(late) or not self._holds(roster)
+
+    def _holds(self, roster: Roster) -> bool:
+        """Tell whether there is a certificate that holds, of a sponsor that was not revoked."""
         if not self.facts or roster.explain(self._credential.chain):
-            return True
-        late = self.end - self.clock() < (self.end - self.facts[0].begins) / 3
-        return late or any(roster.is_revoked(facts.id) for facts in self.facts)
+            return False
+        return not any(roster.is_revoked(facts.id) for facts in self.facts)
 
     def sponsor(self, root: bytes) -> Authority | None:
         """Return the authority of this node if it may sign certificates now; else None.
@@ -130,15 +147,22 @@ class NodeIdentity:
     def take_sponsor(self, certificate: bytes, root: bytes) -> Facts:
         """Store the right to sign certificates, which the mesh key gave; return what it says.
 
-        Raise IdentityError if the certificate is not for this node, or has ended.
+        Raise IdentityError if the certificate is not for this node, has ended, or ends before the
+        one that is stored: any member can send an earlier one, which stands in chains.
         """
-        _, facts = read_sponsor(certificate, self.key, root)
+        authority, facts = read_sponsor(certificate, self.key, root)
         if facts.name != self.name:
             raise IdentityError(f"this sponsor's certificate is for {facts.name!r}")
         if self.clock() > facts.ends:
             raise IdentityError(f"this sponsor's certificate ended on {day(facts.ends)}")
+        with contextlib.suppress(StateError):  # a damaged one is replaced
+            if facts.ends < (present := self.sponsor_end(root)):
+                raise IdentityError(
+                    f"this sponsor's certificate ends on {day(facts.ends)}, and the present one on "
+                    f"{day(present)}"
+                )
         (self.state / SPONSOR_FILE).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        put(self.state / SPONSOR_FILE, certificate.decode(), ELSEWHERE)
+        put(self.state / SPONSOR_FILE, authority.chain.decode(), ELSEWHERE)
         return facts
 
     def _show(self, chain: bytes) -> None:

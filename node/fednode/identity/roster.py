@@ -5,9 +5,9 @@ connection lasts longer than an invitation, a certificate, or the trust in a key
 
 - A name belongs to the key in its newest certificate; of two certificates of one second, the
   greater id counts. So all nodes that know both take the same key.
-- The mesh key revokes keys. With a sponsor's key, what the sponsor signed ends. Members that this
-  node met before stay, by their keys; a sponsor could date certificates back, so their dates prove
-  nothing.
+- The mesh key revokes keys. With a sponsor's key, what the sponsor signed ends. Members that called
+  this node before, or were in its file of members at its start, stay, by their keys; a
+  sponsor could date certificates back, so their dates prove nothing.
 - Members tell each other of members. Such hearsay brings nobody into the mesh without a
   certificate, and only a member itself can change its address.
 """
@@ -27,12 +27,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from fednode.core.members.table import MEMBERS_MAX
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity import revocations
 from fednode.identity.certificates import (
-    INVITATION,
+    CHAIN_BYTES_MAX,
     common_name,
+    invitation_of,
     is_signed_by,
     may_sign,
     read_chain,
@@ -44,7 +46,9 @@ from fednode.storage.files import content_if_any, put
 
 CHAINS_KEPT: Final = 4096
 NAMES_MAX: Final = 4096
-"""Names with a certificate."""
+"""Names with a certificate. If there are more, names that only gossip told are forgotten."""
+NAMES_OF_SIGNER_MAX: Final = MEMBERS_MAX
+"""Names with a certificate of one sponsor."""
 SIGNERS_MAX: Final = 16
 """Certificates of one name, each by another sponsor."""
 LOG: Final = logging.getLogger("fednode")
@@ -126,6 +130,7 @@ class Roster:
         self._invited: dict[str, _Invitation] = {}  # by the anchor's name
         self._chains: dict[str, dict[str, _Chain]] = {}  # by name, then by the sponsor's id
         self._names: dict[str, list[str]] | None = None  # names by id
+        self._met = set[tuple[str, str]]()  # names with the keys that called, or were in the file
         self._revoked: dict[str, bytes] = {}
         self._file: Path | None = None
         self._read = functools.lru_cache(CHAINS_KEPT)(self._verify)
@@ -148,10 +153,10 @@ class Roster:
         opened = {name: one for name, one in self._invited.items() if one.by != by}
         for pem, site in invitations.items():
             with contextlib.suppress(IdentityError):
-                anchor = read_chain(pem)[0]
-                name = read_facts(anchor).name
-                if name.startswith(INVITATION) and may_sign(anchor):
-                    opened.setdefault(name, _Invitation(anchor, site, by))
+                shown = read_chain(pem)[0]
+                name, before = common_name(shown), self._invited.get(common_name(shown))
+                anchor = invitation_of(shown) if before is None else before.anchor
+                opened.setdefault(name, _Invitation(anchor, site, by))
         if opened != self._invited:
             self._invited = opened
             self.version += 1
@@ -163,8 +168,14 @@ class Roster:
         return [one.anchor.public_bytes(pem) for one in self._invited.values() if not one.by]
 
     def identify(self, chain: bytes) -> Member | Guest | None:
-        """Return whose chain of certificates (PEM) this is; None if it may not call."""
-        found = self._read(chain)
+        """Return whose chain of certificates (PEM) called this node; None if it may not."""
+        caller = self._judge(chain)
+        if isinstance(caller, Member):
+            self._met.add((caller.name, caller.id))
+        return caller
+
+    def _judge(self, chain: bytes) -> Member | Guest | None:
+        found = self._found(chain)
         if found is None or self._fault(found):
             return None
         if found.anchor == self._root_name:
@@ -174,14 +185,17 @@ class Roster:
 
     def explain(self, chain: bytes) -> str:
         """Return why a chain (PEM) may not call; "" if it may."""
-        found = self._read(chain)
+        found = self._found(chain)
         return "it shows no certificate of this mesh" if found is None else self._fault(found)
 
     def proof(self, chain: bytes) -> bytes:
         """Return the proof that the key of a chain, or its sponsor's, was revoked; b"" for none."""
-        found = self._read(chain)
+        found = self._found(chain)
         ids = () if found is None else (found.id, found.signer)
         return next((self._revoked[id] for id in ids if id in self._revoked), b"")
+
+    def _found(self, pem: bytes) -> _Chain | None:
+        return self._read(pem) if len(pem) <= CHAIN_BYTES_MAX else None
 
     def _verify(self, pem: bytes) -> _Chain | None:
         """Return what a chain says if it leads to a trusted certificate; None if it does not."""
@@ -232,9 +246,9 @@ class Roster:
         before = of_name.get(chain.signer)
         if chain.signer in self._revoked and (before is None or before.id != chain.id):
             return f"the key of its sponsor {chain.sponsor} was revoked by the mesh key"
-        if before is None:
-            room = len(of_name) < SIGNERS_MAX if of_name else len(self._chains) < NAMES_MAX
-            if not room:
+        if before is None and not self._has_room(chain):
+            self._forget(lambda one: self._holds(one) and (one.name, one.id) in self._met)
+            if not self._has_room(chain):
                 return "this node knows too many certificates"
         newer = before is not None and (before.dated, before.id) < (chain.dated, chain.id)
         if before is None or newer or not self._holds(before):
@@ -244,6 +258,20 @@ class Roster:
         if counts is None or counts.id != chain.id:
             return "a newer certificate of its name is for another key"
         return ""
+
+    def _has_room(self, chain: _Chain) -> bool:
+        of_signer = sum(chain.signer in chains for chains in self._chains.values())
+        room = len(self._chains) < NAMES_MAX or chain.name in self._chains
+        of_name = len(self._chains.get(chain.name, {}))
+        return room and of_name < SIGNERS_MAX and of_signer < NAMES_OF_SIGNER_MAX
+
+    def _forget(self, stays: Callable[[_Chain], bool]) -> None:
+        """Forget all chains but those that stay."""
+        for name, chains in list(self._chains.items()):
+            self._chains[name] = {by: one for by, one in chains.items() if stays(one)}
+            if not self._chains[name]:
+                del self._chains[name]
+        self._names = None
 
     def _chain(self, name: str) -> _Chain | None:
         """Return the chain of a name that counts now; None if there is none."""
@@ -314,6 +342,8 @@ class Roster:
         id = self.id_of(news.name)
         if not id:
             return None
+        if not sender:  # this node's own file
+            self._met.add((news.name, id))
         proof = news.proof if told == Member(news.name, id) else b""
         may_place = news.name == sender or news.name not in self._listed
         return replace(news, address=news.address if may_place else "", id=id, proof=proof)
@@ -321,7 +351,7 @@ class Roster:
     def identify_packed(self, proof: bytes) -> Member | None:
         """Return whose packed chain this is; None if it is no member's."""
         try:
-            found = self.identify(unpack(proof))
+            found = self._judge(unpack(proof))
         except IdentityError:
             return None
         return found if isinstance(found, Member) else None
@@ -335,6 +365,7 @@ class Roster:
             raise IdentityError(f"this revocation is for the mesh {revocation.mesh!r}")
         if revocation.id not in self._revoked:
             self._revoked[revocation.id] = proof
+            self._forget(lambda one: one.signer != revocation.id or (one.name, one.id) in self._met)
             self._write()
             self.on_revoked()
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -56,9 +57,11 @@ class Site:
         return cls(identity, roster, ledger, GrpcTransport(identity.own, roster))
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[Site]:
-        """Listen, with the service of enrolment alone."""
+    async def serving(self, renew: Any = None) -> AsyncIterator[Site]:
+        """Listen, with the service of enrolment alone. renew: answers for it."""
         service = Service(self)
+        if renew is not None:
+            service.Renew = renew  # type: ignore[method-assign]
         self.transport.add_service(service.register)
         self.address = await self.transport.listen("127.0.0.1:0", None)
         try:

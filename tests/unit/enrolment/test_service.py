@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,16 +13,17 @@ import pytest
 from fednode.enrolment import client
 from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
-from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.errors import Refused, Unreachable
 from fednode.identity import keys
-from fednode.identity.certificates import Credential
+from fednode.identity.certificates import Credential, read_chain
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
-from tests.unit.enrolment.site import AWAY, Site, newcomer
+from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, Site, newcomer
 
 
 async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path: Path) -> None:
@@ -143,26 +145,71 @@ async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: 
         before = own.own()
         transport = GrpcTransport(own.own, a.roster)
 
-        def take(chain: bytes) -> None:
-            own.take_certificate(chain, a.roster)
+        async def renewed(*places: tuple[str, str]) -> None:
+            await renew(transport, places, own, a.roster)
 
-        places = [("z", AWAY), ("c", c.address), ("a", a.address)]
-        await renew(transport, places, take)
+        silent, plain_one, sponsor = ("z", AWAY), ("c", c.address), ("a", a.address)
+        await renewed(silent, plain_one, sponsor)
         assert own.own() != before
         assert a.roster.identify(own.own().chain) == Member("b", own.id)
         with pytest.raises(Refused, match="c may not admit sites or renew certificates now"):
-            await renew(transport, places[:2], take)
+            await renewed(silent, plain_one)
         with pytest.raises(Unreachable, match=r"z at .* does not answer"):
-            await renew(transport, places[:1], take)
+            await renewed(silent)
         with pytest.raises(Unreachable, match="no member is known that could renew it"):
-            await renew(transport, [], take)
-        with pytest.raises(IdentityError, match="cannot be stored"):
-            await renew(transport, [("a", a.address)], _refuse)
+            await renewed()
         await transport.close()
 
 
-def _refuse(_: bytes) -> None:
-    raise IdentityError("it cannot be stored")
+ODD = {
+    "its own present certificates": lambda own, sponsor: own.own().chain,
+    "certificates that end before": lambda own, sponsor: sponsor.node(
+        "b", own.key.public_key(), days=1
+    ),
+    "bytes behind certificates": lambda own, sponsor: own.own().chain + b"\xff\n",
+    "no certificates": lambda own, sponsor: b"\xff",
+    "more than certificates take": lambda own, sponsor: bytes(1 << 20),
+}
+
+
+@pytest.mark.parametrize("answer", ODD)
+async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str) -> None:
+    evil = Site.create(tmp_path, "evil")
+
+    async def odd(request: Any, context: Any) -> pb.RenewReply:
+        sponsor = evil.identity.sponsor(evil.roster.root)
+        assert sponsor is not None
+        return pb.RenewReply(chain=ODD[answer](own, sponsor), revocations=[b"x"])
+
+    async with Site.create(tmp_path, "a").serving() as a, evil.serving(odd):
+        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        own = NodeIdentity(tmp_path / "b")
+        before = own.own()
+        transport = GrpcTransport(own.own, a.roster)
+        places = [("evil", evil.address), ("a", a.address)]
+        await renew(transport, places, own, a.roster)
+        assert own.own() != before
+        assert read_chain(own.own().chain)[1] == read_chain(before.chain)[1]
+        await transport.close()
+
+
+async def test_a_sponsor_tells_the_keys_that_were_revoked(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        member = newcomer(tmp_path / "b", a.invite("b"))
+        await member.enrol(AWAY)
+        own = NodeIdentity(tmp_path / "b")
+        gone = a.roster.take_revocation(
+            Revocation(MESH, "x", a.identity.id[::-1], 1_800_000_000).sign(MESH_KEY)
+        )
+        new = newcomer(tmp_path / "c", a.invite("c"))
+        await new.enrol(AWAY)
+        assert new.roster.is_revoked(gone.id)
+        transport = GrpcTransport(own.own, a.roster)
+        await renew(transport, [("a", a.address)], own, member.roster)
+        assert member.roster.is_revoked(gone.id)
+        await transport.close()
+        again = newcomer(tmp_path / "c", a.invite("d"))  # it is in the file of c
+        assert again.roster.is_revoked(gone.id)
 
 
 async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path: Path) -> None:
@@ -176,7 +223,7 @@ async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path:
         assert a.roster.id_of("b") == NodeIdentity(second).id
         transport = GrpcTransport(lost.own, a.roster)
         with pytest.raises(Refused, match="refused: "):
-            await renew(transport, [("a", a.address)], _refuse)
+            await renew(transport, [("a", a.address)], lost, a.roster)
         await transport.close()
 
 

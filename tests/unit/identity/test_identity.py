@@ -86,6 +86,21 @@ def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
         node.take_sponsor(mesh.sponsor.chain, roster.root)
 
 
+def test_an_earlier_right_replaces_no_later_one_and_nothing_else_is_stored(tmp_path: Path) -> None:
+    mesh = SmallMesh()
+    mesh.write(tmp_path, "a", sponsor=True)
+    node, root = NodeIdentity(tmp_path), mesh.roster().root
+    file = tmp_path / "enrolment" / "sponsor.crt"
+    end, later = node.sponsor_end(root), mesh.sponsor_of("a", days=400).chain
+    assert node.take_sponsor(later + b"\xff any other bytes", root).ends > end
+    assert file.read_bytes() == later
+    with pytest.raises(IdentityError, match="and the present one on"):
+        node.take_sponsor(mesh.sponsor.chain, root)
+    assert file.read_bytes() == later
+    file.write_text("damaged")
+    assert node.take_sponsor(mesh.sponsor.chain, root).ends == end
+
+
 def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
     mesh = SmallMesh()
     mesh.write(tmp_path, "b")

@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
-from fednode.identity.certificates import Authority, pack
+from fednode.identity.certificates import Authority, may_sign, pack, read_chain
 from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Guest, Member, Roster
 from tests.unit.identity.people import SmallMesh
@@ -253,7 +254,7 @@ class TestInvitations:
         assert isinstance(found, Guest)
         assert found.name == "hospital-b"
         assert (roster.name_of(found.id), roster.id_of("a")) == ("", "")
-        assert anchor in roster.anchors
+        assert roster.anchors.count(b"BEGIN") == 2
         version = roster.version
         roster.set_invitations({anchor: "hospital-b"})
         assert roster.version == version
@@ -280,9 +281,23 @@ class TestInvitations:
         false = [b"", b"x", mesh.chain("b"), mesh.sponsor.chain, mesh.root.anchor()]
         roster.set_invitations(dict.fromkeys(false, "x"), by="b")
         assert roster.anchors == roster.root
-        good = Authority.invitation(TOKEN).anchor(7, below=0)
-        roster.set_invitations({good + b"-----BEGIN CERTIFICATE-----\n": "x"}, by="b")
-        assert roster.anchors in {roster.root, roster.root + good}
+        good = Authority.invitation(TOKEN)
+        other = Authority(good.name, mesh.key("x")).anchor(7, below=0)
+        roster.set_invitations({other: "x"}, by="b")
+        assert roster.anchors == roster.root, "the name belongs to another key"
+
+    def test_nothing_of_a_foreign_invitation_but_its_key_is_trusted(self, mesh: SmallMesh) -> None:
+        """TLS takes no roots at all if one of them is odd."""
+        roster, good = mesh.roster(), Authority.invitation(TOKEN)
+        key = good.key.public_key()
+        odd = good._sign(good.name, key, 1, x509.BasicConstraints(False, None))
+        told = {odd + b"-----BEGIN CERTIFICATE-----\n": "x"}
+        roster.set_invitations(told, by="b")
+        roster.set_invitations({odd: "x"}, by="b")
+        added = roster.anchors.removeprefix(roster.root)
+        assert may_sign(read_chain(added)[0])
+        assert added not in odd
+        assert isinstance(roster.identify(self.guest(TOKEN)), Guest)
 
     def test_a_guest_signs_nobody(self, mesh: SmallMesh) -> None:
         roster = mesh.roster()
@@ -300,6 +315,45 @@ class TestInvitations:
         roster = mesh.roster("a")
         roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "b"})
         assert roster.filter_gossip("a", [news("b", self.guest(TOKEN, "b"))]) == ()
+
+
+class TestGhosts:
+    """A sponsor certifies names that nobody runs, and tells them to others."""
+
+    def ghosts(self, sponsor: Authority, count: int) -> list[bytes]:
+        key = ec.generate_private_key(ec.SECP256R1()).public_key()
+        return [sponsor.node(f"ghost-{at}", key) for at in range(count)]
+
+    def test_they_leave_with_their_sponsor(self, mesh: SmallMesh) -> None:
+        roster, sponsor = mesh.roster("a", "b"), mesh.sponsor_of("s")
+        called, told = self.ghosts(sponsor, 2)
+        assert roster.identify(called)
+        assert roster.filter_gossip("s", [news("ghost-1", told)])
+        roster.take_revocation(mesh.revocation("s"))
+        assert roster.identify(told) is None
+        assert roster.identify(called), "what called before stays, until it is removed itself"
+        assert roster.identify(mesh.chain("b"))
+
+    def test_they_leave_room_for_others(
+        self, mesh: SmallMesh, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("fednode.identity.roster.NAMES_OF_SIGNER_MAX", 10)
+        monkeypatch.setattr("fednode.identity.roster.NAMES_MAX", 20)
+        roster = mesh.roster("a", "b")
+        for name in "stuv":
+            told = self.ghosts(mesh.sponsor_of(name), 15)
+            roster.filter_gossip(name, [news(f"ghost-{at}", one) for at, one in enumerate(told)])
+        assert len(roster._chains) <= 20
+        for name in "abcdefgh":
+            assert roster.identify(mesh.chain(name)), name
+        callers = self.ghosts(mesh.sponsor_of("w"), 15)
+        assert sum(bool(roster.identify(one)) for one in callers) <= 10
+
+    def test_chains_that_are_too_long_are_not_kept(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster()
+        for number in range(10):
+            assert roster.identify(mesh.chain("b") + b"\n" * (10_000 + number)) is None
+        assert roster._read.cache_info().currsize == 0
 
 
 class TestGossip:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ import pytest
 
 from fednode.enrolment import client as enrolment
 from fednode.errors import FrameError, Unreachable
+from fednode.identity.identity import NodeIdentity
 from fednode.observe import others
 from fednode.observe.client import Client
 from fednode.transports.relay_client import RelayAt
@@ -61,8 +63,9 @@ async def test_an_answer_to_a_message(size: int) -> None:
         await a.close()
 
 
-async def test_an_answer_to_a_command_and_to_a_renewal() -> None:
+async def test_an_answer_to_a_command_and_to_a_renewal(tmp_path: Path) -> None:
     mesh = Mesh.new()
+    identity = NodeIdentity.create(tmp_path)
     async with odd(mesh, "evil") as (there, _):
         async with Client(transport=mesh.transport("a")) as client:
             asked = (
@@ -79,7 +82,7 @@ async def test_an_answer_to_a_command_and_to_a_renewal() -> None:
         a = mesh.transport("a")
         assert await others.ask(a.channel, {"evil": there}, ["evil"]) == {}
         with pytest.raises(Unreachable, match="The answer of evil cannot be read"):
-            await enrolment.renew(a, [("evil", there)], lambda chain: None)
+            await enrolment.renew(a, [("evil", there)], identity, mesh.roster())
         await a.close()
 
 

@@ -43,10 +43,12 @@ class RenewRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RenewReply(_message.Message):
-    __slots__ = ("chain",)
+    __slots__ = ("chain", "revocations")
     CHAIN_FIELD_NUMBER: _ClassVar[int]
+    REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
     chain: bytes
-    def __init__(self, chain: _Optional[bytes] = ...) -> None: ...
+    revocations: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, chain: _Optional[bytes] = ..., revocations: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Contact(_message.Message):
     __slots__ = ("name", "address", "proof")
