@@ -27,7 +27,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from fednode.core.members.table import MEMBERS_MAX
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity import revocations
@@ -47,7 +46,7 @@ from fednode.storage.files import content_if_any, put
 CHAINS_KEPT: Final = 4096
 NAMES_MAX: Final = 4096
 """Names with a certificate. If there are more, names that only gossip told are forgotten."""
-NAMES_OF_SIGNER_MAX: Final = MEMBERS_MAX
+NAMES_OF_SIGNER_MAX: Final = 1024
 """Names with a certificate of one sponsor."""
 SIGNERS_MAX: Final = 16
 """Certificates of one name, each by another sponsor."""

@@ -80,7 +80,8 @@ async def ask(
             async with _open(dial, addresses[name], name) as channel:
                 stub = status_pb2_grpc.NodeStub(channel)
                 request = status_pb2.StatusRequest()
-                return clean(await stub.Status(request, timeout=ASK_S))
+                reply: status_pb2.StatusReply = clean(await stub.Status(request, timeout=ASK_S))
+                return reply
         except (FednodeError, grpc.RpcError, OSError):
             return None
 

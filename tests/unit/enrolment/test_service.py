@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
 from fednode.errors import Refused, Unreachable
 from fednode.identity import keys
-from fednode.identity.certificates import Credential, read_chain
+from fednode.identity.certificates import Authority, Credential, read_chain
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Member
@@ -161,7 +162,7 @@ async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: 
         await transport.close()
 
 
-ODD = {
+ODD: dict[str, Callable[[NodeIdentity, Authority], bytes]] = {
     "its own present certificates": lambda own, sponsor: own.own().chain,
     "certificates that end before": lambda own, sponsor: sponsor.node(
         "b", own.key.public_key(), days=1

@@ -23,7 +23,7 @@ from tests.meshes import Mesh
 GUARD_S = 30.0
 
 
-class Answers(grpc.GenericRpcHandler):
+class Answers(grpc.GenericRpcHandler):  # type: ignore[misc]
     """Answers each method; `taken` is set by each call."""
 
     def __init__(self) -> None:
