@@ -262,7 +262,7 @@ class ModelCapabilities:
         fault: why it cannot be built or loaded; "" if it can
         text: "" if it takes learned text prompts, else why not
         deep: whether text prompts may be deep
-        asks: whether it gives the attention of its class token, which weighs Fed-DPT's domains
+        has_class_token: whether the class token's attention is known, for Fed-DPT
         features: width of its features
         reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts
         room: tokens left for a class name behind the longest context of tuning.context_length: auto
@@ -276,7 +276,7 @@ class ModelCapabilities:
     text: str = ""
     deep: bool = False
     visual: bool = False
-    asks: bool = False
+    has_class_token: bool = False
     patches: bool = False
     features: int = 0
     reads: int | None = None
@@ -320,7 +320,7 @@ def _describe(
         text=fault,
         deep=not fault and bool(blocks_of(getattr(model, "text", model))),
         visual=vision.promptable,
-        asks=vision.asks,
+        has_class_token=vision.has_class_token,
         patches=patches,
         features=features,
         reads=reads,

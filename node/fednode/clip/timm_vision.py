@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.vision import Seen, VisionTower
+from fednode.clip.vision import VisionOutput, VisionTower
 from fednode.errors import ModelError
 
 
@@ -32,7 +32,7 @@ class TimmTower(VisionTower):
         return True
 
     @property
-    def asks(self) -> bool:
+    def has_class_token(self) -> bool:
         """False: timm's blocks do not give the class token's query."""
         return False
 
@@ -53,12 +53,12 @@ class TimmTower(VisionTower):
         return int(self._trunk.embed_dim)
 
     @property
-    def length(self) -> int:
+    def num_tokens(self) -> int:
         """Number of tokens of an image: class token and registers, if any, and patches."""
         rows, columns = self.grid
         return self._prefix + rows * columns
 
-    def _encode(self, images: Tensor, prompts: Tensor | None) -> Seen:
+    def _encode(self, images: Tensor, prompts: Tensor | None) -> VisionOutput:
         """Return the tower's outputs; `query` and `keys` are empty."""
         if prompts is None:
             prompts = self._nothing()
@@ -69,7 +69,7 @@ class TimmTower(VisionTower):
             raw = self._tower.head(self._trunk.forward_head(self._trunk.norm(x)))
         raw = raw.float()
         nothing = raw.new_zeros(len(raw), 0, 0)
-        return Seen(F.normalize(raw, dim=-1), raw, nothing, nothing[..., None])
+        return VisionOutput(F.normalize(raw, dim=-1), raw, nothing, nothing[..., None])
 
     @torch.no_grad()
     def tokens(self, images: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ class TimmTower(VisionTower):
 
     def _through(self, x: Tensor, prompts: Tensor) -> Tensor:
         """Return the tokens' states behind the last block, without the prompts' states."""
-        trunk, length, count = self._trunk, self.length, prompts.shape[1]
+        trunk, length, count = self._trunk, self.num_tokens, prompts.shape[1]
         deep = [trunk.norm_pre(prompts[:1]), *prompts[1:, None]]
         for number, block in enumerate(trunk.blocks):
             if count and number < len(deep):

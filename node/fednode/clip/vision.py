@@ -29,7 +29,7 @@ from fednode.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class VisionOutput:
     """The tower's outputs for a batch of B images with m prompts.
 
     Fed-DPT's equation 5 uses query and keys: how much the class token attends to each domain's
@@ -72,7 +72,7 @@ class VisionTower:
         return int(high), int(wide)
 
     @property
-    def asks(self) -> bool:
+    def has_class_token(self) -> bool:
         """Tell whether the tower has a class token, whose query `encode` returns."""
         return self.promptable
 
@@ -94,24 +94,24 @@ class VisionTower:
         return int(self._tower.positional_embedding.shape[1])
 
     @property
-    def length(self) -> int:
+    def num_tokens(self) -> int:
         """Number of tokens of an image; raise ModelError if the tower takes no prompts."""
         self._need_blocks()
         return int(self._tower.positional_embedding.shape[0])
 
     @property
-    def compact(self) -> bool:
+    def tokens_smaller_than_pixels(self) -> bool:
         """Tell whether the tokens of an image are fewer numbers than its pixels."""
         high, wide = self.image_size
-        return self.promptable and self.length * self.width < 3 * high * wide
+        return self.promptable and self.num_tokens * self.width < 3 * high * wide
 
     @property
-    def steady(self) -> bool:
+    def batch_invariant(self) -> bool:
         """Tell whether an image's tokens have the same bits in every batch."""
         conv1 = getattr(self._tower, "conv1", None)
         return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
 
-    def encode(self, images: Tensor, prompts: Tensor | None = None) -> Seen:
+    def encode(self, images: Tensor, prompts: Tensor | None = None) -> VisionOutput:
         """Return the tower's outputs for preprocessed images.
 
         Args:
@@ -125,13 +125,13 @@ class VisionTower:
         """
         if prompts is None:
             return self._encode(images, None)
-        return Seen(*cuda_graphs.run((self,), self._parts, (images, prompts)))
+        return VisionOutput(*cuda_graphs.run((self,), self._parts, (images, prompts)))
 
     def _parts(self, images: Tensor, prompts: Tensor) -> tuple[Tensor, ...]:
         seen = self._encode(images, prompts)
         return seen.features, seen.raw, seen.query, seen.keys
 
-    def _encode(self, images: Tensor, prompts: Tensor | None) -> Seen:
+    def _encode(self, images: Tensor, prompts: Tensor | None) -> VisionOutput:
         self._need_blocks()
         if prompts is None:
             prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)
@@ -192,7 +192,7 @@ class VisionTower:
             x = x @ tower.proj
         return F.normalize(x.float(), dim=-1)
 
-    def _read(self, x: Tensor, fresh: Tensor) -> Seen:
+    def _read(self, x: Tensor, fresh: Tensor) -> VisionOutput:
         """Run the last block, for the class token alone if nothing else is read."""
         tower, block = self._tower, self._blocks[-1]
         alone = tower.attn_pool is None and tower.pool_type == "tok"
@@ -205,7 +205,7 @@ class VisionTower:
         pooled, _ = tower._pool(out[:, :patches])
         if tower.proj is not None:
             pooled = pooled @ tower.proj
-        return Seen(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, patches:])
+        return VisionOutput(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, patches:])
 
     def _check(self, prompts: Tensor) -> None:
         """Raise ModelError if prompts do not fit."""

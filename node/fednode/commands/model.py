@@ -19,7 +19,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("fedclip", "gda"), ()),
     **dict.fromkeys(("zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"), ("text",)),
     **dict.fromkeys(("fedmaple", "plan"), ("text", "deep", "visual")),
-    "feddpt": ("text", "visual", "asks"),
+    "feddpt": ("text", "visual", "has_class_token"),
     "fedotp": ("text", "patches"),
 }
 """Parts of a model that a policy with its default settings needs."""
@@ -27,7 +27,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def policies(row: ModelCapabilities) -> tuple[str, ...]:
     """Return the policies of fednode that a model takes, with their default settings."""
-    has = {name: getattr(row, name) for name in ("deep", "visual", "asks", "patches")}
+    has = {name: getattr(row, name) for name in ("deep", "visual", "has_class_token", "patches")}
     has["text"] = not row.text
     return tuple(sorted(name for name, needs in NEEDS.items() if all(has[one] for one in needs)))
 
@@ -56,7 +56,7 @@ def _lines(row: ModelCapabilities) -> list[str]:
     def said(yes: bool) -> str:
         return "yes" if yes else "no"
 
-    visual = "yes" if row.asks else "all but feddpt, which needs a ViT of open_clip"
+    visual = "yes" if row.has_class_token else "all but feddpt, which needs a ViT of open_clip"
     lines = [
         f"{row.name}: {row.parameters / 1e6:.0f} million weights, {row.features} features",
         f"learned text prompts: {f'no: {row.text}' if row.text else 'yes'}",

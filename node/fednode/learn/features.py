@@ -86,7 +86,7 @@ class Features:
         made_by = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}/{decoder_key(window)}"
         self._model = made_by.encode()
         vision = backbone.vision
-        tokens = (vision.length, vision.width) if vision.promptable else ()
+        tokens = (vision.num_tokens, vision.width) if vision.promptable else ()
         self._tokens = PerImageArray("tokens", tokens, vision.tokens)
         self._features = PerImageArray("feature and length", (-1,), self._encode)
         self._memory: dict[tuple[str, File], Tensor] = {}
@@ -99,9 +99,9 @@ class Features:
         return self._backbone.device
 
     @property
-    def compact(self) -> bool:
+    def tokens_smaller_than_pixels(self) -> bool:
         """Tell whether the tokens of an image are fewer numbers than its pixels."""
-        return self._backbone.vision.compact
+        return self._backbone.vision.tokens_smaller_than_pixels
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -212,9 +212,9 @@ class Features:
     ) -> Tensor:
         """Return the tokens or pixels that an array is computed from, filled up to BATCH."""
         tokens = array is self._tokens
-        source = self._tokens if self.compact and not tokens else PIXELS
+        source = self._tokens if self.tokens_smaller_than_pixels and not tokens else PIXELS
         images = self._values(source, files, pool, store=False)
-        if not (tokens and self._backbone.vision.steady):
+        if not (tokens and self._backbone.vision.batch_invariant):
             images += [images[0]] * (BATCH - len(images))
         return torch.stack(images).to(self.device)
 

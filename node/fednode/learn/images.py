@@ -88,7 +88,7 @@ class Images:
             return {"constants": self._features.constants(wanted, self._per_image, cancelled)}
         if not self._uses_image_encoder:
             return {}
-        if self._features.compact:
+        if self._features.tokens_smaller_than_pixels:
             return {"tokens": self._features.tokens(wanted, cancelled)}
         return {"pixels": self._features.pixels(wanted, cancelled)}
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fednode.clip.backbone import FrozenClip
-    from fednode.clip.vision import Seen
+    from fednode.clip.vision import VisionOutput
 else:
     torch = lazy("torch")
     F = lazy("torch.nn.functional")
@@ -128,7 +128,11 @@ class FedDPTPrompts(PromptModule):
         """Raise ModelError if the image tower gives no query of a class token, for equation 5."""
         super().__init__(clip, settings, config)
         self.uses_image_encoder = self.config.components != "text"
-        if self.config.components == "full" and clip.vision.promptable and not clip.vision.asks:
+        if (
+            self.config.components == "full"
+            and clip.vision.promptable
+            and not clip.vision.has_class_token
+        ):
             raise ModelError(
                 f"{clip.label} gives no attention of a class token, which weighs Fed-DPT's "
                 "domains: set policy.components to text or visual, or choose a model such as "
@@ -181,7 +185,7 @@ class FedDPTPrompts(PromptModule):
             return seen.features, torch.ones_like(seen.features[:, :1])
         return seen.features, self.weights(seen)
 
-    def weights(self, seen: Seen) -> Tensor:
+    def weights(self, seen: VisionOutput) -> Tensor:
         """Return the weights [B, n] of equation 5, scaled as the setting `score` says."""
         query, keys = seen.query.float(), seen.keys.float()
         if self.config.score == "cosine":

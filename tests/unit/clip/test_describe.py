@@ -12,10 +12,22 @@ from fednode.clip.settings import ModelSettings
 from tests.unit.clip import folders
 
 EXPECTED: dict[str, dict[str, Any]] = {
-    "ViT-S-32": {"text": "", "deep": True, "visual": True, "asks": True, "patches": True},
+    "ViT-S-32": {
+        "text": "",
+        "deep": True,
+        "visual": True,
+        "has_class_token": True,
+        "patches": True,
+    },
     "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": False, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "room": 58},
-    "ViT-B-16-SigLIP": {"text": "", "visual": True, "asks": False, "room": None, "reads": None},
+    "ViT-B-16-SigLIP": {
+        "text": "",
+        "visual": True,
+        "has_class_token": False,
+        "room": None,
+        "reads": None,
+    },
 }
 
 

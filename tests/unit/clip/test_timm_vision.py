@@ -63,7 +63,7 @@ def test_features_without_prompts_equal_open_clip(twin: Any) -> None:
     wanted = model.encode_image(images(model))
     for given in (images(model), tower.tokens(images(model))):
         assert (tower.encode(given).raw - wanted).abs().max() < 1e-5
-    assert tower.tokens(images(model)).shape == (3, tower.length, tower.width)
+    assert tower.tokens(images(model)).shape == (3, tower.num_tokens, tower.width)
     assert tower.grid == (4, 4)
 
 
@@ -83,7 +83,7 @@ def test_prompts_equal_hooks_in_timms_forward_pass(twin: Any, depth: int) -> Non
 def test_a_tower_of_timm_gives_no_query(twin: Any) -> None:
     _, model, tower = twin
     seen = tower.encode(images(model), drawn(1, 2, tower.width))
-    assert not tower.asks
+    assert not tower.has_class_token
     assert seen.query.numel() == seen.keys.numel() == 0
 
 
@@ -96,7 +96,7 @@ def test_patches_go_through_the_last_norm_and_projection(twin: Any) -> None:
     assert tower.patches_shape == (16, tiny.EMBED)
     trunk = model.visual.trunk
     normed = trunk.forward_features(images(model))
-    assert normed.shape == (3, tower.length, 32)
+    assert normed.shape == (3, tower.num_tokens, 32)
     wanted = model.visual.head(trunk.fc_norm(normed[:, trunk.num_prefix_tokens :]))
     assert (tower.patches(images(model)) - F.normalize(wanted, dim=-1)).abs().max() < 1e-5
     if kind in {"average", "ViTamin"}:
@@ -119,7 +119,7 @@ def test_other_towers_give_features_and_say_what_they_take(name: str) -> None:
     tower = tower_of(model, name)
     assert type(tower) is VisionTower
     assert not tower.promptable
-    assert not tower.asks
+    assert not tower.has_class_token
     with pytest.raises(ModelError, match=r"takes no visual prompts .*; choose a policy of learned"):
         tower.encode(torch.zeros(1, 3, *tower.image_size))
     with torch.no_grad():
@@ -131,4 +131,4 @@ def test_a_tower_of_timms_registry_takes_prompts() -> None:
     tower = tower_of(eyes.of_registry(), "test_vit")
     assert type(tower) is TimmTower
     assert (tower.layers, tower.grid) == (6, (10, 10))
-    assert tower.compact == (tower.length * tower.width < 3 * 160 * 160)
+    assert tower.tokens_smaller_than_pixels == (tower.num_tokens * tower.width < 3 * 160 * 160)

@@ -72,7 +72,7 @@ def test_everything_lies_on_the_models_device() -> None:
 
 def test_encoding_goes_on_from_tokens_to_the_same_bits() -> None:
     tower, images = VisionTower(tiny.hybrid(), "tiny"), torch.randn(3, 3, 64, 64)
-    assert (tower.length, tower.width, tower.grid) == (18, 32, (4, 4))
+    assert (tower.num_tokens, tower.width, tower.grid) == (18, 32, (4, 4))
     tokens = tower.tokens(images)
     assert tokens.shape == (3, 18, 32)
     assert not tokens.requires_grad
@@ -100,12 +100,14 @@ def test_a_hybrid_tower_sees_as_open_clip_does() -> None:
 
 def test_it_knows_whether_tokens_are_fewer_than_pixels() -> None:
     def compact(**vision: Any) -> bool:
-        return VisionTower(CLIP(tiny.EMBED, {**tiny.VISION, **vision}, tiny.TEXT), "").compact
+        return VisionTower(
+            CLIP(tiny.EMBED, {**tiny.VISION, **vision}, tiny.TEXT), ""
+        ).tokens_smaller_than_pixels
 
     assert compact()
     assert not compact(patch_size=2)
-    assert not VisionTower(CLIP(tiny.EMBED, RESNET, tiny.TEXT), "").compact
-    assert VisionTower(tiny.hybrid(), "").compact
+    assert not VisionTower(CLIP(tiny.EMBED, RESNET, tiny.TEXT), "").tokens_smaller_than_pixels
+    assert VisionTower(tiny.hybrid(), "").tokens_smaller_than_pixels
 
 
 def test_the_shipped_model_sees_as_open_clip_does() -> None:

@@ -85,7 +85,7 @@ def tokens(one: Features, files: list[Path]) -> Tensor:
 def test_they_are_the_tower_s_own(model: FrozenClip, files: list[Path]) -> None:
     found = tokens(made(model), files)
     pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
-    assert found.shape == (5, model.vision.length, model.vision.width)
+    assert found.shape == (5, model.vision.num_tokens, model.vision.width)
     torch.testing.assert_close(found, model.vision.tokens(pixels))
 
 
@@ -116,7 +116,7 @@ def test_features_made_of_kept_tokens_are_the_same_bits(
 
 
 def test_memory_has_a_bound(model: FrozenClip, files: list[Path], decoded: list[Path]) -> None:
-    size = 4 * model.vision.length * model.vision.width
+    size = 4 * model.vision.num_tokens * model.vision.width
     one = made(model, limit=2 * size + size // 2)
     first = tokens(one, files)
     assert torch.equal(tokens(one, files), first)
@@ -207,7 +207,7 @@ def visual(model: FrozenClip) -> PromptModule:
 def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> None:
     torch.manual_seed(0)
     large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
-    assert not large.vision.compact
+    assert not large.vision.tokens_smaller_than_pixels
     seen = next(Images(made(large), visual(large)).in_order(split(files), never))
     assert seen.tokens is None
     assert seen.images.shape == (5, 3, 32, 32)
