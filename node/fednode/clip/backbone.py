@@ -96,11 +96,11 @@ class FrozenClip:
         vision = tower_of(self.model, self.label)
         return replace(self, text=text, vision=vision, precision="float32")
 
-    def biased(self, scaled: Tensor) -> Tensor:
+    def add_logit_bias(self, scaled: Tensor) -> Tensor:
         """Return the model's own logits of s * cos: SigLIP adds a bias."""
         return scaled + self.logit_bias if self.logit_bias else scaled
 
-    def unseen(self, names: Sequence[str]) -> list[str]:
+    def out_of_vocabulary(self, names: Sequence[str]) -> list[str]:
         """Return the names that have words which pretraining never met, in the order given."""
         if self.seen is None:
             return []
@@ -120,7 +120,7 @@ def load(settings: ModelSettings) -> FrozenClip:
         )
     model, config, seen = mini.expand()
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-    return wrap(model, preprocessing, byte_pairs(), settings.title, settings, seen)
+    return from_open_clip(model, preprocessing, byte_pairs(), settings.title, settings, seen)
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
@@ -149,7 +149,7 @@ def untrained(settings: ModelSettings) -> FrozenClip:
 
 
 def _wrapped(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
-    return wrap(
+    return from_open_clip(
         found.model,
         dict(found.model.visual.preprocess_cfg),
         found.tokenizer,
@@ -160,7 +160,7 @@ def _wrapped(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
     )
 
 
-def wrap(
+def from_open_clip(
     model: Any,
     preprocessing: dict[str, Any],
     tokenizer: Any,

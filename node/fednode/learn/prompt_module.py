@@ -252,7 +252,7 @@ class PromptModule:
 
     def clip_logits(self, features: Tensor, texts: Tensor) -> Tensor:
         """Return CLIP's logits [B, classes] of unit features: s * cos, and SigLIP's bias."""
-        return self.clip.biased(self.clip.logit_scale * features @ texts.T)
+        return self.clip.add_logit_bias(self.clip.logit_scale * features @ texts.T)
 
     def encode(self, context: Tensor, classes: tuple[str, ...]) -> Tensor:
         """Return the unit features of "context class." for each class: [classes, D].

@@ -136,7 +136,7 @@ class TorchLearner(Learner):
             self._classifier_note,
             self.unsent,
         ]
-        unseen = self.frozen.unseen(self.classes)
+        unseen = self.frozen.out_of_vocabulary(self.classes)
         if unseen:
             notes.append(
                 f"{len(unseen)} of {len(self.classes)} class names hold words that "

@@ -231,7 +231,7 @@ class DiPrompTPrompts(PromptModule):
         mixed = self.ensemble(features, of_domains)
         unit = F.normalize(mixed if common is None else mixed + common, dim=2)
         cosines = torch.einsum("bd,bcd->bc", features, unit)
-        return self.clip.biased(self.clip.logit_scale * cosines)
+        return self.clip.add_logit_bias(self.clip.logit_scale * cosines)
 
     def ensemble(self, features: Tensor, texts: Tensor) -> Tensor:
         """Return sum_m w_m Z^m, [B, classes, D], of domain texts [M, classes, D]."""

@@ -173,7 +173,7 @@ class FedDPTPrompts(PromptModule):
         features, weights = self.see(params, batch)
         mixed = F.normalize(torch.einsum("bn,ncd->bcd", weights, texts), dim=2)
         cosines = torch.einsum("bd,bcd->bc", features, mixed)
-        return self.clip.biased(self.clip.logit_scale * cosines)
+        return self.clip.add_logit_bias(self.clip.logit_scale * cosines)
 
     def see(self, params: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
         """Return image features [B, D] and the domains' weights [B, n], or ones [B, 1]."""

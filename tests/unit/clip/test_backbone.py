@@ -72,8 +72,8 @@ def test_preprocessing_is_the_models_own(mini: backbone.FrozenClip) -> None:
 def test_words_that_pretraining_never_met_are_named(mini: backbone.FrozenClip) -> None:
     known = frozenset(mini.tokenizer.encode("cat airplane"))
     taught = replace(mini, seen=known)
-    assert taught.unseen(["cat", "gerenuk", "airplane"]) == ["gerenuk"]
-    assert not mini.unseen(["cat", "airplane"])
+    assert taught.out_of_vocabulary(["cat", "gerenuk", "airplane"]) == ["gerenuk"]
+    assert not mini.out_of_vocabulary(["cat", "airplane"])
 
 
 def test_bfloat16_is_near_float32(mini: backbone.FrozenClip) -> None:
@@ -105,7 +105,7 @@ def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Pa
     assert all(torch.equal(loaded[key], value) for key, value in state.items())
     assert found[0].label == f"{name} (a.safetensors)"
     assert found[0].seen is None
-    assert found[0].unseen(["gerenuk"]) == []
+    assert found[0].out_of_vocabulary(["gerenuk"]) == []
 
 
 def test_an_openai_state_dict_is_recognised_and_gets_quick_gelu(name: str, tmp_path: Path) -> None:

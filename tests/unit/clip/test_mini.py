@@ -33,7 +33,7 @@ def loaded(folder: Path) -> FrozenClip:
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     settings = ModelSettings(device="cpu")
     tokenizer = SimpleTokenizer()
-    return backbone.wrap(model, preprocessing, tokenizer, "tiny", settings, seen)
+    return backbone.from_open_clip(model, preprocessing, tokenizer, "tiny", settings, seen)
 
 
 def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:

@@ -45,7 +45,7 @@ def wrapped(model: Any) -> FrozenClip:
     side = model.visual.image_size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
     settings = ModelSettings(device="cpu")
-    return backbone.wrap(model, preprocessing, SimpleTokenizer(), "tiny", settings)
+    return backbone.from_open_clip(model, preprocessing, SimpleTokenizer(), "tiny", settings)
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain"])

@@ -61,7 +61,7 @@ def on(device: str, precision: Precision, model: Any = None, tokenizer: Any = No
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
     known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
     settings = ModelSettings(device=device, precision=precision)
-    return backbone.wrap(made, preprocessing, known, "tiny", settings)
+    return backbone.from_open_clip(made, preprocessing, known, "tiny", settings)
 
 
 @contextmanager

@@ -42,7 +42,9 @@ def wrapped(model: Any, tokenizer: Any) -> backbone.FrozenClip:
     size = model.visual.image_size
     side = size if isinstance(size, int) else size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    return backbone.wrap(model, preprocessing, tokenizer, "twin", ModelSettings(device="cpu"))
+    return backbone.from_open_clip(
+        model, preprocessing, tokenizer, "twin", ModelSettings(device="cpu")
+    )
 
 
 @pytest.fixture(scope="module", params=IMAGES)

@@ -25,7 +25,7 @@ Wide = np.ndarray[Any, np.dtype[np.float64]]
 def frozen() -> backbone.FrozenClip:
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 32})
     tokenizer = open_clip.tokenizer.SimpleTokenizer()
-    return backbone.wrap(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
+    return backbone.from_open_clip(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
 
 
 def tuning(**set_: Any) -> TuningSettings:
