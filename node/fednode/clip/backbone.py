@@ -26,7 +26,7 @@ from fednode.clip.device import oom_as_error
 from fednode.clip.hooked_text import blocks_of
 from fednode.clip.load import LoadedModel, byte_pairs, load_model, offline, random_model
 from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
-from fednode.clip.text import TextTower, unfit
+from fednode.clip.text import TextTower, prompt_fault
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.tokens import identity_of
 from fednode.clip.vision import VisionTower
@@ -265,7 +265,7 @@ class ModelCapabilities:
         has_class_token: whether the class token's attention is known, for Fed-DPT
         features: width of its features
         reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts
-        room: tokens left for a class name behind the longest context of tuning.context_length: auto
+        tokens_left: for a class name behind the longest context of tuning.context_length: auto
         tokenizer: "" if its tokenizer is here, else why not
         template: the hand-written prompt of its authors
     """
@@ -280,7 +280,7 @@ class ModelCapabilities:
     patches: bool = False
     features: int = 0
     reads: int | None = None
-    room: int | None = None
+    tokens_left: int | None = None
     tokenizer: str = ""
     template: str = PLAIN
 
@@ -304,7 +304,7 @@ def describe_architecture(name: str) -> ModelCapabilities:
 def _describe(
     name: str, model: Any, text: TextTower, vision: VisionTower, template: str
 ) -> ModelCapabilities:
-    fault = unfit(model, None) if text.missing else text.fault
+    fault = prompt_fault(model, None) if text.missing else text.fault
     reads = None if text.fault else text.length_max
     try:
         patches = bool(vision.patches_shape)
@@ -324,7 +324,7 @@ def _describe(
         patches=patches,
         features=features,
         reads=reads,
-        room=None if reads is None else text.room(min(VECTORS, max(1, reads // 2))),
+        tokens_left=None if reads is None else text.tokens_left(min(VECTORS, max(1, reads // 2))),
         tokenizer=text.missing,
         template=template,
     )

@@ -27,7 +27,7 @@ class HookedTextEncoder:
     """A tower that computes each text from its first to its last token."""
 
     def __init__(self, model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> None:
-        """Take a model whose tower `unfit` finds nothing wrong with."""
+        """Take a model whose tower `prompt_fault` finds nothing wrong with."""
         tower = getattr(model, "text", model)
         self._model, self._tokenizer, self._dtype = model, tokenizer, dtype
         self._embedding = embedding_of(tower)
@@ -49,9 +49,9 @@ class HookedTextEncoder:
 
     def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
-        count, room, _ = contexts.shape
+        count, length, _ = contexts.shape
         classes = len(tokens.names)
-        ids = self._ids(tokens, count, room)
+        ids = self._ids(tokens, count, length)
         if not classes:  # one text tells how wide features are
             ids, contexts = ids.new_full((count, self.length_max), self._tokenizer.pad), contexts[:]
         fresh = [contexts, *(() if deep is None else deep)]
@@ -77,10 +77,10 @@ class HookedTextEncoder:
         states = tower.transformer(input_ids=ids, attention_mask=mask)
         return tower.proj(tower.pooler(states, mask))
 
-    def _ids(self, tokens: ClassTokens, count: int, room: int) -> Tensor:
-        """Return the ids [N * classes, L] of begin, `room` ordinary words, words and own ids."""
+    def _ids(self, tokens: ClassTokens, count: int, length: int) -> Tensor:
+        """Return the ids [N * classes, L] of begin, `length` ordinary words, words and own ids."""
         pad = self._tokenizer.pad
-        first = torch.cat([self._begin, self._word.expand(room)])
+        first = torch.cat([self._begin, self._word.expand(length)])
         classes = len(tokens.ids)
         parts = [
             torch.cat([first.expand(classes, -1), words.expand(classes, -1), tokens.ids], dim=1).T

@@ -65,7 +65,7 @@ class TextTower:
         except ModelError as fault:
             self.fault = str(fault)
             return
-        self.fault = unfit(model, self._tokenizer)
+        self.fault = prompt_fault(model, self._tokenizer)
         if not self.fault:
             self._kind = _kind(model, self._tokenizer, dtype)
 
@@ -84,7 +84,7 @@ class TextTower:
         """Number of tokens that the tower reads."""
         return self._need().length_max
 
-    def room(self, context_length: int) -> int:
+    def tokens_left(self, context_length: int) -> int:
         """Return how many tokens a class name may take behind context vectors, before '.'."""
         taken = len(self._tokenizer.begin) + len(self._tokenizer.end) + 1 + context_length
         return self.length_max - taken
@@ -116,10 +116,14 @@ class TextTower:
         return ClassTokens(tuple(names), (), ids.to(self._device), nothing, nothing, endings)
 
     def _tokenize(
-        self, names: Sequence[str], texts: list[str], room: int, words: Sequence[str] = ("",)
+        self,
+        names: Sequence[str],
+        texts: list[str],
+        context_length: int,
+        words: Sequence[str] = ("",),
     ) -> ClassTokens:
         tokenizer = self._tokenizer
-        put = tokenizer.encode_continuation if room else tokenizer.encode
+        put = tokenizer.encode_continuation if context_length else tokenizer.encode
         before = list(map(put, words))
         longest = max(map(len, before))
         if longest:
@@ -128,11 +132,11 @@ class TextTower:
         begin = len(tokenizer.begin)
         for name, row in zip(names, rows, strict=True):
             taken = begin + longest + len(row)
-            if taken + room > self.length_max:
+            if taken + context_length > self.length_max:
                 raise ModelError(
-                    f"the class name {name[:60]!r} takes {taken} tokens, with {room} context "
-                    f"vectors {taken + room}; {self._label} reads {self.length_max}: shorten "
-                    "the name or lower tuning.context_length."
+                    f"the class name {name[:60]!r} takes {taken} tokens, with "
+                    f"{context_length} context vectors {taken + context_length}; {self._label} "
+                    f"reads {self.length_max}: shorten the name or lower tuning.context_length."
                 )
         lengths, device = [len(row) for row in rows], self._device
         endings = PackedSuffixes.of(lengths)
@@ -226,7 +230,7 @@ def _encoded(
     return (kind.encode(tokens, contexts, deep),)
 
 
-def unfit(model: Any, tokenizer: Tokenizer | None) -> str:
+def prompt_fault(model: Any, tokenizer: Tokenizer | None) -> str:
     """Say why a text tower takes no context vectors, as half a sentence; "" if it takes them.
 
     tokenizer: None if it cannot be had; then it is taken to be the tower's.

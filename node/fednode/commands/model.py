@@ -70,7 +70,7 @@ def _lines(row: ModelCapabilities) -> list[str]:
             f"tokens of a text: {row.reads or unknown}",
             # The context takes half of what the model reads, at most 16 vectors.
             "left for a class name behind the longest context: "
-            f"{unknown if row.room is None else f'{row.room} tokens'}",
+            f"{unknown if row.tokens_left is None else f'{row.tokens_left} tokens'}",
         ]
     return [
         *lines,

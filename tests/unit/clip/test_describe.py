@@ -19,13 +19,13 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "has_class_token": True,
         "patches": True,
     },
-    "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": False, "patches": False},
-    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "room": 58},
+    "PE-Core-T-16-384": {"reads": 32, "tokens_left": 13, "visual": False, "patches": False},
+    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "tokens_left": 58},
     "ViT-B-16-SigLIP": {
         "text": "",
         "visual": True,
         "has_class_token": False,
-        "room": None,
+        "tokens_left": None,
         "reads": None,
     },
 }
@@ -38,7 +38,7 @@ def test_an_architecture_is_judged_without_weights(name: str) -> None:
     assert found.parameters > 1e7
     for key, value in EXPECTED[name].items():
         assert getattr(found, key) == value, key
-    assert bool(found.tokenizer) == (found.room is None)
+    assert bool(found.tokenizer) == (found.tokens_left is None)
 
 
 def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
@@ -46,4 +46,4 @@ def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
     frozen = backbone.load(ModelSettings(name=name, device="cpu"))
     found = backbone.describe(name, frozen)
     assert (found.text, found.deep, found.visual, found.patches) == ("", True, True, True)
-    assert (found.features, found.reads, found.room) == (32, 48, 29)
+    assert (found.features, found.reads, found.tokens_left) == (32, 48, 29)
