@@ -25,7 +25,7 @@ from fednode.core.policy import NodeContext
 from fednode.data.base import Told
 from fednode.errors import ConfigError, IdentityError
 from fednode.freed import trim
-from fednode.learn.learner import Learner, told
+from fednode.learn.learner import Learner
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
@@ -259,7 +259,7 @@ def context_of(plan: NodePlan, mesh: Mesh, learner: Learner, boot: str) -> NodeC
         mesh=plan.peers.mesh,
         seed=settings.seed,
         rounds=settings.rounds,
-        samples=told(learner)[1],
+        samples=learner.announced[1],
         domain=settings.data.domain,
         address=plan.address,
         id=mesh.id,

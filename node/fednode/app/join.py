@@ -21,7 +21,7 @@ from fednode.identity import keys
 from fednode.identity.certificates import is_signed_by, read_chain
 from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY, NodeIdentity
 from fednode.identity.roster import Roster
-from fednode.learn.learner import Learner, told
+from fednode.learn.learner import Learner
 from fednode.settings import faults, trees
 from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
 from fednode.settings.peers import PeerEntry, Peers, load_peers
@@ -182,7 +182,7 @@ def model_line(offer: Offer, own: str) -> str:
 
 def leaves(plan: NodePlan, learner: Learner) -> str:
     """Return what a node sends to its peers, in words."""
-    classes, images = told(learner)
+    classes, images = learner.announced
     arrays = learner.initial(plan.settings.seed)
     each = [array for array in arrays.values() if array.shape[:1] == (0,)]
     numbers = sum(array.size for array in arrays.values())

@@ -17,7 +17,7 @@ from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
 from fednode.identity.identity import name_in
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
-from fednode.learn.learner import Learner, told
+from fednode.learn.learner import Learner
 from fednode.learn.settings import AUTO, TuningSettings
 from fednode.policies.class_sums import CLASSES_MAX
 from fednode.settings.chosen import Chosen
@@ -346,7 +346,7 @@ def sums_fault(plan: NodePlan, learner: Learner) -> str:
 
     The node would find out in its first round. A learner of formulas has no images.
     """
-    names, _ = told(learner)
+    names, _ = learner.announced
     if not _sends_sums(plan) or len(names) <= CLASSES_MAX:
         return ""
     return (
@@ -360,7 +360,7 @@ def sums_warning(plan: NodePlan, learner: Learner) -> str:
     if not _sends_sums(plan) or not learner.samples:
         return ""
     least, most = plan.settings.privacy.least_images, plan.policy.config.classes_max
-    sent = len(told(learner)[0])
+    sent = len(learner.announced[0])
     if sent > most:
         return (
             f"This node has {sent:,} classes, and policy.classes_max is {most:,}: its peers leave "

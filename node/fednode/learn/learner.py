@@ -34,6 +34,20 @@ class Learner(Protocol):
         """Number of training images of this node."""
 
     @property
+    def announced(self) -> tuple[tuple[str, ...], int]:
+        """Class names and number of training images that members may see.
+
+        A learner whose messages name classes leaves out those of too few images
+        (privacy.least_images).
+        """
+        return self.classes, self.samples
+
+    @property
+    def unsent(self) -> str:
+        """A sentence on the classes that `announced` leaves out; "" if it leaves out none."""
+        return ""
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for `fednode status`: skipped files, fewer shots than asked, unknown words."""
         return ()
@@ -66,27 +80,6 @@ class Learner(Protocol):
 
         Empty tensors mean zero-shot: the accuracy of the hand-written prompt.
         """
-
-
-def told(learner: Learner) -> tuple[tuple[str, ...], int]:
-    """Return the class names and the number of training images that members may see.
-
-    A learner whose messages name classes leaves out those of too few images
-    (privacy.least_images); it says so by a property `told`.
-    """
-    found: tuple[tuple[str, ...], int] = getattr(
-        learner, "told", (learner.classes, learner.samples)
-    )
-    return found
-
-
-def unsent(learner: Learner) -> str:
-    """Return a sentence on the classes that members do not see; "" if they see all of them.
-
-    A learner that leaves out classes says so by a property `unsent`.
-    """
-    found: str = getattr(learner, "unsent", "")
-    return found
 
 
 Release = Callable[[Job, Report, Callable[[Job], Report]], Report]

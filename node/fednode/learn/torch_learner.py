@@ -98,11 +98,7 @@ class TorchLearner(Learner):
         return len(self.data.train.images)
 
     @property
-    def told(self) -> tuple[tuple[str, ...], int]:
-        """Class names and number of images without the classes of too few images.
-
-        If the module's arrays name no classes, all.
-        """
+    def announced(self) -> tuple[tuple[str, ...], int]:
         if not self.module.closed_form:
             return self.classes, self.samples
         counts = Counter(image.label for image in self.data.train.images)
@@ -111,8 +107,7 @@ class TorchLearner(Learner):
 
     @property
     def unsent(self) -> str:
-        """A sentence on the classes of too few images, whose means are not sent; "" without any."""
-        few = [name for name in self.classes if name not in self.told[0]]
+        few = [name for name in self.classes if name not in self.announced[0]]
         if not few or not self.module.sends_sums:
             return ""
         have, means = ("has", "its mean is") if len(few) == 1 else ("have", "their means are")
@@ -211,7 +206,7 @@ class TorchLearner(Learner):
         return Report(
             tensors=result.tensors,
             metrics={} if result.loss is None else {"loss": result.loss},
-            samples=self.told[1],
+            samples=self.announced[1],
             carry=result.carry,
             changed=tuple(result.tensors),
         )

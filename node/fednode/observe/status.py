@@ -18,7 +18,7 @@ from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import NO_ROUNDS
 from fednode.errors import IdentityError, Refused
-from fednode.learn.learner import Learner, told
+from fednode.learn.learner import Learner
 from fednode.observe import audience, others, reply
 from fednode.observe.admitting import Admitting
 from fednode.observe.events import LEVELS, Events
@@ -177,7 +177,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             notes += [*learner.notes, *spent, *self._classes.said(learner.classes)]
             warnings += learner.warnings
         if member:
-            seen = None if self._node is None or learner is None else told(learner)
+            seen = None if self._node is None or learner is None else learner.announced
             hidden = len(notes) + len(warnings)
             return audience.for_members(reply_now, hidden, about.tells_classes, seen)
         reply_now.compared.extend(self.gains())
@@ -199,7 +199,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if self._learner is None or (member and not self.tells_classes):
             return []
         learner = self._learner
-        hidden = {*learner.classes} - {*told(learner)[0]} if member else set()
+        hidden = {*learner.classes} - {*learner.announced[0]} if member else set()
         return [(name, paths) for name, paths in learner.examples.items() if name not in hidden]
 
     async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:

@@ -11,7 +11,7 @@ from typing import Final
 from fednode.core.events import Level, Record
 from fednode.core.types import Job, Progress, Report
 from fednode.errors import FednodeError
-from fednode.learn.learner import Learner, Release, released, unsent
+from fednode.learn.learner import Learner, Release, released
 
 NAMED: Final = 5
 ALL_SENT: Final = "Each class has enough training images now, so that all means are sent."
@@ -51,7 +51,7 @@ class Watched:
             text = f"The images changed: {samples} training images now, {self._samples} before."
             records.append(Record("data.images", text))
         self._classes, self._samples = classes, samples
-        if (text := unsent(self._learner)) != self._unsent:
+        if (text := self._learner.unsent) != self._unsent:
             level: Level = "warning" if text else "info"
             records.append(Record("data.unsent", text or ALL_SENT, level))
             self._unsent = text

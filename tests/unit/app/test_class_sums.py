@@ -18,7 +18,7 @@ class Counted:
         self.classes = tuple(f"c{at:04}" for at in range(len(counts)))
         self.samples = sum(counts)
         enough = [at for at, count in enumerate(counts) if count >= least]
-        self.told = tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
+        self.announced = tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
 
 
 def plan(policy: str = "gda") -> NodePlan:

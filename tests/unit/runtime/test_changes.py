@@ -86,12 +86,16 @@ class Sparse(Growing):
 
     def __init__(self, *unsent: str) -> None:
         super().__init__([(("a",), 1)])
-        self.unsent, *self._later = unsent
+        self._unsent, *self._later = unsent
+
+    @property
+    def unsent(self) -> str:
+        return self._unsent
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        self.unsent = self._later.pop(0)
+        self._unsent = self._later.pop(0)
         return super().tune(job, cancelled, progress)
 
 

@@ -21,7 +21,7 @@ from fednode.core.settings import (
 )
 from fednode.core.types import Account, Snapshot, Tensors
 from fednode.lab.sim.host import Build
-from fednode.learn.learner import Learner, told
+from fednode.learn.learner import Learner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Setup:
             mesh="simulated",
             seed=self.seed,
             rounds=self.rounds,
-            samples=told(learner)[1],
+            samples=learner.announced[1],
             domain=self.domains.get(name, ""),
             topology=self.topology,
             guard=self.guard,
