@@ -42,14 +42,14 @@ class Bound:
     length: int = 0
 
     def holds(self, value: object) -> bool:
-        if isinstance(value, list) and self.length:
-            return len(value) == self.length and all(map(self._holds, value))
-        return self._holds(value)
-
-    def _holds(self, value: object) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
-            return False
-        return self.low <= value <= self.high
+        if isinstance(value, list) and len(value) == self.length > 0:
+            return all(not isinstance(one, list) and self.holds(one) for one in value)
+        kinds = int if self.whole else (int, float)
+        return (
+            isinstance(value, kinds)
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+        )
 
     def __str__(self) -> str:
         kind = "a whole number" if self.whole else "a number"
@@ -57,43 +57,27 @@ class Bound:
         return f"{kind} from {self.low:.10g} to {self.high:.10g}{either}"
 
 
-WIDTH: Final = Bound(1, 1 << 16)
-HEADS: Final = Bound(1, 1024)
-LAYERS: Final = Bound(1, LAYERS_MAX, length=4)
-SIDE: Final = Bound(1, 4096, length=2)
-TOKENS: Final = Bound(1, 8192)
-WORD: Final = Bound(0, WHOLE_MAX)
-SHARE: Final = Bound(0, 1, whole=False)
-SHADE: Final = Bound(-1000, 1000, whole=False, length=3)
-LOGIT: Final = Bound(-100, 100, whole=False)
+ANY: Final = Bound(-WHOLE_MAX, WHOLE_MAX)
+ANY_LAYERS: Final = Bound(0, LAYERS_MAX)
+"""Bounds of whole numbers whose key has no bound of its own: of layers, and of all others."""
 BOUNDS: Final[Mapping[str, Bound]] = {
-    "embed_dim": WIDTH,
-    "width": WIDTH,
-    "head_width": WIDTH,
-    "dim_head": WIDTH,
-    "heads": HEADS,
-    "attn_pooler_heads": HEADS,
-    "layers": LAYERS,
-    "mlp_ratio": Bound(0.01, 100, whole=False),
-    "patch_size": SIDE,
-    "image_size": SIDE,
-    "size": SIDE,
-    "context_length": TOKENS,
-    "attn_pooler_queries": TOKENS,
-    "n_queries": TOKENS,
-    "vocab_size": Bound(1, WHOLE_MAX),
-    "pad_id": WORD,
-    "eos_id": WORD,
-    "ls_init_value": Bound(-100, 100, whole=False),
-    "eps": SHARE,
-    "patch_dropout": SHARE,
-    "timm_drop": SHARE,
-    "timm_drop_path": SHARE,
-    "init_logit_scale": LOGIT,
-    "init_logit_bias": LOGIT,
-    "mean": SHADE,
-    "std": Bound(1e-4, 1000, whole=False, length=3),
-    "fill_color": Bound(0, 255),
+    key: bound
+    for keys, bound in (
+        ("embed_dim width head_width dim_head", Bound(1, 1 << 16)),
+        ("heads attn_pooler_heads", Bound(1, 1024)),
+        ("layers", Bound(1, LAYERS_MAX, length=4)),
+        ("mlp_ratio", Bound(0.01, 100, whole=False)),
+        ("patch_size image_size size", Bound(1, 4096, length=2)),
+        ("context_length attn_pooler_queries n_queries", Bound(1, 8192)),
+        ("vocab_size", Bound(1, WHOLE_MAX)),
+        ("pad_id eos_id", Bound(0, WHOLE_MAX)),
+        ("ls_init_value init_logit_scale init_logit_bias", Bound(-100, 100, whole=False)),
+        ("eps patch_dropout timm_drop timm_drop_path", Bound(0, 1, whole=False)),
+        ("mean", Bound(-1000, 1000, whole=False, length=3)),
+        ("std", Bound(1e-4, 1000, whole=False, length=3)),
+        ("fill_color", Bound(0, 255)),
+    )
+    for key in keys.split()
 }
 """The numbers of open_clip's configurations by their key."""
 
@@ -159,24 +143,16 @@ def check_numbers(tree: Mapping[str, Any], bounds: Mapping[str, Bound], path: Pa
     while rest:
         place, value = rest.pop()
         key = place.rpartition(".")[2]
-        bound = bounds.get(key) or _bound_of(key, value)
-        if bound is not None and value is not None and not bound.holds(value):
+        bound = bounds.get(key)
+        if bound is None and isinstance(value, int) and not isinstance(value, bool):
+            bound = ANY_LAYERS if "layers" in key else ANY
+        if bound is None:
+            parts: Iterable[tuple[Any, object]] = ()
+            if isinstance(value, Mapping | list):
+                parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            rest += [(f"{place}.{name}".strip("."), part) for name, part in parts]
+        elif value is not None and not bound.holds(value):
             shown = foreign.line(json.dumps(value), VALUE_MAX)
             raise ModelError(
                 f"{path} says that {place} is {shown}; it must be {bound}: fetch the file again."
             )
-        if bound is None:
-            rest += [(f"{place}.{name}".strip("."), inner) for name, inner in _inside(value)]
-
-
-def _bound_of(key: str, value: object) -> Bound | None:
-    """Return the bound of a value whose key has none of its own; None: it may be anything."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return Bound(0, LAYERS_MAX) if "layers" in key else Bound(-WHOLE_MAX, WHOLE_MAX)
-
-
-def _inside(value: object) -> Iterable[tuple[Any, object]]:
-    if isinstance(value, Mapping):
-        return value.items()
-    return enumerate(value) if isinstance(value, list) else ()
