@@ -168,8 +168,9 @@ class Mesh:
         return held
 
     def round(self, number: int) -> int:
-        """Return how many rounds a node adopted."""
-        return len(self.adopted(number))
+        """Return the last round that a node adopted; one that catches up leaves out some."""
+        found = self.records(number)
+        return max((one["round"] for one in found if one["event"] == "round.adopted"), default=0)
 
     def adopted(self, number: int) -> list[float]:
         """Return when a node adopted its rounds, in seconds since the epoch."""
@@ -195,11 +196,11 @@ class Mesh:
         return time.monotonic() - began
 
     def rounds(self) -> list[int]:
-        """Return how many rounds each node adopted."""
+        """Return the last round that each node adopted."""
         return [self.round(number) for number in range(1, self.count + 1)]
 
     def all_at(self, number: int) -> Callable[[], bool]:
-        """Return whether all nodes adopted so many rounds."""
+        """Return whether all nodes adopted a round."""
         return lambda: min(self.rounds()) >= number
 
     def status(self, asked: int, asker: int = 1) -> dict[str, Any]:
