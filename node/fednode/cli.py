@@ -52,6 +52,14 @@ COMMANDS: Final = {
         "Run several nodes here; `mesh demo` compares methods.",
     ),
 }
+GROUPS: Final = {
+    "Try it": ("mesh",),
+    "Make a mesh of sites": ("init", "invite", "join", "sponsor", "remove", "settings", "relay"),
+    "Run a node": ("check", "start", "status", "logs", "pause", "resume", "leave", "reset"),
+    "Use what it learned": ("eval", "predict", "explain", "export", "import"),
+    "Do research": ("experiment", "simulate", "track"),
+}
+"""The commands by what a person wants."""
 LAB: Final = "fednode.lab"
 """Experiments, the demo and trackers. A node runs without it."""
 FAULT: Final = 2
@@ -103,9 +111,9 @@ class _Lazy(click.Group):
         return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        for wanted, names in GROUPS.items():
+            with formatter.section(wanted):
+                formatter.write_dl([(f"{name:10}", COMMANDS[name][1]) for name in names])
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
