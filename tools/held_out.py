@@ -54,7 +54,6 @@ class Gain:
     high: float
 
     def __str__(self) -> str:
-        """Return a cell of a table."""
         said = f"{self.accuracy:.1f} ({self.low:+.1f} to {self.high:+.1f})"
         return f"**{said}**" if self.low > 0 else said
 

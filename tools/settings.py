@@ -167,7 +167,6 @@ def policies() -> dict[str, PolicyKind]:
 
 
 def names_text() -> str:
-    """Return the explanation of policy.name."""
     listed = ", ".join(policies())
     return (
         f"The policy: {listed}; docs/settings.md lists their settings. {POLICY} is built in; "
@@ -190,7 +189,6 @@ def marked(place: str, text: str) -> str:
 
 # The YAML files
 def node_file() -> str:
-    """Return configs/node.yaml."""
     parts = {one.name: one for one in settings_of(Settings)}
     first = [line for name in FIRST for line in key(parts[name])]
     others = [line for name, one in parts.items() if name not in FIRST for line in key(one)]
@@ -212,7 +210,6 @@ def peers_file() -> str:
 
 
 def comment(text: str, indent: str) -> list[str]:
-    """Return a text as lines of a YAML comment."""
     start = f"{indent}# "
     return textwrap.wrap(
         text, WIDTH, initial_indent=start, subsequent_indent=start,
@@ -241,7 +238,6 @@ def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
 
 # The page docs/settings.md
 def page() -> str:
-    """Return docs/settings.md."""
     lines = ["## node.yaml", *table(Settings)]
     for one in settings_of(Settings):
         if one.section:
@@ -303,7 +299,6 @@ def rows(kind: type, place: str = "") -> Iterator[str]:
 
 
 def row(one: Setting, place: str) -> str:
-    """Return the row of a plain value."""
     here = f"{place}{one.name}"
     mark = f" {MARK}" if here in AGREED else ""
     must = one.default is MISSING or one.name in EXAMPLES
@@ -312,7 +307,6 @@ def row(one: Setting, place: str) -> str:
 
 
 def cells(*texts: str) -> str:
-    """Return a row of a Markdown table."""
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 

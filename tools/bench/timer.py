@@ -28,7 +28,6 @@ class Timer:
         self.seconds[name].append(time.perf_counter() - began)
 
     def median(self, name: str) -> float:
-        """Return the median seconds of a work."""
         return float(np.median(self.seconds[name]))
 
 

@@ -97,7 +97,6 @@ def reference(
 
 
 def images_of(frozen: FrozenClip, count: int) -> Tensor:
-    """Return drawn images of the model's size."""
     side = frozen.model.visual.image_size
     high, wide = side if isinstance(side, tuple) else (side, side)
     return torch.randn(count, 3, high, wide, device=frozen.device)

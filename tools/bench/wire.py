@@ -156,7 +156,6 @@ async def _ways(
 
 @contextlib.asynccontextmanager
 async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterator[RelayAt]:
-    """Run a relay in a process of its own."""
     at = RelayAt(f"{HOST}:{free_ports(1)[0]}", "relay")
     identity = folder / "relay" / "identity"
     identity.mkdir(mode=0o700, parents=True)
