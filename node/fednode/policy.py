@@ -16,7 +16,7 @@ from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, R
 from fednode.core.rounds.trial import Change
 from fednode.core.settings import STRICT, MergeSettings, RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import F, Tensor, torch
 from fednode.learn.coop import CONTEXT, COOP_TUNING, CoOp
 from fednode.learn.initial import context, generator, normal
 from fednode.learn.prompt_module import Batch, JobInputs, Params, PerImageArray, PromptModule
@@ -36,6 +36,7 @@ __all__ = [
     "CoOp",
     "Contribution",
     "Dtype",
+    "F",
     "GossipConfig",
     "GossipMethod",
     "InboxMessage",
@@ -53,16 +54,17 @@ __all__ = [
     "Round",
     "RoundSettings",
     "Sent",
+    "Tensor",
     "Tensors",
     "TuningSettings",
     "bounded",
     "combine",
     "context",
     "generator",
-    "lazy",
     "mean",
     "normal",
     "positive",
     "roundtrip",
+    "torch",
     "weights_of",
 ]

@@ -20,17 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fednode.core.types import EMPTY, Array, Job, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import F, Tensor, torch
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
 
 if TYPE_CHECKING:
-    import torch.nn.functional as F
-    from torch import Tensor
-
     from fednode.clip.backbone import FrozenClip
-else:
-    F = lazy("torch.nn.functional")
 
 
 class Params(dict[str, "Tensor"]):
@@ -272,7 +267,6 @@ class PromptModule:
 
 def to_params(arrays: Mapping[str, Array], device: Any) -> Params:
     """Return copies of arrays as float32 tensors on a device."""
-    import torch
 
     copies = {name: torch.tensor(array, device=device) for name, array in arrays.items()}
     return Params(copies, arrays.classes if isinstance(arrays, Tensors) else ())
@@ -289,7 +283,6 @@ def trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
 
     arrays: from `initial`. A module that needs more of an image than its features is not tried.
     """
-    import torch
 
     if module.uses_image_encoder or module.per_image is not None or module.closed_form:
         return ""

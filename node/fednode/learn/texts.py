@@ -6,16 +6,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from fednode.lazy import lazy
+from fednode.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from fednode.clip.backbone import FrozenClip
     from fednode.clip.prefix_text import ClassTokens
-else:
-    torch = lazy("torch")
 
 LISTS_MOST: Final = 64
 """Lists of names whose tokens are kept; Fed-DPT has a list for the classes of each batch."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -41,18 +41,10 @@ from fednode.core.rounds.method import Contribution, Method, MethodState, Round,
 from fednode.core.rounds.settings import MomentSettings
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Json, Report, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import F, Tensor, torch
 from fednode.learn import initial
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 from fednode.policies import domains
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-else:
-    torch = lazy("torch")
-    F = lazy("torch.nn.functional")
 
 GLOBAL, DOMAIN = "global", "domain."
 QUERY = "query"

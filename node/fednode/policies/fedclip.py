@@ -15,21 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.types import Json, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import F, Tensor, torch
 from fednode.learn import initial
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-else:
-    torch = lazy("torch")
-    F = lazy("torch.nn.functional")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,22 +29,15 @@ from fednode.core.rounds.settings import MomentSettings
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Job, Json, Tensors
 from fednode.errors import ModelError
-from fednode.lazy import lazy
+from fednode.lazy import F, Tensor, torch
 from fednode.learn import initial
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.policies import domains
 
 if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from torch import Tensor
-
     from fednode.clip.backbone import FrozenClip
     from fednode.clip.vision import VisionOutput
-else:
-    torch = lazy("torch")
-    F = lazy("torch.nn.functional")
 
 TEXT = "text."
 VISUAL = "visual."

@@ -12,20 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.settings import bounded
 from fednode.core.types import Json, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import Tensor, torch
 from fednode.learn import initial
 from fednode.learn.prompt_module import Batch, PromptModule
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy("torch")
 
 
 @dataclass(frozen=True, slots=True)

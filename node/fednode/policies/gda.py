@@ -24,24 +24,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
 
 from fednode.core.rounds.statements import STATEMENT, StatementMethod, Statements, pack
 from fednode.core.settings import STRICT, bounded
 from fednode.core.types import Dtype, Job, Json, Tensors
-from fednode.lazy import lazy
+from fednode.lazy import Tensor, torch
 from fednode.learn.prompt_module import Batch, Classifier, FitResult, Params, PromptModule
 from fednode.policies import class_sums, gaussian, trust
 from fednode.policies.class_sums import CLASSES_MAX, PERSONAL, ROWS, WEIGHTS
 from fednode.policies.gaussian import Floats, GaussianClassifier, Scatter, Sums, pool, within
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-else:
-    torch = lazy("torch")
 
 OWN: Final = ""
 """The sender of the node's own sums, in what it uses: of all its classes, and never sent."""
