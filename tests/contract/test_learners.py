@@ -7,9 +7,9 @@ import pytest
 from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings
 from fednode.learn.build import build
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.coop import CoOp
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.testing.learners import LearnerContract
 
@@ -18,11 +18,11 @@ MODEL = ModelSettings(device="cpu")
 NO_CACHE = CacheSettings(size_mb=0)
 
 
-class TestClosedForm(LearnerContract):
+class TestQuadratic(LearnerContract):
     @pytest.fixture(scope="class")
     @classmethod
     def learner(cls) -> Learner:
-        return ClosedFormLearner("a")
+        return QuadraticLearner("a")
 
 
 class TestTorch(LearnerContract):

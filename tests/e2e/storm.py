@@ -33,7 +33,7 @@ from fednode.core.settings import (
 from fednode.errors import FednodeError
 from fednode.identity.roster import Roster
 from fednode.lab.sim.setup import Setup
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.telemetry import Refusals
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
@@ -86,7 +86,7 @@ class Node:
         self.name, self.refusals = name, refusals
         self.transport = transport(mesh, name, roster, refusals)
         self.store = Store(folder / name)
-        learner = ClosedFormLearner(name)
+        learner = QuadraticLearner(name)
         peers = tuple(one for one in NAMES if one != name)
         rounds = RoundSettings("async", 0, min_interval_s=0.2, start=StartSettings(1, 10.0))
         plan = Setup(

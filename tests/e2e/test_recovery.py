@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.learn.closed_form import STEPS
+from fednode.learn.quadratic import STEPS
 from fednode_bootstrap.mesh import LocalMesh
 from tools.bench import mesh as bench_mesh
 

@@ -24,7 +24,7 @@ from fednode.errors import NeverMerged
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
 from fednode.observe.status import NodeService
@@ -59,7 +59,7 @@ def placed(
             rounds=RoundSettings(max=ROUNDS, start=start, deadline_s=5.0),
             tolerance=tolerances[at] if tolerances else Tolerance(),
         )
-        learner = ClosedFormLearner(name, samples=10, shapes=kind.shapes)
+        learner = QuadraticLearner(name, samples=10, shapes=kind.shapes)
         peers = tuple(one for one in NAMES if one != name)
         world.add(name, setup.build(name, peers, learner), learner)
     return world
@@ -248,7 +248,7 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     store = Store(folder / name)
     service = NodeService(store, replace(ABOUT, name=name))
     node = Seen(kernel=kernel, addresses={one: f"127.0.0.1:{ord(one)}" for one in NAMES})
-    service.attach(node, ClosedFormLearner(name))
+    service.attach(node, QuadraticLearner(name))
     reply = service.now()
     page = Page(service, lambda _: False)
     facts = {

@@ -17,7 +17,7 @@ import click
 import uvloop
 
 from fednode.core.merge.numbers import ITEM_BYTES
-from fednode.learn.closed_form import STEPS
+from fednode.learn.quadratic import STEPS
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.local import client_for
 from fednode_bootstrap.mesh import LocalMesh, MeshError, MeshSettings

@@ -28,7 +28,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.lab.simulate.faults import switch_on
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.transports.framing import Traffic
 from tools.bench.timer import as_json, show
 
@@ -110,7 +110,7 @@ def _world(policy: str, nodes: int, rounds: int, seed: int) -> World:
     )
     world = World(seed, memorable=False)
     world.events_max = EVENTS_MAX
-    world.populate(plan, {name: ClosedFormLearner(name) for name in names}, TUNE_S)
+    world.populate(plan, {name: QuadraticLearner(name) for name in names}, TUNE_S)
     return world
 
 

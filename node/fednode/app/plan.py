@@ -16,8 +16,8 @@ from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
 from fednode.identity.identity import name_in
-from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
 from fednode.learn.settings import AUTO, TuningSettings
 from fednode.policies.class_sums import CLASSES_MAX
 from fednode.settings.chosen import Chosen
@@ -391,8 +391,8 @@ def learner_of(
     if settings.tuning.kind == "closed-form":
         tuning = settings.tuning
         if settings.policy.name == SUMS:
-            return ClosedFormSums(name)
-        return ClosedFormLearner(name, rows=tuning.fitted(READS).vectors, step_s=tuning.step_s)
+            return QuadraticSums(name)
+        return QuadraticLearner(name, rows=tuning.fitted(READS).vectors, step_s=tuning.step_s)
     report("loading torch", 0, 0)
     from fednode.learn.build import build
 

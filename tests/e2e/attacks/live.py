@@ -21,8 +21,8 @@ from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.setup import Setup
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.health import HealthService
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
@@ -57,7 +57,7 @@ class Scene:
     honest: tuple[str, ...] = HONEST
     rounds: RoundSettings = ROUNDS
     config: Mapping[str, Any] = field(default_factory=dict)
-    learner: Callable[[str], Learner] = ClosedFormLearner
+    learner: Callable[[str], Learner] = QuadraticLearner
     liars: Mapping[str, Liar] = field(default_factory=dict)
     policy: str = "promptfl"
 

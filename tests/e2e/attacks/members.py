@@ -31,7 +31,7 @@ from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import Message
 from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.wire import codec
 from tests.contract.faults import pause
 from tests.e2e.attacks.live import LIMIT_S, Mesh, Node, Scene, live
@@ -104,9 +104,9 @@ async def pace(folder: Path, case: str) -> None:
         {"recipients": 1} if zerodfl else {},
         policy="zerodfl" if zerodfl else "promptfl",
         learner=lambda name: (
-            ClosedFormLearner(name, rows=ROWS, width=WIDTH)
+            QuadraticLearner(name, rows=ROWS, width=WIDTH)
             if case == "again"
-            else ClosedFormLearner(name)
+            else QuadraticLearner(name)
         ),
     )
     async with live(folder, names, scene) as mesh:

@@ -22,8 +22,8 @@ from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.learn import build
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store, read_snapshot
@@ -51,7 +51,7 @@ async def test_a_start_parses_the_policys_settings_once(
         check(config)
         parsed.append(config)
 
-    class Quick(ClosedFormLearner):
+    class Quick(QuadraticLearner):
         module = None
 
     def learner(*parts: object) -> Quick:
@@ -98,7 +98,7 @@ async def test_another_policy_begins_a_new_run_in_the_same_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """More rounds let the run go on."""
-    ended, learned = list[int](), ClosedFormLearner("a").initial(7)
+    ended, learned = list[int](), QuadraticLearner("a").initial(7)
 
     async def ends(driver: Driver) -> None:
         ended.append(driver.view().round)

@@ -11,7 +11,7 @@ import pytest
 
 from fednode.app.check_peers import _clock, _slow, peer_findings, port_findings, proxy_of
 from fednode.app.plan import NodePlan, make
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.transports.ports import free_ports
 from fednode.wire.gen import status_pb2
 from tests.unit.commands import canned
@@ -53,7 +53,7 @@ async def test_a_peer_that_is_not_as_this_node_is(tmp_path: Path) -> None:
     later = time.time() + 60.0
     with canned.node(name="b", mesh="m", policy="local", clock=later, peers=[me]) as address:
         plan = plan_at(tmp_path, "127.0.0.1:1", peer=address)
-        found = await peer_findings(plan, ClosedFormLearner("a"), "f", running=False)
+        found = await peer_findings(plan, QuadraticLearner("a"), "f", running=False)
     assert found[0] == ("fault", "b cannot reach a: nobody answers.")
     differs = f"b at {address}: policy is zerodfl here and local there; model is closed-form here"
     assert found[1] == ("fault", f"{differs} and 0123456789ab there.")
@@ -63,7 +63,7 @@ async def test_a_peer_that_is_not_as_this_node_is(tmp_path: Path) -> None:
 
 async def test_a_peer_that_does_not_run_is_no_fault(tmp_path: Path) -> None:
     plan = plan_at(tmp_path, "127.0.0.1:1", peer=f"127.0.0.1:{free_ports(1)[0]}")
-    ((level, text),) = await peer_findings(plan, ClosedFormLearner("a"), "f", running=False)
+    ((level, text),) = await peer_findings(plan, QuadraticLearner("a"), "f", running=False)
     assert (level, text.endswith("does not answer yet.")) == ("note", True)
 
 

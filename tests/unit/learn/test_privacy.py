@@ -15,7 +15,6 @@ from fednode.app.plan import NodePlan, make, privacy_of
 from fednode.core.policy import start_seed
 from fednode.core.types import MEASURE, Account, Job, PolicyState, Report, Snapshot, Tensors
 from fednode.errors import StateError
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import released
 from fednode.learn.privacy import (
     ACCOUNT,
@@ -26,6 +25,7 @@ from fednode.learn.privacy import (
     open_account,
     read_account,
 )
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.store import Store
 
@@ -77,7 +77,7 @@ def test_nothing_released_costs_nothing() -> None:
     assert epsilon([(1.0, 0)], 1e-5) == 0.0
 
 
-LEARNER = ClosedFormLearner("a")
+LEARNER = QuadraticLearner("a")
 
 
 def made(folder: Path, **settings: float | None) -> Privacy:
@@ -106,12 +106,12 @@ def test_which_arrays_are_sent_says_nothing_of_the_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training that moves no array or some sends the same names as training that moves all."""
-    moving = ClosedFormLearner.tune
+    moving = QuadraticLearner.tune
 
     def nothing_moved(*given: Any) -> Report:
         return replace(moving(*given), changed=())
 
-    monkeypatch.setattr(ClosedFormLearner, "tune", nothing_moved)
+    monkeypatch.setattr(QuadraticLearner, "tune", nothing_moved)
     report = tune(made(tmp_path), job())
     assert report.changed == tuple(report.tensors) == ("context",)
 

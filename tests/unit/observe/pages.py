@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 
 from fednode.errors import ConfigError
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.admitting import Admitting, Invitation, Site
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import NodeService
@@ -28,7 +28,7 @@ READER = {"Authorization": "Bearer " + TOKEN}
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
-class Pictured(ClosedFormLearner):
+class Pictured(QuadraticLearner):
     """A learner with images to show."""
 
     pictures: Mapping[str, tuple[Path, ...]] = {}

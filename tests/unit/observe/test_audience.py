@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fednode.core.events import Level, Record
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.audience import told
 from fednode.observe.status import NodeService
 from fednode.observe.telemetry import Telemetry
@@ -21,7 +21,7 @@ from tests.unit.runtime.daemons import ABOUT
 SECRET = "Jane-Doe-1947"
 
 
-class Talking(ClosedFormLearner):
+class Talking(QuadraticLearner):
     """A learner whose notes and classes name a patient."""
 
     @property

@@ -10,7 +10,7 @@ from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.types import MergeCounts
 from fednode.core.view import KernelView
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.reply import loading, running
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT
@@ -32,7 +32,7 @@ class Over(FakeNode):
 @pytest.mark.parametrize("state", ["alive", "dead"])
 async def test_a_node_that_ran_alone_says_what_to_do_once_it_meets_a_peer(state: str) -> None:
     node = Over(peers=(Member(name="b", state=state),), addresses={"b": "127.0.0.1:1"})
-    (said,) = running(node, ClosedFormLearner("a"), ABOUT).warnings
+    (said,) = running(node, QuadraticLearner("a"), ABOUT).warnings
     lonely = "0 of 9 rounds merged a peer's prompts"
     met = f"{lonely}, and b can be reached now: fednode reset and fednode start at a begin the"
     assert said == (f"{met} rounds again" if state == "alive" else lonely)

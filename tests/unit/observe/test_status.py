@@ -17,7 +17,7 @@ from fednode.core.members.table import Member
 from fednode.core.quota import BURST_S
 from fednode.core.types import Json, Message
 from fednode.errors import Refused
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe import status as module
 from fednode.observe.client import Client
 from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
@@ -68,7 +68,7 @@ async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -
 async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> None:
     async with running(Hub(), tmp_path, "a", most=0, interval_s=0.01) as a:
         service = NodeService(a.store, ABOUT, events=a.driver.telemetry.events)
-        service.attach(a.driver, ClosedFormLearner("a"))
+        service.attach(a.driver, QuadraticLearner("a"))
         await a.until(lambda: len(service.events.kept) >= 2)
         async with serving(service) as (client, where):
             past = [one async for one in client.watch(where, follow=False)]
@@ -163,7 +163,7 @@ async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
     ):
         await a.until(lambda: a.driver.kernel.view().life == "finished")
         service = NodeService(a.store, ABOUT)
-        service.attach(a.driver, ClosedFormLearner("a"))
+        service.attach(a.driver, QuadraticLearner("a"))
         async with serving(service) as (_, where), grpc.aio.insecure_channel(where) as channel:
             stub = status_pb2_grpc.NodeStub(channel)
             reply = await stub.Peers(status_pb2.PeersRequest(), timeout=180)
@@ -182,7 +182,7 @@ async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
         running(hub, tmp_path, "a", ("b",), most=4) as a,
     ):
         await a.until(lambda: a.driver.kernel.view().life == "finished")
-        learner = ClosedFormLearner("a")
+        learner = QuadraticLearner("a")
         service = NodeService(a.store, ABOUT)
         service.attach(a.driver, learner)
         stranger = Message(
@@ -225,7 +225,7 @@ async def test_a_policy_says_itself_what_it_shows(tmp_path: Path) -> None:
     where = {"b": "127.0.0.1:2", "c": "127.0.0.1:3"}
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
-    service.attach(FakeNode(members, addresses=where, policy=shown), ClosedFormLearner("a"))
+    service.attach(FakeNode(members, addresses=where, policy=shown), QuadraticLearner("a"))
     async with serving(service) as (client, address):
         reply = await client.status(address)
     assert dict(reply.shown) == {"temperature": "2.5", "mood": "good"}
@@ -241,12 +241,12 @@ async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Pat
 
     store, there = Store(tmp_path / "a"), Store(tmp_path / "b")
     peer = NodeService(there, ABOUT)
-    peer.attach(FakeNode(), ClosedFormLearner("b"))
+    peer.attach(FakeNode(), QuadraticLearner("b"))
     async with serving(peer) as (_, address), asyncio.timeout(180):
         service = NodeService(store, ABOUT, dial=dial)
         members = (Member(name="b", state="refused"), Member(name="c", state="dead"))
         node = FakeNode(members, addresses={"b": address, "c": address})
-        service.attach(node, ClosedFormLearner("a"))
+        service.attach(node, QuadraticLearner("a"))
         assert not service.now().notes
         await service.compare_classes()
         assert list(service.now().notes)[:2] == [
@@ -260,7 +260,7 @@ async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Pat
     there.close()
 
 
-class Copied(ClosedFormLearner):
+class Copied(QuadraticLearner):
     """A learner whose test images are among its training images."""
 
     warnings = ("2 of 9 test images are exact copies",)
@@ -278,7 +278,7 @@ async def test_warnings_of_the_images_stand_in_the_status(tmp_path: Path) -> Non
 async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -> None:
     store, node = Store(tmp_path), FakeNode(counts={"mesh": 2})
     service = NodeService(store, ABOUT)
-    service.attach(node, ClosedFormLearner("a"))
+    service.attach(node, QuadraticLearner("a"))
     async with serving(service) as (client, address):
         told = await client.control(address, "revoke", b"signed")
         assert told == "a tells everyone that KEY is revoked"
@@ -294,7 +294,7 @@ async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -
 async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Path) -> None:
     async with running(Hub(), tmp_path, "a", most=0, interval_s=0.01) as a:
         service = NodeService(a.store, ABOUT)
-        service.attach(a.driver, ClosedFormLearner("a"))
+        service.attach(a.driver, QuadraticLearner("a"))
         async with serving(service) as (client, where):
             assert await client.control(where, "pause") == "a was asked to pause"
             await a.until(lambda: a.driver.kernel.view().life == "paused")
@@ -312,7 +312,7 @@ async def test_what_the_node_gained_is_for_its_operator(
     store, node = Store(tmp_path), FakeNode()
     service = NodeService(store, ABOUT, lambda _: caller)
     service.gains = lambda: ["mesh 51.5"]
-    service.attach(node, ClosedFormLearner("a"))
+    service.attach(node, QuadraticLearner("a"))
     async with serving(service) as (client, where):
         assert list((await client.status(where)).compared) == shown
     store.close()

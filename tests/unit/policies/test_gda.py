@@ -115,7 +115,7 @@ def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
     y = np.array([one.label for one in data.train.images])
     assert np.allclose(report.tensors[ROWS][0, 1:], x[y == enough[0]].sum(axis=0), atol=1e-5)
     assert report.samples == counts[enough].sum()
-    assert learner.told == (report.tensors.classes, counts[enough].sum())
+    assert learner.announced == (report.tensors.classes, counts[enough].sum())
     again = learner.tune(
         Job(round=2, stage=STATEMENT, tensors=EMPTY, seed=1, carry=report.carry), never, ignore
     )

@@ -16,8 +16,8 @@ from fednode.core.settings import (
     StartSettings,
 )
 from fednode.lab.sim.setup import Setup
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.reply import About
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.runtime.driver import Driver
@@ -76,7 +76,7 @@ def make(
 ) -> tuple[Driver, Store]:
     """Return a node that is not running yet, from what its folder holds."""
     store = Store(folder / name)
-    learner = learner or ClosedFormLearner(name)
+    learner = learner or QuadraticLearner(name)
     plan = Setup(
         policy=ZeroDFL,
         config=ZeroDFLConfig(wire_dtype="float32"),

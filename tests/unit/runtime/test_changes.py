@@ -7,11 +7,11 @@ from pathlib import Path
 
 from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.errors import StateError
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.runtime.changes import ALL_SENT, Watched
 
 
-class Growing(ClosedFormLearner):
+class Growing(QuadraticLearner):
     """Has other classes and images after each job, as a folder that somebody fills."""
 
     def __init__(self, states: Sequence[tuple[tuple[str, ...], int]]) -> None:
@@ -34,7 +34,7 @@ class Growing(ClosedFormLearner):
         return super().tune(job, cancelled, progress)
 
 
-def texts(watched: Watched, learner: ClosedFormLearner) -> list[str]:
+def texts(watched: Watched, learner: QuadraticLearner) -> list[str]:
     job = Job(round=1, stage="prompts", tensors=learner.initial(1), seed=3)
     report, records = watched.tune(job, lambda: False, lambda _: None)
     assert isinstance(report.tensors, Tensors)

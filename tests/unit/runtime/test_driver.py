@@ -16,7 +16,7 @@ from fednode.core.members.swim import TARGET
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.runtime.driver import Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
@@ -26,7 +26,7 @@ from tests.unit.identity.people import SmallMesh
 from tests.unit.runtime.daemons import address, make, running
 
 
-class Slow(ClosedFormLearner):
+class Slow(QuadraticLearner):
     """Tunes until it is told to go on, or to stop; says so as a learner must."""
 
     def __init__(self, name: str) -> None:
@@ -43,7 +43,7 @@ class Slow(ClosedFormLearner):
         return super().tune(job, cancelled, progress)
 
 
-class Broken(ClosedFormLearner):
+class Broken(QuadraticLearner):
     """Has a defect, once."""
 
     failed = False

@@ -10,7 +10,7 @@ import pytest
 
 from fednode.core.settings import PRESETS, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.promptfl import PromptFLConfig
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
@@ -45,7 +45,7 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
         real = GrpcTransport()
         transport = Faulty(real, what, when) if at == 0 else real
         store = Store(tmp_path / name)
-        learner = ClosedFormLearner(name)
+        learner = QuadraticLearner(name)
         kernel = plan.build(name, tuple(one for one in NAMES if one != name), learner)(None)
         drivers[name] = Driver(
             kernel=kernel,

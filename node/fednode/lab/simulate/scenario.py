@@ -42,8 +42,8 @@ from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.older import decide
 from fednode.lab.simulate.speech import unsaid
-from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
+from fednode.learn.quadratic import QuadraticLearner
 
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5
@@ -275,7 +275,7 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
 
 
 def _learner(case: ScenarioCase, name: str) -> Learner:
-    made: Learner = ClosedFormLearner(name, shapes=case.mesh.shapes)
+    made: Learner = QuadraticLearner(name, shapes=case.mesh.shapes)
     return Flipped(made) if case.liars.get(name) == FLIPPED else made  # type: ignore[return-value]
 
 

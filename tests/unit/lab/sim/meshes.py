@@ -11,7 +11,7 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
+from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
@@ -101,9 +101,9 @@ def mesh(
         domains=domains,
     )
     learners = {
-        name: ClosedFormSums(name)
+        name: QuadraticSums(name)
         if kind.sums
-        else ClosedFormLearner(name, samples=count, shapes=kind.shapes)
+        else QuadraticLearner(name, samples=count, shapes=kind.shapes)
         for name, count in zip(names, samples, strict=False)
     }
     made.populate(shared, learners)

@@ -9,7 +9,7 @@ import pytest
 from fednode.core.settings import LAN, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.transports.framing import Traffic
 
@@ -30,7 +30,7 @@ def run(nodes: int, rounds: int, recipients: int) -> Traffic:
         membership=STILL,
     )
     names = [f"node-{at:02d}" for at in range(nodes)]
-    world.populate(plan, {name: ClosedFormLearner(name, 4, 512) for name in names})
+    world.populate(plan, {name: QuadraticLearner(name, 4, 512) for name in names})
     assert world.run(world.finished, 1e6)
     return world.traffic["prompts"]
 

@@ -17,7 +17,7 @@ from fednode.core.types import EMPTY
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import liar
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from tests.unit.lab.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
 
@@ -134,7 +134,7 @@ def gossip(seed: int, topology: TopologySettings) -> World:
         topology=topology,
     )
     shapes = {"context": (4, 3)}
-    made.populate(plan, {name: ClosedFormLearner(name, shapes=shapes) for name in FIVE})
+    made.populate(plan, {name: QuadraticLearner(name, shapes=shapes) for name in FIVE})
     return made
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fednode.core.types import EMPTY, Job
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from tests.contract.seeds import seeds
 from tests.unit.lab.sim.meshes import KINDS, NAMES, Kind, digests, mesh, promptfl, run, texts
 
@@ -96,7 +96,7 @@ def test_who_gave_up_all_others_does_not_run_away_from_them(kind: Kind) -> None:
 def test_the_mean_is_that_of_float64(weights: str) -> None:
     """Averaging against the closed form: x <- mean_i w_i (x + (1 - (1-a)^k)(t_i - x))."""
     world = run(mesh(promptfl(weights=weights), most=5))
-    learners = [ClosedFormLearner(name, shapes={"context": (4, 3)}) for name in NAMES]
+    learners = [QuadraticLearner(name, shapes={"context": (4, 3)}) for name in NAMES]
     x = learners[0].initial(1)["context"].astype(np.float64)
     share = np.array([10, 20, 30, 40]) if weights == "samples" else np.ones(4)
     share = share / share.sum()

@@ -10,7 +10,7 @@ from fednode.core.settings import Initial, RoundSettings, StartSettings
 from fednode.core.types import Tensors
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 NAMES = tuple("abcde")
@@ -30,7 +30,7 @@ def mesh(start: Initial, seed: int = 1) -> World:
         policy=ZeroDFL, config=ZeroDFLConfig(recipients=2), rounds=rounds, seed=seed, start=start
     )
     made = World(3)
-    made.populate(plan, {name: ClosedFormLearner(name) for name in NAMES})
+    made.populate(plan, {name: QuadraticLearner(name) for name in NAMES})
     return made
 
 
@@ -42,14 +42,14 @@ def test_with_own_starts_no_two_nodes_begin_alike() -> None:
     found = begun(mesh("own"))
     assert len({one.digest for one in found.values()}) == len(NAMES)
     for name, one in found.items():
-        assert one == ClosedFormLearner(name).initial(start_seed("own", 1, name))
+        assert one == QuadraticLearner(name).initial(start_seed("own", 1, name))
     assert found == begun(mesh("own"))
     assert found != begun(mesh("own", seed=2))
 
 
 def test_with_a_common_start_all_begin_alike() -> None:
     found = begun(mesh("common"))
-    assert {one.digest for one in found.values()} == {ClosedFormLearner("a").initial(1).digest}
+    assert {one.digest for one in found.values()} == {QuadraticLearner("a").initial(1).digest}
 
 
 @pytest.mark.parametrize("start", ["common", "own"])
@@ -77,4 +77,4 @@ def test_a_node_that_starts_again_goes_on_from_its_disk() -> None:
     made.crash("b")
     made.hosts["b"].wipe()
     made.start("b")
-    assert begun(made)["b"] == ClosedFormLearner("b").initial(start_seed("own", 1, "b"))
+    assert begun(made)["b"] == QuadraticLearner("b").initial(start_seed("own", 1, "b"))

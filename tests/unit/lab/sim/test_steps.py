@@ -22,7 +22,7 @@ from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import Checker, World
 from fednode.lab.simulate.faults import switch_on
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 ROUNDS = 100
@@ -33,7 +33,7 @@ EQUAL, UNEQUAL = (1.0,), (1.0, 1.5, 2.0, 3.0, 4.0)
 """The seconds that a tuning takes, relative to the fastest; the nodes take these in turn."""
 
 
-class Counting(ClosedFormLearner):
+class Counting(QuadraticLearner):
     """Count in each row how often it was tuned."""
 
     def initial(self, seed: int) -> Tensors:
@@ -139,7 +139,7 @@ def test_after_a_crash_a_mesh_finds_its_pace_again() -> None:
     world = World(1, memorable=False)
     rounds = RoundSettings(mode="async", max=75, start=Start(timeout_s=5.0))
     plan = Setup(policy=ZeroDFL, config=ZeroDFLConfig(), rounds=rounds, seed=1)
-    world.populate(plan, {name: ClosedFormLearner(name) for name in names}, 0.2)
+    world.populate(plan, {name: QuadraticLearner(name) for name in names}, 0.2)
     world.at(5.0, lambda: world.crash("n07"))
     world.at(9.0, lambda: switch_on(world, "n07"))
     assert world.run(world.finished, LIMIT_S)

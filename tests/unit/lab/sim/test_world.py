@@ -10,7 +10,7 @@ import pytest
 from fednode.core.settings import Barrier, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.contract.seeds import seeds
 
@@ -34,7 +34,7 @@ def world(
         rounds=rounds,
         seed=1,
     )
-    made.populate(plan, {name: ClosedFormLearner(name) for name in names})
+    made.populate(plan, {name: QuadraticLearner(name) for name in names})
     return made
 
 

@@ -34,7 +34,7 @@ from fednode.lab.simulate.ends import digest
 from fednode.lab.simulate.faults import FAULTS
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.scenario import draw, play
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.quadratic import QuadraticLearner
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
 from tests.unit.core.scenes import PROMPTS, message
 
@@ -97,7 +97,7 @@ def test_a_digest_tells_what_a_node_holds_and_whom_it_sees() -> None:
         plan = Setup(
             policy=kind, config=kind.config_type(), rounds=RoundSettings("sync", 1), seed=seed
         )
-        learners = {name: ClosedFormLearner(name, rate=target) for name in ("a", "b")}
+        learners = {name: QuadraticLearner(name, rate=target) for name in ("a", "b")}
         made.populate(plan, learners)
         assert made.run(made.finished, 100.0)
         return made
@@ -320,9 +320,9 @@ def test_a_file_may_give_the_number_of_liars() -> None:
 
 def test_flipped_training_goes_the_other_way() -> None:
     from fednode.core.types import Job
-    from fednode.learn.closed_form import ClosedFormLearner
+    from fednode.learn.quadratic import QuadraticLearner
 
-    inner = ClosedFormLearner("a", rows=2, width=2)
+    inner = QuadraticLearner("a", rows=2, width=2)
     job = Job(round=1, stage="prompts", tensors=PROMPTS, seed=1)
     right = inner.tune(job, lambda: False, lambda _: None).tensors["context"]
     wrong = Flipped(inner).tune(job, lambda: False, lambda _: None).tensors["context"]

@@ -9,9 +9,9 @@ import pytest
 
 from fednode.core.rounds.statements import COMBINE, STATEMENT
 from fednode.core.types import MEASURE, Job
-from fednode.learn import closed_form
-from fednode.learn.closed_form import STEPS, ClosedFormLearner, ClosedFormSums
+from fednode.learn import quadratic
 from fednode.learn.learner import Cancelled
+from fednode.learn.quadratic import STEPS, QuadraticLearner, QuadraticSums
 
 STEP_S = 0.5
 
@@ -28,38 +28,38 @@ class Clock:
         self.now += seconds
 
 
-def job(learner: ClosedFormLearner) -> Job:
+def job(learner: QuadraticLearner) -> Job:
     return Job(round=1, stage="tune", seed=1, tensors=learner.initial(1))
 
 
 def test_each_step_takes_its_time_and_the_result_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    clock, slow = Clock(monkeypatch), ClosedFormLearner("a", step_s=STEP_S)
+    clock, slow = Clock(monkeypatch), QuadraticLearner("a", step_s=STEP_S)
     found = slow.tune(job(slow), lambda: False, lambda _: None)
     assert clock.now == pytest.approx(100.0 + STEPS * STEP_S)
-    quick = ClosedFormLearner("a")
+    quick = QuadraticLearner("a")
     assert quick.tune(job(quick), lambda: False, lambda _: None) == found
     assert clock.now == pytest.approx(100.0 + STEPS * STEP_S)
 
 
 def test_a_job_is_cancelled_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, learner = Clock(monkeypatch), ClosedFormLearner("a", step_s=STEP_S)
+    clock, learner = Clock(monkeypatch), QuadraticLearner("a", step_s=STEP_S)
     with pytest.raises(Cancelled):
         learner.tune(job(learner), lambda: clock.now > 100.1, lambda _: None)
-    assert clock.now < 100.1 + 2 * closed_form.LOOK_S
+    assert clock.now < 100.1 + 2 * quadratic.LOOK_S
 
 
 def test_by_default_the_learner_does_not_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    learner = ClosedFormLearner("a")
+    learner = QuadraticLearner("a")
     report = learner.tune(job(learner), lambda: False, lambda _: None)
     assert (report.steps, pauses) == (STEPS, [])
 
 
 def test_class_sums_are_of_unit_features_and_name_a_common_and_an_own_class() -> None:
-    learner = ClosedFormSums("a", width=4, images=3)
+    learner = QuadraticSums("a", width=4, images=3)
     statement = Job(round=1, stage=STATEMENT, seed=1, tensors=learner.initial(1))
     found = learner.tune(statement, lambda: False, lambda _: None).tensors
     assert found.classes == learner.classes == ("common", "own of a")

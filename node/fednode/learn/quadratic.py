@@ -27,7 +27,7 @@ LOOK_S = 0.02
 """Time between two looks at whether the job was cancelled, while the learner waits."""
 
 
-class ClosedFormLearner(Learner):
+class QuadraticLearner(Learner):
     """Tune {"context": [rows, width]}, or arrays of other shapes, towards the node's targets."""
 
     backbone = "closed-form"
@@ -138,7 +138,7 @@ class ClosedFormLearner(Learner):
         return float(0.5 * every.mean())
 
 
-class ClosedFormSums(ClosedFormLearner):
+class QuadraticSums(QuadraticLearner):
     """The same for policy gda: class sums of unit features that are drawn from the node's name.
 
     Each node has `images` images of a class that all nodes have, and of a class of its own. It uses
