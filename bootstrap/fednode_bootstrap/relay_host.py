@@ -24,6 +24,7 @@ from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
+from fednode.storage.disk import keep_private
 from fednode.transports.address import parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
@@ -94,6 +95,9 @@ async def serve(
     without a certificate.
     """
     raise_descriptors()
+    for folder in (state / IDENTITY, state):
+        if folder.exists():
+            keep_private(folder)
     peers, identity = read_mesh(file), NodeIdentity(state)
     roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)))
     roster.keep_in(state / IDENTITY / REVOKED_FILE)

@@ -24,6 +24,7 @@ from fednode.identity.roster import Roster
 from fednode.observe.admitting import Invitation, Site
 from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
 from fednode.settings.read import named
+from fednode.storage.disk import keep_private
 from fednode.storage.files import put
 from fednode.transports.address import RELAY
 
@@ -79,7 +80,7 @@ def issue(
     authority: the sponsor's, or the mesh key's. nodes: addresses by name; relays that peers.yaml
     lists are among them. A node that has its folder gets a new certificate for the key there; this
     node itself gets a copy of its own key. Nobody needs to run. Raise ConfigError for a name that
-    another key has.
+    another key has, and StateError for a folder in which other users may write.
     """
     mesh, mesh_key = plan.peers.mesh, str(plan.peers.mesh_key)
     roster = Roster(mesh, keys.read_public(mesh_key))
@@ -96,6 +97,9 @@ def issue(
         own = folder / name
         if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():
             keys.store(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
+        for known in (own / IDENTITY, own):
+            if known.exists():
+                keep_private(known)  # a key there may be somebody else's
         identity = NodeIdentity.create(own)
         ledger.record(name, identity.id, address)
         identity.take_certificate(authority.node(name, identity.key.public_key()), roster)

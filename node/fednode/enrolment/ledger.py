@@ -24,6 +24,8 @@ FOLDER: Final = "enrolment"
 """The folder of a sponsor's files in its state directory."""
 FILE: Final = "ledger.json"
 DAY_S: Final = 24 * 3600
+REPEAT_S: Final = 3600.0
+"""For so long an answer that was lost can be asked again."""
 INVITATIONS_MAX: Final = 64
 """Invitations at a time, used ones included: TLS looks through all of them at each handshake."""
 HOLDERS_MAX: Final = 1024
@@ -40,11 +42,11 @@ class TokenReused(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An invitation. It stays until its end, so that an answer that was lost can be asked again.
+    """An invitation. It stays until its end, so that its copies are found.
 
     anchor: the certificate of its authority, in PEM. end: seconds since the epoch. again: the name
     belonged to a key that was lost. id, address: of the first key that showed the link. accepted:
-    that key may have the name. used: it got a certificate.
+    that key may have the name. used: when it got a certificate, as `end`; 0 before.
     """
 
     site: str
@@ -54,7 +56,7 @@ class Entry:
     accepted: bool = True
     id: str = ""
     address: str = ""
-    used: bool = False
+    used: int = 0
 
     @property
     def waiting(self) -> bool:
@@ -167,7 +169,8 @@ class Ledger:
         """
         with self._change() as book:
             entry = self._require(book, site, id, owner)
-            known = replace(entry, id=id, address=address, used=entry.accepted)
+            used = entry.used or int(self._clock())
+            known = replace(entry, id=id, address=address, used=used if entry.accepted else 0)
             book.entries[site] = known
             if entry.accepted:
                 book.holders[site] = Holder(site, id, address)
@@ -198,8 +201,14 @@ class Ledger:
         )
 
     def anchors(self) -> dict[bytes, str]:
-        """Return the site of each invitation, by the certificate of its authority."""
-        return {entry.anchor.encode(): entry.site for entry in self.read().entries.values()}
+        """Return the site of each invitation, by the certificate of its authority.
+
+        One that was used is left out after REPEAT_S: whoever holds its link is known no more.
+        """
+        since = self._clock() - REPEAT_S
+        entries = self.read().entries.values()
+        open_ = (entry for entry in entries if not entry.used or entry.used > since)
+        return {entry.anchor.encode(): entry.site for entry in open_}
 
     def stamp(self) -> object:
         """Return something that differs once the ledger was changed."""

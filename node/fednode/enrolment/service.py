@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
-from fednode.errors import AddressError, FednodeError, IdentityError, StateError
+from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity.certificates import Authority, pack
 from fednode.identity.identity import NodeIdentity
@@ -47,7 +47,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     ) -> None:
         """Set up. clock: returns seconds."""
         self.identity, self.roster, self.ledger, self._clock = identity, roster, ledger, clock
-        self._warned = dict[tuple[type[Exception], str], float]()
+        self._warned = dict[tuple[str, str], float]()
 
     def register(self, server: Any) -> None:
         enrolment_pb2_grpc.add_EnrolmentServicer_to_server(self, server)
@@ -81,7 +81,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             return authority.node(name, key)
 
         chain = await self._apart(context, guest, enrol, address)
-        LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
+        if self._is_new("enrolled", name):
+            LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
         self.greet(pb.Contact(name=name, address=address, proof=pack(chain)))
         return pb.EnrolReply(
             chain=chain,
@@ -101,7 +102,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             return self._authority().node(member.name, _key_of(chain))
 
         renewed = await self._apart(context, member, renew)
-        LOG.info("the certificate of %s was renewed", member.name)
+        if self._is_new("renewed", member.name):
+            LOG.info("the certificate of %s was renewed", member.name)
         return pb.RenewReply(chain=renewed, revocations=list(self.roster.revocations()))
 
     def describe(self) -> pb.DescribeReply:
@@ -157,11 +159,11 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         try:
             return await asyncio.to_thread(work)
         except TokenReused as fault:
-            if self._is_new(fault, name):
+            if self._is_new("copied", name):
                 self.warn(f"a copied link: {fault} (the key {caller.id} came with it)")
             text = str(fault)
         except ApprovalPending as fault:
-            if self._is_new(fault, name):
+            if self._is_new("waits", name):
                 words = await asyncio.to_thread(words_of, keys.read_group(caller.id))
                 self.ask(
                     name,
@@ -171,16 +173,19 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
                 )
             text = str(fault)
         except IdentityError as fault:
-            LOG.info("%s was refused: %s", name, fault)
+            if self._is_new("refused", name):
+                LOG.info("%s was refused: %s", name, fault)
             text = str(fault)
         except StateError as fault:
-            LOG.error("%s was not answered: %s", name, fault)
+            if self._is_new("broken", name):
+                LOG.error("%s was not answered: %s", name, fault)
             await context.abort(grpc.StatusCode.INTERNAL, BROKEN)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         raise AssertionError  # abort raises
 
-    def _is_new(self, fault: FednodeError, name: str) -> bool:
-        now, what = self._clock(), (type(fault), name)
+    def _is_new(self, kind: str, name: str) -> bool:
+        """Tell whether the operator did not hear this of a name in the last minute."""
+        now, what = self._clock(), (kind, name)
         self._warned = {key: at for key, at in self._warned.items() if now - at < AGAIN_S}
         is_new = what not in self._warned
         self._warned.setdefault(what, now)

@@ -186,7 +186,7 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             if not fine:
                 await context.abort(denied, f"{caller.name} is invited, and no member yet")
         limiter = self.connections
-        if limiter is not None and not limiter.calls(context.peer(), caller.id):
+        if limiter is not None and not limiter.calls(context.peer(), _account_of(caller)):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "this key is turned away")
         return caller.id
 
@@ -196,6 +196,14 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._reported.add(type(fault))
             LOG.error("A call ended by %s", reported(fault))
         await context.abort(grpc.StatusCode.INTERNAL, FAILED)
+
+
+def _account_of(caller: Member | Guest) -> str:
+    """Return whose account a caller's connections and calls are on.
+
+    Whoever holds a link makes as many keys as it likes, so all of them have one account.
+    """
+    return f"{caller.by} {caller.name}" if isinstance(caller, Guest) else caller.id
 
 
 async def _unimplemented(_: Any, context: Any) -> None:

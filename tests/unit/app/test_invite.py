@@ -13,7 +13,7 @@ from fednode.app.plan import make
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
 from fednode.enrolment.words import words_of
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, StateError
 from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
@@ -117,3 +117,6 @@ def test_folders_are_issued_for_nodes_and_relays_and_again_for_the_same_keys(
     assert (ready.name, ready.address) == ("b", "10.0.0.8:7100")
     with pytest.raises(ConfigError, match="'b' is a member already"):
         issue(tmp_path / "other", plan, sponsor, ledger, nodes)
+    (out / "b" / "identity").chmod(0o777)
+    with pytest.raises(StateError, match="Every user may write in"):
+        issue(out, plan, sponsor, ledger, nodes)

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.errors import AddressError, ConfigError, IdentityError, StateError, Unreachable
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
 from fednode.transports.ports import free_ports
 from fednode.transports.relay_client import RelayAt
 from fednode.transports.relay_service import RelayService
@@ -155,11 +156,13 @@ async def test_the_certificate_is_renewed_in_its_last_third(
     identity, asked = NodeIdentity(state), list[object]()
     again = asyncio.Event()
 
-    async def renew(transport: object, places: object, take: object) -> None:
+    async def renew(
+        transport: object, places: object, identity: NodeIdentity, roster: Roster
+    ) -> None:
         asked.append(places)
         if len(asked) == 1:
             raise IdentityError("no")
-        take(mesh.chain("relay"))  # type: ignore[operator]
+        identity.take_certificate(mesh.chain("relay"), roster)
 
     monkeypatch.setattr(relay_host, "RENEWAL_S", 0.0)
     monkeypatch.setattr(relay_host, "renew", renew)

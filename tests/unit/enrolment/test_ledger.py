@@ -38,6 +38,9 @@ def test_a_site_gets_its_name_once_and_again_if_the_answer_was_lost(tmp_path: Pa
         book.check("b", "key-1", "key-1")
     assert book.read().holders["b"].id == "key-1"
     assert book.anchors(), "the link stays, so that its owner may ask again"
+    assert ledger(tmp_path, NOW + 3599).anchors()
+    assert not ledger(tmp_path, NOW + 3601).anchors()
+    assert ledger(tmp_path, NOW + 3601).read().entries, "copies of it are still found"
 
 
 def test_a_copied_link_is_noticed(tmp_path: Path) -> None:

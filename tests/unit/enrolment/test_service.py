@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.enrolment import client
 from fednode.enrolment.client import renew
@@ -21,6 +22,7 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
+from fednode.transports.connection_limiter import PER_KEY
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
@@ -211,6 +213,40 @@ async def test_a_sponsor_tells_the_keys_that_were_revoked(tmp_path: Path) -> Non
         await transport.close()
         again = newcomer(tmp_path / "c", a.invite("d"))  # it is in the file of c
         assert again.roster.is_revoked(gone.id)
+
+
+async def test_the_holder_of_a_link_has_one_account_however_many_keys_it_makes(
+    tmp_path: Path,
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        link, channels = a.invite("b"), []
+        for _ in range(PER_KEY + 1):
+            key = ec.generate_private_key(ec.SECP256R1())
+            chain = Authority.invitation(link.token).node("b", key.public_key(), 7)
+            shown = Credential(keys.pem_of(key), chain)
+            guest = GrpcTransport(lambda shown=shown: shown, a.roster)  # type: ignore[misc]
+            channels.append(await guest.channel(a.address, "a"))
+        asked = [
+            enrolment_pb2_grpc.EnrolmentStub(one).Describe(pb.DescribeRequest()) for one in channels
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(one, grpc.aio.AioRpcError) for one in answers) == 1
+        for one in channels:
+            await one.close()
+
+
+async def test_a_member_that_renews_all_the_time_is_one_line_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fednode")
+    async with Site.create(tmp_path, "a").serving() as a:
+        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        own = NodeIdentity(tmp_path / "b")
+        transport = GrpcTransport(own.own, a.roster)
+        for a.now in (0.0, 1.0, 59.0, 61.0):
+            await renew(transport, [("a", a.address)], own, a.roster)
+        await transport.close()
+    assert sum("was renewed" in line for line in caplog.messages) == 2
 
 
 async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path: Path) -> None:

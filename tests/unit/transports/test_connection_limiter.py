@@ -111,6 +111,20 @@ class TestAccount:
         assert account.add(0, 0.0, calls=1) > 0
         assert account.add(0, 0.5) <= 0
 
+    async def test_an_account_is_forgotten_once_it_is_empty(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "ACCOUNTS_MAX", 3)
+        limiter = module.ConnectionLimiter(tmp_path, 1 << 20)
+        for number in range(9):
+            limiter._account(f"source {number}", module.SOURCE_ROOM, module.SOURCE_LEAK_S)
+        assert len(limiter._accounts) <= 3
+        owing = limiter._account("owing", module.ROOM, module.LEAK_S)
+        owing.add(module.ROOM, asyncio.get_running_loop().time())
+        for number in range(9):
+            limiter._account(f"key {number}", module.ROOM, module.LEAK_S)
+        assert limiter._accounts["owing"] is owing
+
 
 @pytest.mark.parametrize(
     ("name", "source"),
