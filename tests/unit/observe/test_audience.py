@@ -66,7 +66,7 @@ class Counting(Talking):
     """A learner with a class of too few images (privacy.least_images)."""
 
     @property
-    def told(self) -> tuple[tuple[str, ...], int]:
+    def announced(self) -> tuple[tuple[str, ...], int]:
         return ("cat",), 5
 
     @property
