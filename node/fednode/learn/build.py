@@ -68,14 +68,6 @@ def use_threads(count: int) -> None:
     use_workers(count or cores)
 
 
-def gpus() -> tuple[str, ...]:
-    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
-    return tuple(map(str, range(torch.cuda.device_count())))
-
-
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]
 """Return probabilities [images, classes], in float64, from prompts, image files and class names."""
 

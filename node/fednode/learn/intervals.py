@@ -1,4 +1,4 @@
-"""95 % intervals: of a share, of a difference on the same images, of a mean over seeds and nodes.
+"""95 % intervals of a share, and of a difference on the same images.
 
 Pure: numbers in, numbers out. Nothing here imports torch.
 """
@@ -6,7 +6,6 @@ Pure: numbers in, numbers out. Nothing here imports torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -47,32 +46,4 @@ def paired_bootstrap(
     chances = np.array([gained, lost, count - gained - lost]) / count
     drawn = np.random.default_rng(seed).multinomial(count, chances, resamples)
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, LEVELS)
-    return float(low), float(high)
-
-
-def clustered_bootstrap(
-    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
-
-    Args:
-        groups: the values of each seed. The values of a seed are not independent (the nodes
-            exchange prompts, or share few images), so seeds are drawn with replacement first, and
-            nodes within each seed after.
-    """
-    filled = [group for group in groups if len(group)]
-    if not filled:
-        return float("nan"), float("nan")
-    sizes = np.array([len(group) for group in filled])
-    values = np.zeros((len(filled), sizes.max()))
-    for row, group in zip(values, filled, strict=True):
-        row[: len(group)] = group
-    generator = np.random.default_rng(seed)
-    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
-    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
-    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
-    # A shorter group gives as many values as it has; the places beyond do not count.
-    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
-    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
-    low, high = np.quantile(means, LEVELS)
     return float(low), float(high)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar
 
 from fednode.errors import ConfigError, Unreachable
-from fednode.learn.build import gpus, use_threads
+from fednode.learn.build import use_threads
 from fednode.terminal.stop import held_back
 
 REASON_MAX: Final = 300
@@ -70,6 +70,16 @@ def opened(workers: int, scheduler: str | None = None, spread: bool = True) -> I
         pool.executor.shutdown(wait=False, cancel_futures=True)
         raise
     pool.executor.shutdown()
+
+
+def gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
+    import torch
+
+    return tuple(map(str, range(torch.cuda.device_count())))
 
 
 def gpu_of(number: int, names: Sequence[str]) -> str | None:

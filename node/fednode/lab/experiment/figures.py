@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fednode.core import foreign
-from fednode.learn.intervals import clustered_bootstrap
+from fednode.learn.intervals import LEVELS
 
 Scores = Mapping[tuple[int, str], float]
 """A metric of one method by seed and node."""
@@ -71,6 +71,34 @@ def difference(
         wins=sum(value > 0 for value in values),
         resamples=resamples,
     )
+
+
+def clustered_bootstrap(
+    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
+
+    Args:
+        groups: the values of each seed. The values of a seed are not independent (the nodes
+            exchange prompts, or share few images), so seeds are drawn with replacement first, and
+            nodes within each seed after.
+    """
+    filled = [group for group in groups if len(group)]
+    if not filled:
+        return float("nan"), float("nan")
+    sizes = np.array([len(group) for group in filled])
+    values = np.zeros((len(filled), sizes.max()))
+    for row, group in zip(values, filled, strict=True):
+        row[: len(group)] = group
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
+    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
+    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
+    # A shorter group gives as many values as it has; the places beyond do not count.
+    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
+    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
+    low, high = np.quantile(means, LEVELS)
+    return float(low), float(high)
 
 
 def spread(percent: float, deviation: float | None) -> str:

@@ -11,10 +11,10 @@ import pytest
 from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD, Said
 from fednode.lab.experiment.cells import Done
+from fednode.lab.experiment.figures import clustered_bootstrap
 from fednode.lab.experiment.picture import panels_of
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.lab.experiment.table import rows
-from fednode.learn.intervals import clustered_bootstrap
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 

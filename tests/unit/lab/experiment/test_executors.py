@@ -21,7 +21,6 @@ from fednode.lab.experiment.cells import Done, Job
 from fednode.lab.experiment.executors import Pool, gpu_of, opened
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import cells, run_all
-from fednode.learn import build
 from tests.unit.lab.experiment.test_experiment import write
 
 METHODS = [{"label": "zero-shot", "policy": "zero-shot"}, "local"]
@@ -112,12 +111,12 @@ def test_each_process_gets_one_of_several_gpus(
 
 def test_the_gpus_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-8f3a")
-    assert build.gpus() == ("3", "GPU-8f3a")
+    assert executors.gpus() == ("3", "GPU-8f3a")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert build.gpus() == ()
+    assert executors.gpus() == ()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert build.gpus() == ("0", "1")
+    assert executors.gpus() == ("0", "1")
 
 
 @pytest.mark.parametrize("fault", [ConnectionError("no\n answer"), ValueError("no answer")])
