@@ -127,6 +127,9 @@ def main(arguments: list[str] | None = None) -> None:
     # Before a loop listens: by default libuv sleeps after each connection that it takes, so that a
     # stranger who connects all the time would hold up the peers.
     os.environ.setdefault("UV_TCP_SINGLE_ACCEPT", "0")
+    # Before gRPC is loaded: by default it prints a line for each handshake that fails, so that
+    # strangers could fill the log.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     try:
         code = group.main(arguments, prog_name="fednode", standalone_mode=False)
     except FednodeError as fault:
