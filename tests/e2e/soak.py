@@ -4,7 +4,8 @@
 
 Twelve daemons on 127.0.0.1; every so many seconds one is killed with SIGKILL, or one that was is
 started again. Prints a line each turn and at the end one JSON object: whether every survivor's
-round advanced, and memory and file descriptors of the longest-lived, early and late.
+round advanced, which daemons have not answered yet, and memory and file descriptors of the
+longest-lived, early and late.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ def judge(lives: dict[str, Life], before: dict[str, int], turns: int) -> dict[st
     """Return whether rounds advanced, and how memory and descriptors of old daemons went."""
     stuck = [name for name, life in lives.items() if name in before
              and life.seen[-1][1] <= before[name]]  # fmt: skip
+    starting = [name for name, life in lives.items() if not life.seen]
     old = max(lives.values(), key=lambda life: len(life.seen))
     third = max(1, len(old.seen) // 3)
     early, late = old.seen[third : 2 * third], old.seen[-third:]
@@ -133,8 +135,9 @@ def judge(lives: dict[str, Life], before: dict[str, int], turns: int) -> dict[st
     return {
         "turns": turns,
         "stuck": stuck,
+        "starting": starting,
         "oldest_s": round(old.seen[-1][0]),
-        "rounds": [life.seen[-1][1] for life in lives.values()],
+        "rounds": [life.seen[-1][1] for life in lives.values() if life.seen],
         "memory_kib": [middle(early, 2), middle(late, 2)],
         "descriptors": [middle(early, 3), middle(late, 3)],
     }
