@@ -1,9 +1,9 @@
 """The residual attention blocks of a frozen CLIP tower, as functions of their weights.
 
 Equal to open_clip's blocks, forward and backward. They are written out here because prompt tuning
-needs parts of a block: keys and values of a prefix that many texts share (prefix.py), the query of
-the last token alone, and the class token's query and keys (vision.py). Weights are never trained,
-so autograd computes gradients of the activations alone.
+needs parts of a block: keys and values of a prefix that many texts share and the query of the last
+token alone (prefix_text.py), and the class token's query and keys (vision.py). Weights are never
+trained, so autograd computes gradients of the activations alone.
 """
 
 from __future__ import annotations
