@@ -90,10 +90,10 @@ DOORS: Final = {
         ("tests/unit/runtime/test_driver.py",),
     ),
     "proof-half": Mutant(
-        "node/fednode/core/rounds/proof.py",
+        "node/fednode/core/rounds/quorum.py",
         "return enough if live <= enough else max(2, (others + 1) // 2 + 1)",
         "return enough",
-        ("tests/unit/core/rounds/test_proof.py",),
+        ("tests/unit/core/rounds/test_quorum.py",),
     ),
     "proof-last-round": Mutant(
         "node/fednode/core/rounds/gossip.py",

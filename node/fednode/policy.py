@@ -12,10 +12,10 @@ from fednode.core.merge.robust import combine
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.gossip import GossipConfig, GossipMethod, InboxMessage
-from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
 from fednode.core.rounds.trial import Change
 from fednode.core.settings import STRICT, MergeSettings, RoundSettings, bounded, positive
-from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
+from fednode.core.types import EMPTY, OWN, Array, Dtype, Job, Json, Report, Tensors
 from fednode.lazy import F, Tensor, torch
 from fednode.learn.coop import CONTEXT, COOP_TUNING, CoOp
 from fednode.learn.initial import context, generator, normal

@@ -12,7 +12,7 @@ import numpy as np
 from fednode.core import events as ev
 from fednode.core.assemble import policy_of
 from fednode.core.policy import NodeContext, Policy, PolicyKind
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, STATE, VOUCH, WANT, WITNESS
+from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
 from fednode.testing.methods import Shapes, frame
@@ -229,6 +229,7 @@ def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
     makers: list[Callable[[], ev.Event]] = [
         lambda: ev.PeerUp(peer),
         lambda: ev.PeerDown(peer),
+        lambda: ev.Claimed(peer, number, chance.choice(["ab" * 32, player.policy.state().digest])),
         lambda: ev.TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
         lambda: ev.Stopping(),
         lambda: ev.RoundDue(player.policy.round + 1),
@@ -251,9 +252,10 @@ def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
 
 
 def far_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
-    """Return an event of a mesh whose members claim any round, with arrays and without.
+    """Return an event of a mesh whose members claim any round and state, with arrays and without.
 
-    The host's own events are frequent, so that rounds end.
+    All who lie give and claim the same state. The host's own events are frequent, so that rounds
+    end.
     """
     if player.adopt is not None:
         return ev.Adopted(player.adopt.snapshot)
@@ -272,22 +274,13 @@ def far_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
     message = replace(message, tensors=Tensors(zero if chance.random() < 0.8 else {}))
     asked = {send.message.phase: send for send in player.sent}
     if STATE in asked and WANT in asked and chance.random() < 0.5:
-        message = _lie(asked, message)
+        state = asked[STATE].message.tensors
+        if chance.random() < 0.5:
+            return ev.Claimed(message.sender, number, state.digest)
+        facts = {ADOPTED: str(number)}
+        giver = asked[WANT].to
+        message = replace(message, sender=giver, phase=STATE, tensors=state, facts=facts)
     return ev.TimerFired("policy.x") if player.policy.fault(message) else ev.Received(message)
-
-
-def _lie(asked: Mapping[str, ev.Send], message: Message) -> Message:
-    """Return a state in answer to the last question, or the word of a witness for the last state.
-
-    asked: the last message of each phase that the node sent, one with its own state among them.
-    All who lie give the same state.
-    """
-    state, number = asked[STATE].message.tensors, str(message.round)
-    if WITNESS in asked and asked[WITNESS].message.round == asked[WANT].message.round:
-        facts = {**asked[WITNESS].message.facts, ADOPTED: number, DIGEST: state.digest}
-        return replace(message, phase=VOUCH, tensors=Tensors(), facts=facts)
-    giver = asked[WANT].to
-    return replace(message, sender=giver, phase=STATE, tensors=state, facts={ADOPTED: number})
 
 
 def up(player: Player, peers: Sequence[str] = PEERS) -> Player:

@@ -15,8 +15,8 @@ import pytest
 
 from fednode.core import events as ev
 from fednode.core.policy import Activity
+from fednode.core.rounds.catchup import STATE
 from fednode.core.rounds.draw import span, wanted
-from fednode.core.rounds.transfer import STATE
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
 from fednode.testing.methods import CONTEXT, Shapes

@@ -203,7 +203,7 @@ def a_restart_goes_back_a_round(patch: Patch) -> None:
 
 
 def one_word_is_enough(patch: Patch) -> None:
-    """No liar is there to use it: what is taken over is true, and only too few vouched for it."""
+    """No liar is there to use it: what is taken over is true, and only too few claimed it."""
     patch.setattr(catchup, "quorum", lambda *_: 1)
 
 

@@ -95,6 +95,15 @@ class PeerDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimed:
+    """A linked peer says which state it holds after a round. Kernel to policy only."""
+
+    peer: str
+    round: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Received:
     """A message arrived and was decoded. token: identifies the waiting sender for Answer."""
 
@@ -193,6 +202,7 @@ Event = (
     | RoundDue
     | PeerUp
     | PeerDown
+    | Claimed
     | Received
     | Delivered
     | Undelivered

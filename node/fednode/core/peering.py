@@ -114,6 +114,9 @@ class Peering(ABC):
         self._members.turn(sender, message.active)
         if message.fingerprint == self.context.fingerprint:
             self._run.agreement.heard(sender, message.round, message.contributors)
+            if message.contributors and sender in self._links:
+                claim = ev.Claimed(sender, message.round, message.contributors)
+                effects += self._tell(now, claim)
         effects += self._run.agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)

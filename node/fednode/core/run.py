@@ -100,7 +100,7 @@ class Run:
         """Store the digest of a round's state, if all nodes are to hold the same state."""
         sync = self._context.rounds.mode == "sync"
         if self.policy.shared_state and sync and state.round:
-            self.agreement.adopted(state.round, state.tensors.digest)
+            self.agreement.adopted(state.round, state.digest)
 
     def tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Pass an event to the policy; complete the snapshots that the policy adopts."""

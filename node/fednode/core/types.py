@@ -168,6 +168,19 @@ class Tensors(Mapping[str, Array]):
 
 
 EMPTY: Final[Tensors] = Tensors()
+SHARED: Final = "shared/"
+ARRAYS: Final = "arrays/"
+OWN: Final = "own/"
+"""Before the names of arrays that belong to one node alone."""
+
+
+def packed(shared: Tensors, arrays: Tensors) -> Tensors:
+    """Return the state that all nodes hold alike, in one set of arrays."""
+    alike = {SHARED + name: array for name, array in shared.items()}
+    alike |= {ARRAYS + name: one for name, one in arrays.items() if not name.startswith(OWN)}
+    return Tensors(alike, shared.classes)
+
+
 MEASURE: Final = "measure"
 """The stage of a job that trains nothing."""
 PRIVATE: Final = "private/"
@@ -278,6 +291,11 @@ class PolicyState:
     carry: Tensors = EMPTY
     data: Mapping[str, Json] = field(default_factory=dict)
     arrays: Tensors = EMPTY
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of what all nodes hold alike, if the policy's nodes share a state."""
+        return packed(self.tensors, self.arrays).digest
 
 
 class MergeCounts(NamedTuple):

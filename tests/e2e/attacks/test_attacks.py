@@ -12,7 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.core.members.lists import ANSWER
-from fednode.core.rounds.transfer import STATE
+from fednode.core.rounds.catchup import STATE
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar

@@ -77,7 +77,7 @@ class InTurn(TorchLearner):
 
 
 def colluding(name: str, plot: Plot) -> Liar:
-    """Claim a far round, give a false state, vouch for it, and tell false prompts in each round."""
+    """Claim a far round, give a false state, claim it, and tell false prompts in each round."""
     collude = liar(COLLUDE, (), random.Random(name), EMPTY, plot)
     numbers = np.random.default_rng(len(name) + ord(name[-1]))
 

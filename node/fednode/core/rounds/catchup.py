@@ -1,43 +1,56 @@
-"""Catch-up: a node that is behind, or that drifted, takes over the state of others.
+"""Catch-up: a node that fell behind, or whose state drifted, takes over the state of most members.
 
-transfer.py decides when enough members confirm a state, proof.py how many are enough. This module
-decides when to ask, what to answer, and in which round and with which state the node continues; the
-engine carries that out. No round waits for a catch-up. The node takes over a state that most
-members hold while its round waits for peers, after the tuning under way, or when the next round
-begins. If most members are further ahead but no state has so many holders, the node continues in
-their round with its own prompts. If their round is not known either, it stays in its own round. In
-both cases the node writes a record. It asks at most once per deadline.
+Nobody is asked to vouch. Every contribution names the digest of the state that its sender began the
+round from, and every message of the kernel that of the state after its sender's last round. So each
+peer claims all the time which state it holds after which round. A node asks for a state:
+
+    want -->  state (after a round)        from a peer that is ahead, or that holds what most hold
+
+It takes the state over when enough members claim its digest (quorum.py). A state after this round
+or a later one ends the round. A state after the round before replaces what this round's
+contributions are merged into; those contributions claim it at the latest. If most members are
+further ahead but claim different states, the node continues in their round with its own. In all
+cases it writes a record. No round waits for a catch-up, and an attempt lasts one deadline.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S, NodeContext
-from fednode.core.rounds.decision import Decision, Standing, decide
 from fednode.core.rounds.method import MethodState
-from fednode.core.rounds.proof import half, quorum, reached
+from fednode.core.rounds.quorum import half, quorum, reached
 from fednode.core.rounds.stragglers import Stragglers
-from fednode.core.rounds.transfer import (
-    ADOPTED,
-    OF,
-    STATE,
-    VOUCH,
-    WANT,
-    WITNESS,
-    Destination,
-    Transfer,
-)
-from fednode.core.types import EMPTY, Json, Message, Tensors
+from fednode.core.types import Json, Message, Tensors
 
-NEVER = 10**18
+WANT: Final = "want"
+STATE: Final = "state"
+QUESTIONS: Final = frozenset({WANT, STATE})
+ADOPTED: Final = "adopted"
+"""Fact of STATE: after which round the state is."""
+CLAIMS_KEPT: Final = 4
+"""So many claims of each peer are kept, the latest ones."""
+PAST: Final = 16
+"""A node knows what it held after so many rounds."""
+WANTS_MAX: Final = 3
+"""So often between two rounds a node gives its state to a peer."""
+DIGITS_MAX: Final = 18
+NEVER: Final = 10**18
 """Later than any round."""
 
 
+def adopted_round(message: Message) -> int:
+    """Return after which round a state is; -1 if the message does not say it."""
+    text = message.facts.get(ADOPTED, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= DIGITS_MAX else -1
+
+
 @dataclass(frozen=True, slots=True)
-class Situation:
+class RoundContext:
     """Where a node is.
 
     number: the round under way. adopted: the round adopted last. held: the state after it. live,
@@ -58,6 +71,18 @@ class Situation:
         return self.newest.get(peer, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a node goes on: after which round, and with which state; None: with its own.
+
+    giver: the peer whose state it is.
+    """
+
+    number: int
+    tensors: Tensors | None = None
+    giver: str = field(default="", compare=False)
+
+
 class CatchUp:
     """One node's attempts to take over the state of others, and its answers to theirs.
 
@@ -66,38 +91,45 @@ class CatchUp:
     """
 
     def __init__(
-        self,
-        context: NodeContext,
-        stragglers: Stragglers,
-        *,
-        drifts: bool,
-        trusting: bool,
+        self, context: NodeContext, stragglers: Stragglers, *, drifts: bool, trusting: bool
     ) -> None:
-        self.context = context
-        self.stragglers = stragglers
-        self.drifts = drifts
-        self.trusting = trusting
-        self._transfer = Transfer()
-        self._unheard: dict[tuple[str, str], Message] = {}  # by peer and phase, to be sent again
+        self.context, self.stragglers = context, stragglers
+        self.drifts, self.trusting = drifts, trusting
+        self._found: Found | None = None
+        self._past: dict[int, str] = {}  # digests of this node's state after its last rounds
+        self._claims = defaultdict[str, dict[int, str]](dict)  # by peer, the latest one last
+        self._asked, self._givers = "", list[str]()  # the peer that is asked, and the next ones
+        self._offer: Message | None = None
+        self._repairs = False  # the attempt is about a drift, and not because the node is behind
+        self._resting = False  # until the deadline of an attempt has passed, no other begins
+        self._attempts = 0
+        self._distrusted = set[str]()  # withheld a state, or gave one that most contradict
+        self._given = Counter[str]()
+        self._undelivered: dict[str, Message] = {}  # states, by peer, to be sent again
 
     def adopted(self, number: int, held: MethodState) -> None:
         """Remember what this node's own state was after a round."""
-        self._transfer.adopted(number, held.packed())
+        self._past = {at: one for at, one in self._past.items() if number - PAST < at < number}
+        self._past[number] = held.digest
+        self._given.clear()
+        self._undelivered.clear()
 
-    def decide(self, number: int, *, told: bool, waits: bool) -> Decision:
-        """Return where the node goes on, and forget the destination that was confirmed.
+    def after(self, number: int) -> Found | None:
+        """Return where the node goes on after this round or a later one, once."""
+        found = self._found
+        if found is None or found.number < number:
+            return None
+        self._found = None
+        self._past.clear()
+        return found
 
-        number: its round now. told, waits: as in `Standing`.
-        """
-        to, self._transfer.destination = self._transfer.destination, None
-        last = self._last(number)
-        at = Standing(number=number, last=last, drifts=self.drifts, told=told, waits=waits)
-        return decide(at, to)
-
-    def _last(self, number: int) -> int:
-        """Return the last round that a catch-up may move a node to. number: its round now."""
-        last = self.context.rounds.max
-        return max(last, number) if last else NEVER
+    def before(self, number: int) -> Tensors | None:
+        """Return what to merge into in place of this node's state after the last round, once."""
+        found = self._found
+        if found is None or found.tensors is None or found.number != number - 1:
+            return None
+        self._found, self._past[number - 1] = None, found.tensors.digest
+        return found.tensors
 
     def left(self) -> list[Effect]:
         """Return what ends with the round that the node leaves: its timers.
@@ -105,9 +137,34 @@ class CatchUp:
         After a failed attempt the timer goes on: until it fires, the next attempt does not begin.
         """
         ended: list[Effect] = [CancelTimer(DEADLINE)]
-        return ended if self._transfer.resting else [*ended, CancelTimer(CATCH_UP)]
+        return ended if self._resting else [*ended, CancelTimer(CATCH_UP)]
 
-    def _needed(self, at: Situation, number: int = NEVER) -> int:
+    # Claims ---------------------------------------------------------------------------------------
+
+    def claim(self, at: RoundContext, peer: str, number: int, digest: str) -> list[Effect]:
+        """Learn which state a peer says that it holds after a round."""
+        return self._weigh(at) if self._note(peer, number, digest) else []
+
+    def _note(self, peer: str, number: int, digest: str) -> bool:
+        """Store a claim; tell whether it is new."""
+        claims = self._claims[peer]
+        if not digest or claims.get(number) == digest:
+            return False
+        claims.pop(number, None)
+        claims[number] = digest
+        for old in list(claims)[:-CLAIMS_KEPT]:
+            del claims[old]
+        return True
+
+    def _holders(self, at: RoundContext, number: int) -> dict[str, set[str]]:
+        """Return who claims each state after a round."""
+        holders = defaultdict[str, set[str]](set)
+        for peer in sorted(at.known):
+            if digest := self._claims[peer].get(number, ""):
+                holders[digest].add(peer)
+        return holders
+
+    def _needed(self, at: RoundContext, number: int = NEVER) -> int:
         """Return how many other members must hold a state before this node takes it over.
 
         number: after which round the state is. If that moves the node to no later round, half of
@@ -116,201 +173,203 @@ class CatchUp:
         need = quorum(self.context, at.known, at.live)
         return min(need, half(len(at.known))) if number < at.number else need
 
-    def _reached(self, at: Situation) -> int:
+    def _reached(self, at: RoundContext) -> int:
         """Return the latest round to which at least _needed() members contributed, 0 if none."""
         return reached(map(at.round_of, at.known), self._needed(at))
 
-    def _beyond(self, at: Situation, number: int) -> bool:
-        """Tell whether a state is more than a round beyond what most members contributed to.
+    def _fits(self, at: RoundContext, number: int) -> bool:
+        """Tell whether a state is of use: not too old, and not beyond what most contributed to.
 
-        Where members contribute to one of `span` rounds, it may be so many rounds beyond.
+        It may be a round beyond that; where members contribute to one of `span` rounds, so many.
         """
-        return number >= at.number and number > self._reached(at) + at.span
+        if number < at.number:
+            return number == at.number - 1 and self.drifts
+        return number <= self._reached(at) + at.span
+
+    def _last(self, number: int) -> int:
+        """Return the last round that a catch-up may move a node to. number: its round now."""
+        last = self.context.rounds.max
+        return max(last, number) if last else NEVER
 
     # Asking ---------------------------------------------------------------------------------------
 
-    def begin(self, at: Situation, holders: Set[str]) -> list[Effect]:
-        """Begin a round: ask for a state, if the node is behind or drifted in the last round.
+    def begin(self, at: RoundContext) -> list[Effect]:
+        """Begin a round: ask for a state, if the node is behind or drifted."""
+        for peer in self._claims.keys() - at.known:
+            del self._claims[peer]
+        offer, found = self._offer, self._found
+        if self._repairs or (offer is not None and not self._fits(at, adopted_round(offer))):
+            self._distrusted |= {self._asked} - {""}  # its answer is too late
+            self._end()
+        if found is not None and found.number < at.number - 1:
+            self._found = None
+        return self.look_ahead(at, at.number) or self._repair(at)
 
-        holders: the peers that held what most held in the last round, if this node did not.
-        """
-        self._end_mending()
-        return self.look_ahead(at, at.number) or self._mend(at, holders & at.live)
-
-    def look_ahead(self, at: Situation, beyond: int) -> list[Effect]:
-        """Ask for a state if most members are beyond a round."""
+    def look_ahead(self, at: RoundContext, ahead: int) -> list[Effect]:
+        """Ask for a state if most members contributed to a later round than `ahead`."""
         furthest = self._reached(at)
-        if furthest <= beyond or self._transfer.resting:
+        if furthest <= ahead or self._resting:
             return []
         return self._ask(at, (peer for peer in at.live if at.round_of(peer) >= furthest))
 
-    def _mend(self, at: Situation, givers: Iterable[str]) -> list[Effect]:
-        """Ask one of `givers` for the state that most nodes began from, to end a drift.
+    def _repair(self, at: RoundContext) -> list[Effect]:
+        """Ask for the state that most members hold, if this node drifted from it.
 
         A failed attempt to catch up does not delay this one: a node that drifted stays apart in all
-        further rounds, and an attempt costs one state a round.
+        further rounds, and an attempt costs one state a round. The last round counts as soon as
+        more than half of the others have claimed a state after it; until then the one before.
         """
-        return self._ask(at, givers, mending=True)
-
-    def _end_mending(self) -> None:
-        """End an attempt to end a drift that an earlier round began: its answer is too late."""
-        transfer = self._transfer
-        if transfer.mending and not transfer.destination:
-            transfer.broken |= {transfer.asked} - {""}
-            transfer.end()
-
-    def _ask(self, at: Situation, givers: Iterable[str], mending: bool = False) -> list[Effect]:
-        """Ask one of these peers, drawn at random, for its state; if it leaves, ask the next."""
-        transfer, candidates = self._transfer, sorted(givers)
-        if not candidates or transfer.busy:
+        last = self._holders(at, at.number - 1)
+        known = 2 * sum(map(len, last.values())) > len(at.known)
+        number = at.number - 1 if known else at.number - 2
+        holders, own = self._holders(at, number), self._past.get(number, "")
+        if not (self.drifts and own and holders):
             return []
-        transfer.mending = mending
-        transfer.begin(self._drawn(at, candidates, "givers"))
+        votes = Counter({digest: len(peers) for digest, peers in holders.items()})
+        votes[own] += 1
+        most = max(votes, key=lambda digest: (votes[digest], digest))  # the same on all nodes
+        if most == own or (votes[most] < 2 and not self.trusting):
+            return []
+        return self._ask(at, holders[most] & at.live, repairs=True)
+
+    def _ask(
+        self, at: RoundContext, givers: Iterable[str], *, repairs: bool = False
+    ) -> list[Effect]:
+        """Ask one of these peers, drawn at random, for its state; if it leaves, ask the next."""
+        drawn = sorted(givers)
+        if not drawn or self._asked or self._offer or self._found:
+            return []
+        self._attempts += 1
+        self.context.random(at.number, f"givers {self._attempts}").shuffle(drawn)
+        self._givers = sorted(drawn, key=lambda peer: peer in self._distrusted)  # stable
+        self._repairs = repairs
         limit = SetTimer(CATCH_UP, self.context.rounds.deadline_s)
-        return [*([] if transfer.resting else [limit]), *self._ask_next(at)]
+        return [*([] if self._resting else [limit]), *self._ask_next(at)]
 
-    def _drawn(self, at: Situation, peers: Iterable[str], what: str) -> list[str]:
-        shuffled = sorted(peers)
-        self.context.random(at.number, f"{what} {self._transfer.attempts}").shuffle(shuffled)
-        return shuffled
+    def _ask_next(self, at: RoundContext) -> list[Effect]:
+        self._asked = self._givers.pop(0) if self._givers else ""
+        if self._asked:
+            return [Send(self._asked, self.context.message(at.number, WANT))]
+        if self._repairs:
+            return []  # no holder has adopted that round yet: ask again in the next round
+        self._resting = True
+        text = "no peer gives its state: this node goes on from its own"
+        return [Record("round.doubted", text, "warning")]
 
-    def _ask_next(self, at: Situation) -> list[Effect]:
-        peer = self._transfer.next_giver()
-        if not peer:
-            if self._transfer.mending:
-                return []  # no holder has adopted that round yet: ask again in the next round
-            self._transfer.resting = True  # until the deadline of this attempt
-            text = "no peer gives its state: this node goes on from its own"
-            return [Record("round.doubted", text, "warning")]
-        return [Send(peer, self._message(at, WANT))]
+    def _end(self) -> None:
+        """Wait for nothing more; the attempt is over."""
+        self._asked, self._givers, self._offer = "", [], None
 
     # Questions and answers ------------------------------------------------------------------------
 
-    def question(self, at: Situation, message: Message) -> list[Effect]:
-        """Take what is asked and said about shared states."""
-        sender, transfer = message.sender, self._transfer
-        if message.phase == WANT and transfer.may_give(sender):
-            state = self._message(at, STATE, at.held.packed(), {ADOPTED: str(at.adopted)})
-            return [Send(sender, replace(state, dtype="float32"))]
-        if message.phase == WITNESS:
-            facts = transfer.vouch(message, at.adopted)
-            return [] if facts is None else [Send(sender, self._message(at, VOUCH, facts=facts))]
-        if message.phase == STATE and sender == transfer.asked:
-            return self._offered(at, message)
-        if message.phase == VOUCH and transfer.vouched(message):
-            return self._weigh(at)
-        return []
+    def question(self, at: RoundContext, message: Message) -> list[Effect]:
+        """Give this node's state to a peer that asks, or take the one that it asked for."""
+        sender = message.sender
+        if message.phase == STATE:
+            return self._offered(at, message) if sender == self._asked else []
+        self._given[sender] += 1
+        if self._given[sender] > WANTS_MAX:
+            return []
+        facts = {ADOPTED: str(at.adopted)}
+        state = self.context.message(at.number, STATE, at.held.packed(), facts)
+        return [Send(sender, replace(state, dtype="float32"))]
 
-    def _offered(self, at: Situation, message: Message) -> list[Effect]:
-        number = Transfer.number(message)
-        if number < at.number - self.drifts or self._beyond(at, number):
+    def _offered(self, at: RoundContext, message: Message) -> list[Effect]:
+        number = adopted_round(message)
+        if not self._fits(at, number):
             return self._ask_next(at)
-        witnesses = sorted(at.live - {message.sender})
-        self._transfer.offered(message, witnesses)
-        question = self._message(at, WITNESS, facts={OF: message.facts[ADOPTED]})
-        return [*(Send(witness, question) for witness in witnesses), *self._weigh(at)]
+        self._asked, self._offer = "", message
+        self._note(message.sender, number, message.tensors.digest)
+        return self._weigh(at)
 
-    def _weigh(self, at: Situation) -> list[Effect]:
-        """Decide about the state on offer once enough witnesses were heard, or all."""
-        transfer, offer = self._transfer, self._transfer.offer
+    def _weigh(self, at: RoundContext) -> list[Effect]:
+        """Decide about the state on offer, as soon as enough members claim one, or all did."""
+        offer = self._offer
         if offer is None:
             return []
-        need = self._needed(at, Transfer.number(offer))
-        if transfer.believed(need):
+        number, need = adopted_round(offer), self._needed(at, adopted_round(offer))
+        holders = self._holders(at, number)
+        if len(holders[offer.tensors.digest]) >= need:
             return [self._take(at, offer, "round.taken")]
-        holders = set(transfer.holders(need)) & at.live - transfer.broken - {offer.sender}
-        if holders:  # most members hold another: one of them is asked
-            transfer.broken.add(offer.sender)
-            transfer.begin(self._drawn(at, holders, "holders"))
-            return [self._doubted(at, offer), *self._ask_next(at)]
-        return self._unbacked(at, offer) if transfer.heard_all else []
+        for peers in holders.values():
+            others = (peers & at.live) - self._distrusted - {offer.sender}
+            if len(peers) >= need and others:  # most hold another: one of them is asked
+                self._distrusted.add(offer.sender)
+                self._end()
+                return [self._doubted(at, offer), *self._ask(at, others, repairs=self._repairs)]
+        claimed = {peer for peers in holders.values() for peer in peers}
+        return self._unconfirmed(at, offer) if at.live <= claimed else []
 
-    def _unbacked(self, at: Situation, offer: Message) -> list[Effect]:
-        """Decide what to do if too few members hold the state on offer."""
-        transfer, number = self._transfer, Transfer.number(offer)
-        if number == at.number - 1 and self.trusting and transfer.agreed_by_trust():
+    def _unconfirmed(self, at: RoundContext, offer: Message) -> list[Effect]:
+        """Decide what to do if too few members claim the state on offer."""
+        number, holders = adopted_round(offer), self._holders(at, adopted_round(offer))
+        commonest = max(len(peers) for peers in holders.values()) if holders else 0
+        common = len(holders[offer.tensors.digest]) >= commonest
+        if number == at.number - 1 and self.trusting and common:
             return [self._take(at, offer, "round.mended")]
-        known = transfer.held_by().total()
+        claims = sum(map(len, holders.values()))
         furthest = min(self._reached(at) - 1, self._last(at.number))
-        transfer.end()
-        transfer.resting = transfer.resting or not transfer.mending
-        if known >= self._needed(at) and at.number < furthest != self.context.rounds.max:
-            transfer.destination = Destination(furthest)
+        self._end()
+        self._resting = self._resting or not self._repairs
+        if claims >= self._needed(at) and at.number < furthest != self.context.rounds.max:
+            self._found = Found(furthest)
         return [self._doubted(at, offer)]
 
-    def _take(self, at: Situation, offer: Message, kind: str) -> Record:
+    def _take(self, at: RoundContext, offer: Message, kind: str) -> Record:
         """Decide to go on from the state on offer; return the record of it."""
-        peer, number = offer.sender, Transfer.number(offer)
-        self._transfer.end()
-        self._transfer.destination = Destination(number, offer.tensors, peer)
+        peer, number = offer.sender, adopted_round(offer)
+        self._end()
+        self._found = Found(min(number, self._last(at.number)), offer.tensors, peer)
         behind = number + 1 - at.number
         late = f"{behind} round{'s' * (behind != 1)} behind the others"
         why = f"this node was {late}" if behind else "this node's state differed from that of most"
         facts: dict[str, Json] = {"peer": peer, "round": number, "digest": offer.tensors.digest}
-        text = f"{why}: it went on from the state of {peer}"
-        return Record(kind, text, "warning", facts)
+        return Record(kind, f"{why}: it went on from the state of {peer}", "warning", facts)
 
-    def _doubted(self, at: Situation, offer: Message) -> Record:
+    def _doubted(self, at: RoundContext, offer: Message) -> Record:
+        number = adopted_round(offer)
         text = (
-            f"the state of {offer.sender} after round {Transfer.number(offer)} is not taken: "
-            f"fewer than {self._needed(at, Transfer.number(offer))} others are known to hold it; "
-            "this node goes on from its own"
+            f"the state of {offer.sender} after round {number} is not taken: fewer than "
+            f"{self._needed(at, number)} others are known to hold it; this node goes on from its "
+            "own"
         )
         return Record("round.doubted", text, "warning")
 
     # Ends of attempts -----------------------------------------------------------------------------
 
-    def time_is_up(self, at: Situation) -> list[Effect]:
+    def time_is_up(self, at: RoundContext) -> list[Effect]:
         """End the attempt whose deadline has passed; the next one may begin."""
-        transfer, effects = self._transfer, list[Effect]()
-        if transfer.asked and not transfer.mending:  # it said that it was ahead
-            peer = transfer.asked
-            transfer.broken.add(peer)
+        peer, effects = self._asked, list[Effect]()
+        if peer and not self._repairs:  # it said that it was ahead
+            self._distrusted.add(peer)
             self.stragglers.missed([peer], at.number)
             text = f"{peer} gave no state within the deadline: this node goes on from its own"
             effects = [Record("round.withheld", text, "warning")]
-        elif transfer.offer is not None:  # some witnesses said nothing
-            effects = self._unbacked(at, transfer.offer)
-        transfer.resting = False
-        if transfer.asked:
-            transfer.end()
+        elif self._offer is not None:
+            effects = self._unconfirmed(at, self._offer)
+        self._resting = False
+        if peer:
+            self._end()
         return effects
 
-    def gone(self, at: Situation, peer: str) -> list[Effect]:
+    def gone(self, at: RoundContext, peer: str) -> list[Effect]:
         """Note that a peer is not live any more. If it was asked for its state, ask the next."""
-        transfer = self._transfer
-        self._unheard = {key: message for key, message in self._unheard.items() if key[0] != peer}
-        transfer.lost(peer)
-        return self._ask_next(at) if transfer.asked == peer else self._weigh(at)
+        self._undelivered.pop(peer, None)
+        self._givers = [giver for giver in self._givers if giver != peer]
+        return self._ask_next(at) if self._asked == peer else self._weigh(at)
 
-    def undelivered(self, at: Situation, peer: str, message: Message, again: bool) -> list[Effect]:
-        """Send a question or an answer once more if it did not get through; or ask others."""
+    def undelivered(
+        self, at: RoundContext, peer: str, message: Message, again: bool
+    ) -> list[Effect]:
+        """Send a state once more if it did not get through; ask others if a question did not."""
         if message.phase == WANT:
-            return self._ask_next(at) if peer == self._transfer.asked else []
-        if again:
-            self._unheard[peer, message.phase] = message
-            return [SetTimer(RESEND, RESEND_S)]
-        if message.phase == WITNESS:
-            self._transfer.lost(peer)
-            return self._weigh(at)
-        return []
+            return self._ask_next(at) if peer == self._asked else []
+        if not again:
+            return []
+        self._undelivered[peer] = message
+        return [SetTimer(RESEND, RESEND_S)]
 
     def resend(self) -> list[Effect]:
         """Send again what did not get through."""
-        unheard, self._unheard = sorted(self._unheard.items(), key=lambda pair: pair[0]), {}
-        return [Send(peer, message) for (peer, _), message in unheard]
-
-    def answer_owed(self, at: Situation) -> list[Effect]:
-        """Answer the witnesses' questions about the round that was just adopted."""
-        self._unheard = {key: message for key, message in self._unheard.items() if key[1] != STATE}
-        owed = self._transfer.owed(at.adopted)
-        return [Send(peer, self._message(at, VOUCH, facts=facts)) for peer, facts in owed]
-
-    def _message(
-        self,
-        at: Situation,
-        phase: str,
-        tensors: Tensors = EMPTY,
-        facts: Mapping[str, str] | None = None,
-    ) -> Message:
-        return self.context.message(at.number, phase, tensors, facts)
+        states, self._undelivered = sorted(self._undelivered.items()), {}
+        return [Send(peer, message) for peer, message in states]

@@ -1,12 +1,11 @@
-"""Nodes that hold other prompts than the rest: which contributions to merge, and whom to ask.
+"""Nodes that hold another state than the rest: which contributions to merge.
 
-Each contribution names the digest of what its sender began from: the prompts of the last round, or,
-in a later stage, the contributions that the stage before merged.
+Each contribution names the digest of what its sender began from: the state after the last round,
+or, in a later stage, the contributions that the stage before merged.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,30 +18,28 @@ class Judged:
     """Contributions that were compared with this node's own.
 
     heard: those to merge. note: what to record about the others, "" if there are none. base_agrees:
-    as in `Round`. holders: the peers that hold what most hold, where this node does not. refused:
-    whether most merged other contributions in the stage before, so that the round cannot go on.
+    as in `Round`. refused: whether most merged other contributions in the stage before, so that the
+    round cannot go on.
     """
 
     heard: Mapping[str, Message]
     note: str = ""
     base_agrees: bool = True
-    holders: frozenset[str] = frozenset()
     refused: bool = False
 
 
-def first_stage(now: Round, heard: Mapping[str, Message], told: str, *, trusting: bool) -> Judged:
+def first_stage(now: Round, heard: Mapping[str, Message], told: str) -> Judged:
     """Judge the contributions to a round's first stage; all of them are merged.
 
     told: the digest that this node's own contribution named, "" if it did not contribute; since
     then a catch-up may have changed what the node merges into.
     """
-    base = now.held.shared.digest
+    base = now.held.digest
     others = ", ".join(peer for peer in heard if heard[peer].contributors != base)
     bases = [*([told] if told else []), *(message.contributors for message in heard.values())]
     note = f"round {now.number}: {others} began it with another state than this node"
     agrees = base_agrees(bases, base)
-    holders = majority(heard, base, trusting, bool(told)) if others else frozenset()
-    return Judged(heard, note if others else "", agrees, holders)
+    return Judged(heard, note if others else "", agrees)
 
 
 def later_stage(
@@ -86,20 +83,3 @@ def like_minded(
     if 2 * (own + len(same)) > own + len(heard):
         return same
     return {} if trusting else dict(heard)
-
-
-def majority(
-    heard: Mapping[str, Message], own: str, trusting: bool, counts: bool = True
-) -> frozenset[str]:
-    """Return the peers that began from what most began from; none if this node did so itself.
-
-    own: the digest of what this node began from; it counts if this node contributed (`counts`). Of
-    equally common digests the greater one counts, on all nodes. A digest of a single peer counts
-    only where merges are trusting.
-    """
-    bases = {name: message.contributors for name, message in heard.items() if message.contributors}
-    numbers = Counter([*bases.values(), *([own] if counts or not bases else [])])
-    most = max(numbers, key=lambda digest: (numbers[digest], digest))
-    if most == own or (numbers[most] < 2 and not trusting):
-        return frozenset()
-    return frozenset(name for name, base in bases.items() if base == most)

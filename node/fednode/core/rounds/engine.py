@@ -11,9 +11,9 @@ prompts that it will use, merged or personal (personal.py), and adopts the round
 
 A stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the deadline
 at the latest. An undelivered message is sent again while its peer is live. If most members are two
-rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases
-on the wire: the stages' names, "again" (a request to repeat the messages since a round), and those
-of transfer.py.
+rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases on the
+wire: the stages' names, "again" (a request to repeat the messages since a round), and those of
+catchup.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,14 @@ from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, Activity, NodeContext, Policy
-from fednode.core.rounds.catchup import CatchUp, Situation
-from fednode.core.rounds.decision import Finish, Merge, Restart, Stay
+from fednode.core.rounds.catchup import (
+    QUESTIONS,
+    STATE,
+    WANT,
+    CatchUp,
+    RoundContext,
+    adopted_round,
+)
 from fednode.core.rounds.draw import wanted
 from fednode.core.rounds.drift import first_stage, later_stage
 from fednode.core.rounds.exchange import AGAIN, Exchange
@@ -46,7 +52,6 @@ from fednode.core.rounds.progress import (
     Working,
 )
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
-from fednode.core.rounds.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
 from fednode.core.types import Job, Message, PolicyState, Report, Snapshot, Tensors
 
 
@@ -100,11 +105,11 @@ class Rounds:
     def fault(self, message: Message) -> str:
         """Return what is wrong with a message's phase, names or shapes; "" if nothing is."""
         phase, tensors, held = message.phase, message.tensors, self.now.held
-        if phase in {AGAIN, WANT, WITNESS, VOUCH}:
+        if phase in {AGAIN, WANT}:
             return "" if not tensors else f"phase {phase!r} carries no tensors"
         if phase == STATE:
             fault = self.method.state_fault(held, tensors)
-            fits = not fault and Transfer.number(message) >= 0
+            fits = not fault and adopted_round(message) >= 0
             why = f": {fault}" if fault else ""
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state{why}"
         if phase not in self.method.stages:
@@ -122,12 +127,13 @@ class Rounds:
                 self._waiting = Idle()
             case ev.Adopted() if isinstance(self._waiting, Adopting):
                 self._waiting = Idle()
-                return self._catch_up.answer_owed(self._situation)
             case ev.PeerUp(peer=peer):
                 return self._exchange.up(peer)
+            case ev.Claimed(peer=peer, round=number, digest=digest):
+                return self._claim(peer, number, digest)
             case ev.PeerDown(peer=peer):
                 self._exchange.down(peer)
-                asked = self._catch_up.gone(self._situation, peer)
+                asked = self._catch_up.gone(self._context, peer)
                 return [*asked, *self._move(), *self._advance()]
             case ev.Received(message=message):
                 return self._hear(message)
@@ -152,7 +158,7 @@ class Rounds:
             return [*again, *asked]
         if name != CATCH_UP:
             return []
-        ended = [*self._catch_up.time_is_up(self._situation), *self._move()]
+        ended = [*self._catch_up.time_is_up(self._context), *self._move()]
         under_way = isinstance(self._waiting, Exchanging | Working)
         return [*ended, *(self._look_ahead() if under_way else [])]
 
@@ -169,11 +175,9 @@ class Rounds:
         number, held = event.round, self.now.held
         members = self._exchange.known | {self.context.name}
         self.now = Round(number, self.method.stages[0], held, held, members=frozenset(members))
-        holders, self._notes = self._notes.holders, RoundNotes()
+        self._notes = RoundNotes()
         self._exchange.begin(number)
-        return self._go(
-            lambda: [*self._catch_up.begin(self._situation, holders), *self._start_stage()]
-        )
+        return self._go(lambda: [*self._catch_up.begin(self._context), *self._start_stage()])
 
     def _start_stage(self) -> list[ev.Effect]:
         if not self._exchange.takes_part_now:
@@ -205,7 +209,7 @@ class Rounds:
         self.now = replace(now, draft=replace(told.draft, carry=report.carry))
         message = replace(
             context.message(now.number, now.stage, told.tensors),
-            contributors=self._notes.merged or now.held.shared.digest,
+            contributors=self._notes.merged or now.held.digest,
             samples=report.samples,
             dtype=dtype,
         )
@@ -216,7 +220,7 @@ class Rounds:
     def _exchange_now(self, own: Message | None) -> list[ev.Effect]:
         """Wait for the contributions to a stage. own: this node's, None if it takes no part."""
         now = self.now
-        self._notes.base = self._notes.merged or now.held.shared.digest
+        self._notes.base = self._notes.merged or now.held.digest
         self._waiting = Exchanging()
         opened = self._exchange.open(now.number, now.stage, own)
         return [*opened, *self._look_ahead(), *self._advance()]
@@ -239,6 +243,8 @@ class Rounds:
         return [ev.Record("round.deadline", text, "warning"), *self._merge(heard)]
 
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
+        if not self._notes.merged:
+            self._rebase()
         now, method = self.now, self.method
         base, own = self._notes.base, self._notes.told.get(now.stage)
         if own is None and not heard:
@@ -247,8 +253,7 @@ class Rounds:
             judged = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
             told = base if own else ""
-            judged = first_stage(now, heard, told, trusting=method.trusting)
-            self._notes.holders = judged.holders if method.drifts else frozenset()
+            judged = first_stage(now, heard, told)
         self.now = replace(now, base_agrees=judged.base_agrees)
         if judged.refused:
             return self._abort(f"{judged.note}, and no majority merged the same")
@@ -336,12 +341,14 @@ class Rounds:
         if message.phase == AGAIN:
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
-            return [*self._catch_up.question(self._situation, message), *self._move()]
+            return [*self._catch_up.question(self._context, message), *self._move()]
         taken = self._exchange.take(message, number, self.method.stages[-1])
         if not taken or not isinstance(self._waiting, Exchanging | Working):
             return []
         asked = self._look_ahead()
-        if isinstance(self._waiting, Working):
+        if message.phase == self.method.stages[0]:
+            asked += self._claim(sender, message.round - 1, message.contributors)
+        if not isinstance(self._waiting, Exchanging):
             return asked
         reminded = self._exchange.remind(message, self.now.number, self.now.stage)
         return [*asked, *reminded, *self._advance()]
@@ -349,7 +356,7 @@ class Rounds:
     def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         again = code in {"unreachable", "busy"} and peer in self._exchange.live
         if message.phase in QUESTIONS:
-            effects = self._catch_up.undelivered(self._situation, peer, message, again)
+            effects = self._catch_up.undelivered(self._context, peer, message, again)
             return [*effects, *self._move()]
         if again:
             return self._exchange.lost(peer, message)
@@ -359,41 +366,47 @@ class Rounds:
     # Catch-up -------------------------------------------------------------------------------------
 
     @property
-    def _situation(self) -> Situation:
+    def _context(self) -> RoundContext:
         now, peers = self.now, self._exchange
-        at, said = (now.number, self._adopted, now.held), (peers.mail.proved, peers.mail.span)
-        return Situation(*at, peers.live, peers.known, *said)
+        return RoundContext(
+            now.number,
+            self._adopted,
+            now.held,
+            peers.live,
+            peers.known,
+            peers.mail.proved,
+            peers.mail.span,
+        )
+
+    def _claim(self, peer: str, number: int, digest: str) -> list[ev.Effect]:
+        decided = self._catch_up.claim(self._context, peer, number, digest)
+        return [*decided, *self._move()] if decided else []
+
+    def _rebase(self) -> None:
+        """Merge into the state that catch-up found after the round before, if any."""
+        state, now = self._catch_up.before(self.now.number), self.now
+        if state is not None:
+            self.now = replace(now, held=now.held.taking(state), draft=now.draft.taking(state))
 
     def _look_ahead(self) -> list[ev.Effect]:
-        return self._catch_up.look_ahead(self._situation, self.now.number + 1)
+        return self._catch_up.look_ahead(self._context, self.now.number + 1)
 
     def _move(self) -> list[ev.Effect]:
         """Call _go now if the round waits for peers; otherwise it waits for the job or commit."""
         return self._go(list) if isinstance(self._waiting, Exchanging) else []
 
     def _go(self, on: Callable[[], list[ev.Effect]]) -> list[ev.Effect]:
-        """Go on as catch-up decides. on: what follows if the round under way goes on."""
-        now, told = self.now, bool(self._notes.told)
-        waits = isinstance(self._waiting, Exchanging) and now.stage == self.method.stages[0]
-        match self._catch_up.decide(now.number, told=told, waits=waits):
-            case Stay():
-                return on()
-            case Merge(state):
-                self.now = replace(now, held=now.held.taking(state), draft=now.draft.taking(state))
-                return on()
-            case Restart(state):
-                held = now.held.taking(state)
-                self.now = replace(now, held=held, draft=held)
-                return [*self._catch_up.left(), *self._start_stage()]
-            case Finish(number, state, giver):
-                self._notes.givers = (giver,) if giver else ()
-                draft = now.held if state is None else now.held.taking(state)
-                self.now, self._notes.metrics = replace(now, number=number, draft=draft), {}
-                late = number + 1 - now.number
-                text = (
-                    f"this node was {late} rounds behind the others: it goes on from its own state"
-                )
-                skipped = ev.Record("round.skipped", text, "warning", {"round": number})
-                used = self._personal.kept(now, self._used, draft)
-                notes = [skipped] if state is None else []
-                return [*self._catch_up.left(), *notes, *self._finish(used)]
+        """End the round with the state that catch-up found after it, if any; else go on."""
+        now, found = self.now, self._catch_up.after(self.now.number)
+        if found is None:
+            return on()
+        self._notes.metrics = {}
+        self._notes.givers = (found.giver,) if found.giver else ()
+        draft = now.held if found.tensors is None else now.held.taking(found.tensors)
+        self.now = replace(now, number=found.number, draft=draft)
+        late = found.number + 1 - now.number
+        text = f"this node was {late} rounds behind the others: it goes on from its own state"
+        skipped = ev.Record("round.skipped", text, "warning", {"round": found.number})
+        used = self._personal.kept(now, self._used, draft)
+        notes = [skipped] if found.tensors is None else []
+        return [*self._catch_up.left(), *notes, *self._finish(used)]

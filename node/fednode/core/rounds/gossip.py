@@ -25,7 +25,7 @@ from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
 from fednode.core.rounds.method import Described
 from fednode.core.rounds.progress import Adopting, Idle, Training
-from fednode.core.rounds.proof import quorum, reached
+from fednode.core.rounds.quorum import quorum, reached
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
 from fednode.core.rounds.trial import Change, ValidationTrial
 from fednode.core.settings import STRICT, Barrier, bounded
@@ -375,7 +375,7 @@ class Gossip:
         return [ev.CancelTimer(DEADLINE), adopt]
 
     def _reached(self) -> int:
-        """Return the round in which a node that fell behind goes on (proof.py)."""
+        """Return the round in which a node that fell behind goes on (quorum.py)."""
         members, last = self._members | self._live, self._context.rounds.max
         need = quorum(self._context, members, self._live)
         proven = reached(map(self._round_of, members), need)

@@ -10,15 +10,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Self
 
 from fednode.core.policy import NodeContext
 from fednode.core.settings import RoundSettings
-from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
-
-OWN: Final = "own/"
-SHARED: Final = "shared/"
-ARRAYS: Final = "arrays/"
+from fednode.core.types import (
+    ARRAYS,
+    EMPTY,
+    OWN,
+    SHARED,
+    Array,
+    Dtype,
+    Job,
+    Json,
+    Report,
+    Tensors,
+    packed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +53,12 @@ class MethodState:
 
     def packed(self) -> Tensors:
         """Return what all nodes hold alike, in one set of arrays."""
-        shared = {SHARED + name: array for name, array in self.shared.items()}
-        arrays = {
-            ARRAYS + name: array for name, array in self.arrays.items() if not name.startswith(OWN)
-        }
-        return Tensors({**shared, **arrays}, self.shared.classes)
+        return packed(self.shared, self.arrays)
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of what all nodes hold alike."""
+        return self.packed().digest
 
     def taking(self, packed: Tensors) -> Self:
         """Return this state with the shared arrays replaced by those that another node packed."""

@@ -87,8 +87,7 @@ class RoundNotes:
     part. base: the digest of what this node began the stage from, which its contribution names.
     merged: digest of the contributions that the stage before merged, "" in the first stage. tuned:
     what the first stage's job tuned, if it may serve as personal prompts. givers: peers whose
-    contributions were merged last. holders: the peers with the most common prompts, if this node
-    has drifted from them.
+    contributions were merged last.
     """
 
     told: dict[str, Contribution] = field(default_factory=dict)
@@ -97,4 +96,3 @@ class RoundNotes:
     metrics: Mapping[str, float] = field(default_factory=dict)
     tuned: Tensors = EMPTY
     givers: tuple[str, ...] = ()
-    holders: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@
     false-state    claims to be ahead, and gives invented arrays as its state
     flood          sends each message ten times
     equivocate     sends different arrays to each peer
-    collude        claims a far round, gives a false state, and vouches for its accomplices' states
+    collude        claims a far round, gives a false state, and claims that it holds that state
     withhold       accepts requests for its state and never answers them
     readdress      claims other addresses in membership messages; most of them do not exist
     busy-helper    refuses to ping a third node when a peer asks it to
@@ -32,15 +32,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from fednode.core.events import AckCode
 from fednode.core.members.phases import PHASES, Phase
+from fednode.core.rounds.catchup import ADOPTED, STATE, WANT, adopted_round
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from fednode.core.types import Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 
@@ -70,13 +70,13 @@ FALSE: Final = 7.0
 
 @dataclass(slots=True)
 class Plot:
-    """The plan of colluding nodes: how many rounds ahead they claim to be, and their false states.
+    """The plan of colluding nodes: how many rounds ahead they claim to be, and their false state.
 
-    states: digest of the false state that a colluding node gave, by the round that it claimed.
+    digest: of the false state that they give; "" until a node asked for one.
     """
 
     ahead: int = 3
-    states: dict[int, str] = field(default_factory=dict)
+    digest: str = ""
 
     @classmethod
     def drawn(cls, generator: random.Random) -> Plot:
@@ -221,19 +221,16 @@ def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
 
 
 def _colluding(plot: Plot) -> Liar:
-    """Claim a far round, give a false state, and vouch only for the false states of accomplices."""
+    """Claim a far round, give a false state, and claim in each message to hold that one."""
 
     def say(to: str, message: Message) -> Said:
         far = replace(message, round=message.round + plot.ahead)
         if message.phase == STATE:
-            number = number_in(message, ADOPTED) + plot.ahead
+            number = adopted_round(message) + plot.ahead
             made = _all(FALSE, message.tensors)
-            plot.states[number] = made.digest
+            plot.digest = made.digest
             return [(to, replace(far, tensors=made, facts={ADOPTED: str(number)}))]
-        if message.phase == VOUCH:
-            digest = plot.states.get(number_in(message, OF), "0" * 64)
-            return [(to, replace(far, facts={**message.facts, DIGEST: digest}))]
-        return [(to, far)]
+        return [(to, replace(far, contributors=plot.digest or message.contributors))]
 
     return Liar(say)
 

@@ -15,8 +15,8 @@ from typing import Final
 
 from fednode.core import events as ev
 from fednode.core.members.phases import PHASES, Phase
+from fednode.core.rounds.catchup import QUESTIONS
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.rounds.transfer import QUESTIONS
 from fednode.core.types import Tensors
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check

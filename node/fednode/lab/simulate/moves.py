@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fednode.core import events as ev
+from fednode.core.members.phases import PHASES
 from fednode.core.members.table import GONE
+from fednode.core.rounds.catchup import STATE, adopted_round
 from fednode.core.rounds.draw import span, wanted
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, number_in
 from fednode.core.types import Message
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
@@ -19,7 +20,8 @@ class MovesByProof(Check):
     """A node's round and its state move only as far as most members prove that they are.
 
     The record "round.taken" names a state that the node took over. Its supporters are the peers
-    that gave or vouched for that state. Where a node leaves out rounds, the supporters are the
+    that gave that state, or said in a message of the kernel or in a contribution that they hold it
+    (node/fednode/core/rounds/catchup.py). Where a node leaves out rounds, the supporters are the
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
     They must be more than half of all members that began and that the node knew of since it adopted
     last. Half is enough if the node, since it adopted last,
@@ -79,13 +81,11 @@ class MovesByProof(Check):
         else:
             self._inactive[name].add(message.sender)
         if message.phase == STATE:
-            key = number_in(message, ADOPTED), message.tensors.digest
-        elif message.phase == VOUCH:
-            key = number_in(message, OF), message.facts.get(DIGEST, "")
+            key = adopted_round(message), message.tensors.digest
         else:
             if message.tensors:
                 heard[message.sender] = max(message.round, heard.get(message.sender, 0))
-            return
+            key = message.round - (message.phase not in PHASES), message.contributors
         states.setdefault(key, set()).add(message.sender)
 
     def _adopted(self, world: World, name: str, number: int) -> None:

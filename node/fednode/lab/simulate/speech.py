@@ -55,7 +55,7 @@ def unsaid(world: World, names: Sequence[str]) -> str:
     states = {name: world.kernel(name).policy.state() for name in names}
     for node, other in permutations(names, 2):
         same_round = states[node].round == states[other].round
-        if not same_round or states[node].tensors == states[other].tensors:
+        if not same_round or states[node].digest == states[other].digest:
             continue
         said = other in world.kernel(node).view().apart and other in _told(world, node)
         if not said and _in_sync(world, node):

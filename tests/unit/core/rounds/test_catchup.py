@@ -1,4 +1,4 @@
-"""Catch-up by value: when a node asks for a state, what it answers, and where it goes on."""
+"""Catch-up by value: when a node asks for a state, whose claims it counts, and where it goes on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ import pytest
 
 from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
-from fednode.core.rounds.catchup import CatchUp, Situation
-from fednode.core.rounds.decision import Decision, Finish, Merge, Restart, Stay
+from fednode.core.rounds.catchup import (
+    ADOPTED,
+    CLAIMS_KEPT,
+    STATE,
+    WANT,
+    CatchUp,
+    Found,
+    RoundContext,
+)
 from fednode.core.rounds.method import MethodState
 from fednode.core.rounds.stragglers import Stragglers
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, WITNESS
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, Message, Tensors
 from fednode.testing import frame
@@ -23,9 +29,9 @@ NOBODY: Mapping[str, int] = {}
 THEIRS = MethodState(Tensors({"context": [[9.0]]})).packed()
 
 
-def at(newest: Mapping[str, int] = NOBODY, live: str = "bcde", number: int = 3) -> Situation:
+def at(newest: Mapping[str, int] = NOBODY, live: str = "bcde", number: int = 3) -> RoundContext:
     """Return where node a of five is; newest: the rounds that peers named."""
-    return Situation(number, number - 1, HELD, set(live), set("bcde"), newest)
+    return RoundContext(number, number - 1, HELD, set(live), set("bcde"), newest)
 
 
 BEHIND = {"b": 9, "c": 9, "d": 9}
@@ -47,28 +53,26 @@ def state(peer: str, after: int = 8, tensors: Tensors = THEIRS) -> Message:
     return of(peer, STATE, tensors, **{ADOPTED: after})
 
 
-def vouch(peer: str, after: int = 8, digest: str = THEIRS.digest) -> Message:
-    facts: dict[str, int | str] = {OF: after, ADOPTED: 8, DIGEST: digest}
-    return of(peer, VOUCH, **facts)
-
-
 def sends(effects: list[Effect]) -> list[tuple[str, str]]:
     return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+
+
+def claims(
+    catch_up: CatchUp, here: RoundContext, peers: str, digest: str = THEIRS.digest, after: int = 8
+) -> list[Effect]:
+    """Let peers claim one after the other that they hold a state."""
+    return [one for peer in peers for one in catch_up.claim(here, peer, after, digest)]
 
 
 def kinds(effects: list[Effect]) -> list[str]:
     return [one.kind for one in effects if isinstance(one, Record)]
 
 
-def asked(catch_up: CatchUp, here: Situation) -> str:
+def asked(catch_up: CatchUp, here: RoundContext) -> str:
     """Let a node that is behind ask for a state; return the peer that it asks."""
     ((peer, phase),) = sends(catch_up.look_ahead(here, here.number + 1))
     assert phase == WANT
     return peer
-
-
-def decided(catch_up: CatchUp, told: bool = False, waits: bool = False) -> Decision:
-    return catch_up.decide(3, told=told, waits=waits)
 
 
 # Asking -------------------------------------------------------------------------------------------
@@ -100,47 +104,101 @@ def test_only_one_attempt_is_under_way_and_only_live_peers_are_asked() -> None:
     assert catch_up.look_ahead(at(BEHIND), 4) == []
 
 
-def test_a_drifted_node_asks_a_holder_of_the_common_prompts_as_a_round_begins() -> None:
-    catch_up = made(drifts=True)
-    effects = catch_up.begin(at(live="bcd"), frozenset("de"))
-    assert sends(effects) == [("d", WANT)], "e is not live"
-    assert made(drifts=True).begin(at(), frozenset()) == []
+@pytest.mark.parametrize(
+    ("said", "trusting", "asks"),
+    [
+        ({"b": "x", "c": "x"}, False, "bc"),
+        ({"b": "x", "c": "x", "d": "y"}, False, "bc"),
+        ({"b": "x", "c": "y", "d": "z"}, False, ""),  # a liar makes all differ
+        ({"b": "x"}, False, ""),
+        ({"b": "z" * 64}, True, "b"),  # of two the greater counts, on all nodes
+        ({"b": "0"}, True, ""),
+        ({"b": "", "c": ""}, True, ""),
+    ],
+)
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_drifted_node_asks_who_holds_what_most_hold_as_a_round_begins(
+    said: dict[str, str], trusting: bool, asks: str, after: int
+) -> None:
+    catch_up = made(drifts=True, trusting=trusting)
+    catch_up.adopted(1, HELD)
+    catch_up.adopted(2, HELD)
+    for peer, digest in said.items():
+        catch_up.claim(at(), peer, after, digest)
+    effects = catch_up.begin(at())
+    assert {peer for peer, _ in sends(effects)} <= {*asks}
+    last_is_known = after == 1 or len(said) > 2
+    assert bool(effects) == (bool(asks) and last_is_known)
+    assert made(drifts=False).begin(at()) == []
+
+
+def test_a_node_that_holds_what_most_hold_asks_nobody_whatever_it_held_before() -> None:
+    catch_up, here = made(drifts=True), at()
+    catch_up.adopted(1, HELD)
+    catch_up.adopted(2, HELD)
+    claims(catch_up, here, "bcd", "ab" * 32, after=1)
+    claims(catch_up, here, "bcd", HELD.digest, after=2)
+    assert catch_up.begin(here) == []
+
+
+def test_only_live_holders_are_asked() -> None:
+    catch_up, here = made(drifts=True), at(live="bd")
+    claims(catch_up, here, "cde", after=2)
+    assert sends(catch_up.begin(here)) == [("d", WANT)]
 
 
 # Taking over --------------------------------------------------------------------------------------
 
 
-def test_a_state_is_taken_when_half_of_the_members_hold_it() -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["claims first", "state first"])
+def test_a_state_is_taken_when_more_than_half_of_the_members_claim_it(early: bool) -> None:
     catch_up, here = made(), at(BEHIND)
     giver = asked(catch_up, here)
-    others = [one for one in "bcde" if one != giver]
+    others = "".join(one for one in "bcde" if one != giver)[:2]
+    before = claims(catch_up, here, others) if early else []
     effects = catch_up.question(here, state(giver))
-    assert sends(effects) == [(one, WITNESS) for one in others]
-    assert catch_up.question(here, vouch(others[0])) == []
-    assert decided(catch_up) == Stay()
-    assert kinds(catch_up.question(here, vouch(others[1]))) == ["round.taken"]
-    assert decided(catch_up) == Finish(8, THEIRS)
-    assert decided(catch_up) == Stay(), "a destination is used once"
+    assert before == []
+    assert kinds(effects) == (["round.taken"] if early else [])
+    assert kinds(claims(catch_up, here, others)) == ([] if early else ["round.taken"])
+    assert catch_up.after(9) is None
+    found = catch_up.after(3)
+    assert found == Found(8, THEIRS)
+    assert found is not None
+    assert found.giver == giver, "it counts as a peer whose prompts the node holds"
+    assert catch_up.after(3) is None, "it goes there once"
 
 
-def test_a_state_that_nobody_asked_for_and_a_vouch_of_another_round_count_nothing() -> None:
+def test_what_nobody_asked_for_and_a_claim_of_another_round_count_nothing() -> None:
     catch_up, here = made(), at(BEHIND)
     giver = asked(catch_up, here)
-    others = [one for one in "bcde" if one != giver]
+    others = "".join(one for one in "bcde" if one != giver)
     assert catch_up.question(here, state(others[0])) == []
     catch_up.question(here, state(giver))
-    for peer in others[:2]:
-        assert catch_up.question(here, vouch(peer, after=7)) == []
-    assert decided(catch_up) == Stay()
+    assert claims(catch_up, here, others[:2], after=7) == []
+    assert claims(catch_up, here, "fg") == [], "they are no members"
+    assert catch_up.after(3) is None
 
 
-def test_where_half_hold_another_state_one_of_them_is_asked() -> None:
+def test_of_each_peer_the_latest_claims_count() -> None:
     catch_up, here = made(), at(BEHIND)
     giver = asked(catch_up, here)
     catch_up.question(here, state(giver))
-    effects: list[Effect] = []
-    for peer in (one for one in "bcde" if one != giver):
-        effects += catch_up.question(here, vouch(peer, digest="ab" * 32))
+    first, second, third = (one for one in "bcde" if one != giver)
+    claims(catch_up, here, first)
+    for number in range(9, 9 + CLAIMS_KEPT):
+        claims(catch_up, here, first, after=number)
+    claims(catch_up, here, second)
+    claims(catch_up, here, second, "ab" * 32)
+    assert claims(catch_up, here, third) == [], "one gives it, one claims it, two did once"
+    assert kinds(claims(catch_up, here, first)) == ["round.taken"]
+
+
+def test_where_most_claim_another_state_one_of_them_is_asked() -> None:
+    catch_up, here = made(), at(BEHIND)
+    giver = asked(catch_up, here)
+    catch_up.question(here, state(giver))
+    others = "".join(one for one in "bcde" if one != giver)
+    effects = claims(catch_up, here, others, "ab" * 32)
     assert kinds(effects) == ["round.doubted"]
     ((other, phase),) = sends(effects)
     assert (phase, other != giver) == (WANT, True)
@@ -151,29 +209,22 @@ def test_where_all_states_differ_the_node_goes_on_in_their_round_with_its_own() 
     giver = asked(catch_up, here)
     catch_up.question(here, state(giver))
     for peer in (one for one in "bcde" if one != giver):
-        catch_up.question(here, vouch(peer, digest=peer * 64))
-    assert decided(catch_up) == Finish(8, None)
+        catch_up.claim(here, peer, 8, peer * 64)
+    assert catch_up.after(3) == Found(8)
     assert catch_up.left() == [CancelTimer(DEADLINE)], "until its timer fires, no next attempt"
     assert catch_up.look_ahead(here, 4) == []
 
 
-@pytest.mark.parametrize(
-    ("told", "waits", "expected"),
-    [(True, True, Merge(THEIRS)), (False, False, Restart(THEIRS)), (True, False, Stay())],
-)
-def test_a_drifted_node_takes_the_state_of_the_round_before(
-    told: bool, waits: bool, expected: Decision
-) -> None:
+def test_a_drifted_node_merges_into_the_state_of_the_round_before() -> None:
     catch_up, here = made(drifts=True), at()
-    ((giver, _),) = sends(catch_up.begin(here, frozenset("bcd")))
-    catch_up.question(here, state(giver, after=2))
-    effects: list[Effect] = []
-    for peer in [one for one in "bcd" if one != giver]:
-        effects += catch_up.question(here, vouch(peer, after=2))
+    claims(catch_up, here, "bcd", after=2)
+    ((giver, _),) = sends(catch_up.begin(here))
+    effects = catch_up.question(here, state(giver, after=2))
     assert [one.text for one in effects if isinstance(one, Record)] == [
         f"this node's state differed from that of most: it went on from the state of {giver}"
     ]
-    assert decided(catch_up, told, waits) == expected
+    assert catch_up.after(3) is None
+    assert [catch_up.before(number) for number in (2, 4, 3, 3)] == [None, None, THEIRS, None]
     assert catch_up.left() == [CancelTimer(DEADLINE), CancelTimer(CATCH_UP)]
 
 
@@ -182,21 +233,28 @@ def test_only_a_trusting_merge_takes_the_most_common_state_of_fewer_than_half(
     trusting: bool, kind: str
 ) -> None:
     catch_up, here = made(drifts=True, trusting=trusting), at()
-    ((giver, _),) = sends(catch_up.begin(here, frozenset("bc")))
-    catch_up.question(here, state(giver, after=2))
-    effects: list[Effect] = []
-    for peer in (one for one in "bcde" if one != giver):
-        effects += catch_up.question(here, vouch(peer, after=2, digest=""))
-    assert kinds(effects) == [kind]
+    claims(catch_up, here, "bc", after=2)
+    for peer in "de":
+        catch_up.claim(here, peer, 2, peer * 64)
+    catch_up.adopted(2, HELD)
+    ((giver, _),) = sends(catch_up.begin(here))
+    assert kinds(catch_up.question(here, state(giver, after=2))) == [kind]
 
 
-def test_no_word_moves_a_node_beyond_its_last_round() -> None:
+def test_a_state_that_came_in_an_earlier_round_is_forgotten() -> None:
+    catch_up, here = made(drifts=True), at(BEHIND)
+    catch_up.question(here, state(asked(catch_up, here)))
+    assert catch_up.begin(at(BEHIND, number=9)) == [], "a state after round 8 is of use in round 9"
+    later = at({"b": 12, "c": 12, "d": 12}, number=10)
+    assert sends(catch_up.begin(later)), "the next attempt begins"
+
+
+def test_no_claim_moves_a_node_beyond_its_last_round() -> None:
     catch_up, here = made(), at({"b": 30, "c": 30, "d": 30})
     giver = asked(catch_up, here)
     catch_up.question(here, state(giver, after=29))
-    for peer in [one for one in "bcde" if one != giver][:2]:
-        catch_up.question(here, vouch(peer, after=29))
-    assert decided(catch_up) == Finish(20, THEIRS)
+    claims(catch_up, here, "".join(one for one in "bcde" if one != giver)[:2], after=29)
+    assert catch_up.after(3) == Found(20, THEIRS)
 
 
 # Ends of attempts ---------------------------------------------------------------------------------
@@ -215,11 +273,11 @@ def test_a_peer_that_withholds_its_state_is_a_straggler_and_asked_last() -> None
     assert kinds(catch_up.gone(here, giver)) == ["round.doubted"], "nobody is left to ask"
 
 
-def test_witnesses_that_say_nothing_end_the_attempt_at_its_deadline() -> None:
+def test_claims_that_do_not_come_end_the_attempt_at_its_deadline() -> None:
     catch_up, here = made(), at(BEHIND)
     catch_up.question(here, state(asked(catch_up, here)))
     assert kinds(catch_up.time_is_up(here)) == ["round.doubted"]
-    assert decided(catch_up) == Stay()
+    assert catch_up.after(3) is None
     assert asked(catch_up, here), "the next attempt may begin"
 
 
@@ -232,9 +290,9 @@ def test_a_state_that_is_too_old_or_undelivered_is_asked_for_elsewhere() -> None
     assert {first, second, third} == set("bcd")
 
 
-def test_answers_that_got_lost_are_sent_again() -> None:
+def test_states_that_got_lost_are_sent_again() -> None:
     catch_up, here = made(), at()
-    answer = NODE.message(3, VOUCH)
+    answer = NODE.message(3, STATE)
     assert catch_up.undelivered(here, "b", answer, again=True)[0] == SetTimer(RESEND, 0.5)
     assert catch_up.resend() == [Send("b", answer)]
     assert catch_up.resend() == []
@@ -253,16 +311,3 @@ def test_a_node_gives_its_own_state_a_few_times_between_two_rounds() -> None:
     assert (message.phase, message.tensors, message.dtype) == (STATE, HELD.packed(), "float32")
     assert message.facts == {ADOPTED: "2"}
     assert [len(one) for one in found] == [1, 1, 1, 0, 0]
-
-
-def test_a_node_vouches_for_what_it_held_and_owes_an_answer_on_the_round_under_way() -> None:
-    catch_up = made()
-    (vouched,) = catch_up.question(at(), of("b", WITNESS, **{OF: 2}))
-    assert isinstance(vouched, Send)
-    assert vouched.message.facts == {OF: "2", ADOPTED: "2", DIGEST: HELD.packed().digest}
-    assert catch_up.question(at(), of("b", WITNESS, **{OF: 3})) == []
-    catch_up.adopted(3, HELD)
-    (owed,) = catch_up.answer_owed(at(number=4))
-    assert isinstance(owed, Send)
-    assert (owed.to, owed.message.facts[OF]) == ("b", "3")
-    assert catch_up.answer_owed(at(number=4)) == []

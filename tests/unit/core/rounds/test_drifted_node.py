@@ -19,39 +19,34 @@ from tests.unit.core.rounds.test_engine import (
     said,
     sends,
     state_of,
-    vouch_of,
 )
 
 
 def apart(policy: Rounds) -> list[Effect]:
     """Let b, c and d begin round 1 from 9.0 in place of what a node begins from; begin round 2."""
-    others = Tensors({"context": np.full((1, 2), 9.0)})
     effects = begin(policy)
     for peer in "bcd":
-        policy.handle(0.0, said(policy, peer, contributors=others.digest))
+        policy.handle(0.0, said(policy, peer, contributors=NINES.digest))
     (adopt,) = (one for one in trained(policy, delivered(policy, effects)) if type(one) is Adopt)
     return list(policy.handle(0.0, Adopted(adopt.snapshot)))
 
 
-@pytest.mark.parametrize("early", [True, False], ids=["before its word", "after its word"])
-def test_who_drifted_goes_on_from_the_others_state_whenever_it_comes(early: bool) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["while it tunes", "while it waits"])
+def test_who_drifted_merges_into_the_others_state_whenever_it_comes(early: bool) -> None:
     """In int8 changes travel: each node adds all changes to what it began the round from."""
     policy = promptfl(context("promptfl", "bcd"), wire_dtype="int8")
     apart(policy)
     tune = policy.handle(0.0, RoundDue(2))
     ((giver, _),) = [one for one in sends(tune) if one[1] == "want"]
-    nines = Tensors({"context": np.full((1, 2), 9.0)})
     change = Tensors({"context": np.ones((1, 2))})
     told = [] if early else trained(policy, tune)
     policy.handle(0.0, state_of(giver, 1))
     taken: list[Effect] = []
-    for peer in (one for one in "bcd" if one != giver):
-        taken += policy.handle(0.0, vouch_of(peer, after=1))
-    assert kinds(taken) == ["round.taken"]
-    told = told or trained(policy, trained(policy, tune))
     for peer in "bcd":
-        heard_ = said(policy, peer, number=2, contributors=nines.digest, tensors=change)
-        policy.handle(0.0, heard_)
+        heard = said(policy, peer, number=2, contributors=NINES.digest, tensors=change)
+        taken += policy.handle(0.0, heard)
+    assert kinds(taken) == ["round.taken"], "the contributions to this round claim it"
+    told = told or trained(policy, tune)
     merged = delivered(policy, told)
     assert kinds(merged) == []
     (adopt,) = (one for one in trained(policy, merged) if isinstance(one, Adopt))
@@ -63,19 +58,18 @@ def wants(effects: Sequence[Effect]) -> list[str]:
 
 
 def test_a_node_that_drifted_asks_again_in_each_round() -> None:
-    """Under a robust merge, too, and though witnesses that restarted know nothing of that round."""
+    """Under a robust merge, too, and though the others hold different states this time."""
     policy = promptfl(context("promptfl", "bcd"), merge=MergeSettings(rule="center"))
     apart(policy)
     tune = list(policy.handle(0.0, RoundDue(2)))
     (giver,) = wants(tune)
     policy.handle(0.0, state_of(giver, 1))
-    doubted: list[Effect] = []
-    for peer in (one for one in "bcd" if one != giver):
-        doubted += policy.handle(0.0, vouch_of(peer, "", after=1))
-    assert kinds(doubted) == ["round.doubted"]
     told = trained(policy, tune)
+    doubted: list[Effect] = []
     for peer in "bcd":
-        policy.handle(0.0, said(policy, peer, number=2, contributors=NINES.digest))
+        base = NINES.digest if peer == giver else "ab" * 32 if peer == "c" else "cd" * 32
+        doubted += policy.handle(0.0, said(policy, peer, number=2, contributors=base))
+    assert kinds(doubted) == ["round.doubted"]
     (adopt,) = (one for one in trained(policy, delivered(policy, told)) if type(one) is Adopt)
     policy.handle(0.0, Adopted(adopt.snapshot))
     assert len(wants(list(policy.handle(0.0, RoundDue(3))))) == 1, "no deadline has passed"

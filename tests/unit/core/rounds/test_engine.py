@@ -13,11 +13,11 @@ from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
+from fednode.core.rounds.catchup import ADOPTED
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.rounds.transfer import ADOPTED
-from fednode.core.types import Message, Tensors
+from fednode.core.types import OWN, Message, Tensors
 from fednode.policies import plan as aggregator
 from tests.unit.core.rounds.staged import (
     PEERS,
@@ -54,7 +54,7 @@ def said(
     policy: Rounds, peer: str, value: float = 3.0, number: int = 1, **set_: Any
 ) -> ev.Received:
     tensors = Tensors({"context": np.full((1, 2), value)})
-    based = policy.now.held.shared.digest
+    based = policy.now.held.digest
     made = spoken(
         sender=peer, round=number, phase="prompts", tensors=tensors, contributors=based, samples=8
     )
@@ -163,10 +163,10 @@ NINES = Tensors({"shared/context": np.full((1, 2), 9.0)})
 
 
 def behind(policy: Rounds, peers: str = "bc", number: int = 7) -> str:
-    """Let peers speak of a far round; return who is asked for its state, "" if nobody is."""
+    """Let peers contribute to a far round and claim nothing; return who is asked for its state."""
     asked: list[str] = []
     for peer in peers:
-        effects = policy.handle(0.0, said(policy, peer, number=number))
+        effects = policy.handle(0.0, said(policy, peer, number=number, contributors=""))
         asked += [one for one, phase in sends(effects) if phase == "want"]
     return "".join(asked)
 
@@ -176,24 +176,32 @@ def state_of(peer: str, after: int = 6) -> ev.Received:
     return ev.Received(spoken(sender=peer, round=7, phase="state", tensors=NINES, facts=facts))
 
 
-def vouch_of(peer: str, digest: str = NINES.digest, after: int = 6) -> ev.Received:
-    facts = {"of": str(after), "adopted": "6", "digest": digest}
-    return ev.Received(spoken(sender=peer, round=6, phase="vouch", facts=facts))
+def claims(
+    policy: Rounds, peers: str, digest: str = NINES.digest, after: int = 6
+) -> list[ev.Effect]:
+    """Let peers say one after the other which state they hold."""
+    effects: list[ev.Effect] = []
+    for peer in peers:
+        effects += policy.handle(0.0, ev.Claimed(peer, after, digest))
+    return effects
 
 
-def test_who_is_behind_half_of_the_members_takes_the_state_that_they_hold() -> None:
+def without(peers: str, giver: str) -> str:
+    return peers.replace(giver, "")
+
+
+def test_who_is_behind_most_members_takes_the_state_that_they_hold() -> None:
     policy = waiting(peers="bcde")
     begin(policy)
     assert behind(policy, "bc") == "", "two of five are fewer than half"
     assert policy.phase == "exchanging"
     giver = behind(policy, "d")
-    others = [one for one in "bcde" if one != giver]
+    others = without("bcde", giver)
     assert policy.fault(state_of(giver).message) == ""
     assert policy.handle(0.0, state_of(others[0])) == [], "nobody asked it"
-    asked = policy.handle(0.0, state_of(giver))
-    assert sends(asked) == [(one, "witness") for one in others]
-    assert policy.handle(0.0, vouch_of(others[0])) == []
-    effects = policy.handle(0.0, vouch_of(others[1]))
+    assert policy.handle(0.0, state_of(giver)) == []
+    assert claims(policy, others[0]) == []
+    effects = claims(policy, others[1])
     assert kinds(effects) == ["round.taken"]
     assert policy.state().round == 6
     assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]
@@ -201,7 +209,20 @@ def test_who_is_behind_half_of_the_members_takes_the_state_that_they_hold() -> N
     assert adopt.givers == (giver,)
 
 
-def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
+def test_contributions_claim_what_their_senders_began_from() -> None:
+    policy = waiting(peers="bcde")
+    begin(policy)
+    giver = behind(policy, "bcd")
+    policy.handle(0.0, state_of(giver))
+    effects: list[ev.Effect] = []
+    for peer in without("bcd", giver):
+        assert kinds(effects) == []
+        effects = [*policy.handle(0.0, said(policy, peer, number=7, contributors=NINES.digest))]
+    assert kinds(effects) == ["round.taken"]
+    assert policy.state().round == 6
+
+
+def test_two_of_seven_who_claim_the_same_state_move_nobody() -> None:
     policy = waiting(peers="bcdefg")
     begin(policy)
     assert behind(policy, "bc", 1000) == ""
@@ -209,45 +230,26 @@ def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
     policy = waiting(peers="bcdefg")
     begin(policy)
     giver = behind(policy, "bcde")
+    others = without("bcdefg", giver)
     policy.handle(0.0, state_of(giver))
-    others = [one for one in "bcdefg" if one != giver]
-    policy.handle(0.0, vouch_of(others[0]))
+    claims(policy, others[0])
     for honest in others[1:-1]:
-        assert policy.handle(0.0, vouch_of(honest, "")) == []
-    effects = policy.handle(0.0, vouch_of(others[-1], ""))
-    assert kinds(effects) == ["round.doubted"]
-    assert policy.state().round == 0
-    assert behind(policy, "bcde", 8) == "", "once a deadline"
-    again = policy.handle(0.0, ev.TimerFired(CATCH_UP))
-    assert [phase for _, phase in sends(again)] == ["want"]
+        assert claims(policy, honest, honest * 64) == []
+    effects = claims(policy, others[-1], "ab" * 32)
+    assert kinds(effects) == ["round.doubted", "round.skipped"], "no state of so many members"
+    assert policy.state().tensors["context"].tolist() == [[0.0, 0.0]]
 
 
-def test_where_half_hold_another_state_than_the_giver_one_of_them_is_asked() -> None:
-    policy = waiting(peers="bcde")
+def test_silent_members_confirm_nothing() -> None:
+    policy = waiting(peers="bcdefg")
     begin(policy)
     giver = behind(policy, "bcde")
     policy.handle(0.0, state_of(giver))
-    effects: list[ev.Effect] = []
-    for peer in (one for one in "bcde" if one != giver):
-        effects += policy.handle(0.0, vouch_of(peer, "ab" * 32))
-    assert kinds(effects) == ["round.doubted"]
-    (again,) = [one for one, phase in sends(effects) if phase == "want"]
-    assert again != giver
-
-
-def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
-    policy = waiting(peers="bcde")
-    begin(policy)
-    before = policy.state().tensors
-    giver = behind(policy, "bcd")  # e is near: this node waits for it
-    policy.handle(0.0, state_of(giver))
-    effects: list[ev.Effect] = []
-    for peer in (one for one in "bcde" if one != giver):
-        effects += policy.handle(0.0, vouch_of(peer, peer * 64))
-    assert kinds(effects) == ["round.doubted", "round.skipped"]
-    assert (policy.state().round, policy.state().tensors) == (6, before)
-    (adopt,) = (one for one in effects if isinstance(one, ev.Adopt))
-    assert adopt.givers == (), "it goes on with its own prompts"
+    assert claims(policy, without("bcdefg", giver)[0]) == []
+    again = policy.handle(0.0, ev.TimerFired(CATCH_UP))
+    assert kinds(again) == ["round.doubted"]
+    assert [phase for _, phase in sends(again)] == ["want"], "the next attempt"
+    assert policy.state().round == 0
 
 
 def test_no_word_moves_a_node_beyond_its_last_round() -> None:
@@ -256,11 +258,7 @@ def test_no_word_moves_a_node_beyond_its_last_round() -> None:
     begin(policy)
     giver = behind(policy, "bcd", 13)
     policy.handle(0.0, state_of(giver, 12))
-    effects: list[ev.Effect] = []
-    for other in sorted({*"bcd"} - {giver}):
-        assert effects == []
-        effects = [*policy.handle(0.0, vouch_of(other, after=12))]
-    assert kinds(effects) == ["round.taken"]
+    assert kinds(claims(policy, without("bcd", giver), after=12)) == ["round.taken"]
     assert policy.state().round == 9
 
 
@@ -270,22 +268,31 @@ def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
     giver = behind(policy, "bc")
     assert policy.phase == "tuning"
     policy.handle(0.0, state_of(giver))
-    assert policy.handle(0.0, vouch_of("c" if giver == "b" else "b"))
+    assert claims(policy, without("bc", giver))
     assert policy.phase == "tuning"
     assert any(isinstance(one, ev.Adopt) for one in trained(policy, tune))
     assert policy.state().round == 6
 
 
-def test_a_state_that_is_withheld_costs_what_a_broken_promise_costs() -> None:
+def test_a_state_that_is_withheld_costs_no_round() -> None:
     policy = waiting(peers="bcde")
     begin(policy)
     giver = behind(policy, "bcd")
     assert ev.Tune in [type(one) for one in policy.handle(0.0, ev.TimerFired(DEADLINE))], "no wait"
     effects = policy.handle(0.0, ev.TimerFired(CATCH_UP))
     assert kinds(effects) == ["round.withheld"]
-    assert giver in policy.stragglers.records
     ((other, phase),) = sends(effects)
-    assert (phase, other in {*"bcd"} - {giver}) == ("want", True), "a broken promise: asked last"
+    assert (phase, other in without("bcd", giver)) == ("want", True)
+
+
+def test_contributions_name_the_whole_state_that_all_nodes_hold_alike() -> None:
+    """Two nodes with equal prompts and different arrays hold different states."""
+    policy = waiting()
+    (first, _) = (one.message for one in begin(policy) if isinstance(one, ev.Send))
+    assert first.contributors == policy.state().digest == policy.now.held.packed().digest
+    other = replace(policy.state(), arrays=Tensors({"pool": [1.0], OWN + "mine": [2.0]}))
+    assert other.digest != policy.state().digest
+    assert replace(other, arrays=Tensors({"pool": [1.0]})).digest == other.digest
 
 
 @pytest.mark.parametrize("value", [90.0, float("nan")])
@@ -326,24 +333,6 @@ def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
         assert kinds(policy.handle(0.0, state_of("c"))) == ["round.taken"]
 
 
-@pytest.mark.parametrize("ending", ["death", "old", "undelivered"])
-def test_who_gets_no_state_asks_another_and_goes_on_with_its_own(ending: str) -> None:
-    policy = waiting(peers="bcde")
-    begin(policy)
-    giver = behind(policy, "bcd")
-    want = policy.context.message(1, "want")
-    endings: dict[str, ev.Event] = {
-        "death": ev.PeerDown(giver),
-        "old": state_of(giver, 0),
-        "undelivered": ev.Undelivered(giver, want, "unreachable", "nobody"),
-    }
-    effects = policy.handle(0.0, endings[ending])
-    ((other, phase),) = sends(effects)
-    assert (phase, other in {*"bcd"} - {giver}) == ("want", True)
-    assert policy.phase == "exchanging"
-    assert ev.Tune in [type(one) for one in policy.handle(0.0, ev.TimerFired(DEADLINE))]
-
-
 @pytest.mark.parametrize("adopted", ["", "-1", "x", "1" * 19])
 def test_a_state_without_a_round_is_no_state(adopted: str) -> None:
     shared = Tensors({"shared/context": np.zeros((1, 2))})
@@ -354,7 +343,7 @@ def test_a_state_without_a_round_is_no_state(adopted: str) -> None:
 
 def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
     policy = plan(context("plan", ("b",)))
-    before = policy.now.held.shared
+    before = policy.now.held
     first = begin(policy)
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     told = of_plan(local, before.digest)
@@ -370,14 +359,14 @@ def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
     assert kinds(ended) == ["round.aborted"]
     adopt = trained(policy, ended)[-1]
     assert isinstance(adopt, ev.Adopt)
-    assert adopt.snapshot.policy.tensors == before
+    assert adopt.snapshot.policy.tensors == before.shared
     assert adopt.snapshot.policy.round == 1
     assert adopt.givers == (), "the first stage merged a peer's prompts, the round did not"
 
 
 def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None:
     policy = plan(context("plan", ("b",)))
-    before = policy.now.held.shared
+    before = policy.now.held
     first = begin(policy)
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     policy.handle(
@@ -402,7 +391,7 @@ def test_a_peer_is_in_time_only_with_the_last_stage_of_a_round() -> None:
     policy.stragglers.missed(["b"], 1)
     first = begin(policy, 2)  # in round 2 it is waited for again
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
-    told = of_plan(local, policy.now.held.shared.digest)
+    told = of_plan(local, policy.now.held.digest)
     policy.handle(0.0, ev.Received(replace(told, round=2)))
     assert "b" in policy.stragglers.records
     second = trained(policy, delivered(policy, first))

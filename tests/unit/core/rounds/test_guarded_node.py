@@ -10,10 +10,10 @@ import pytest
 
 from fednode.core.events import Adopt, Adopted, Effect, PeerDown, Record, RoundDue, Tuned
 from fednode.core.policy import NodeContext
+from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.rounds.draw import drawn as drawn_for
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.kind import MethodPolicy
-from fednode.core.rounds.transfer import ADOPTED, STATE, WANT
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig

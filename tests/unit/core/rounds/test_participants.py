@@ -15,7 +15,19 @@ from fednode.core.rounds.draw import drawn
 from fednode.core.rounds.engine import Rounds
 from fednode.core.settings import MergeSettings
 from fednode.core.types import MEASURE, Tensors
-from tests.unit.core.rounds.staged import context, job, plan, promptfl, row, told, trained
+from fednode.policies.promptfl import PromptFLConfig
+from tests.unit.core.rounds.staged import (
+    START,
+    context,
+    job,
+    plan,
+    promptfl,
+    row,
+    told,
+    trained,
+    up,
+)
+from tests.unit.policies.methods import PROMPTFL
 
 PEERS = ("b", "c", "d")
 EVERYONE = frozenset({"a", *PEERS})
@@ -37,7 +49,7 @@ def node(count: int, **rounds: Any) -> Rounds:
 
 def said(policy: Rounds, peer: str, value: float, number: int = 0, **set_: Any) -> ev.Received:
     like = policy.context.message(number or policy.now.number, "prompts")
-    base = policy.now.held.shared.digest
+    base = policy.now.held.digest
     made = replace(like, sender=peer, tensors=row(value), samples=8, contributors=base)
     return ev.Received(replace(made, **set_))
 
@@ -238,9 +250,10 @@ def _plus(tensors: Tensors, by: float) -> Tensors:
 def test_a_contribution_from_other_prompts_does_not_outvote_by_a_node_that_listens() -> None:
     """Of two drawn nodes both began from other prompts than this node, which has no vote."""
     number = number_with(2, "b", "c")
-    policy = promptfl(
-        context("promptfl", PEERS, max=500), participants=2, merge=MergeSettings(rule="median")
-    )
+    config = PromptFLConfig(participants=2, merge=MergeSettings(rule="median"))
+    node = context("promptfl", PEERS, max=500)
+    state = replace(PROMPTFL.start(config, node, START).state(), round=number - 1)
+    policy = up(PROMPTFL.restore(config, node, state))
     policy.handle(0.0, ev.RoundDue(number))
     base = "e" * 64
     policy.handle(0.0, said(policy, "b", 2.0, contributors=base))

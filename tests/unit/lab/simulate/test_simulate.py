@@ -13,7 +13,7 @@ import pytest
 
 from fednode import cli, registry
 from fednode.core import gate
-from fednode.core.rounds.transfer import STATE
+from fednode.core.rounds.catchup import STATE
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message, Tensors
 from fednode.errors import ConfigError
@@ -256,15 +256,14 @@ def answer(phase: str, **facts: str) -> Message:
     return message(phase=phase, tensors=tensors, facts=facts, round=4)
 
 
-def test_colluding_nodes_vouch_for_the_same_false_state() -> None:
+def test_colluding_nodes_claim_the_same_false_state() -> None:
     first, plot = Tensors({"context": np.zeros((2, 2))}), Plot(ahead=1000)
     one, other = (liar(COLLUDE, ("a", "b"), random.Random(2), first, plot) for _ in range(2))
     ((_, state),) = one("c", answer(STATE, adopted="3"))
     assert (state.round, state.facts["adopted"]) == (1004, "1003")
-    ((_, vouch),) = other("c", answer("vouch", of="1003", adopted="3", digest=""))
-    assert vouch.facts["digest"] == state.tensors.digest != PROMPTS.digest
-    ((_, denied),) = other("c", answer("vouch", of="3", adopted="3", digest=PROMPTS.digest))
-    assert denied.facts["digest"] != PROMPTS.digest
+    ((_, claim),) = other("c", message(phase="ping", round=3, contributors=PROMPTS.digest))
+    assert (claim.round, claim.contributors) == (1003, state.tensors.digest)
+    assert state.tensors != PROMPTS
     assert {Plot.drawn(random.Random(seed)).ahead for seed in range(40)} == {0, 3, 1000, 10**6}
 
 

@@ -7,18 +7,18 @@ import pytest
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.proof import half, most, quorum, reached
+from fednode.core.rounds.quorum import half, most, quorum, reached
 from fednode.core.types import Tensors
 from fednode.testing import frame
 from tests.unit.core.rounds.staged import trained
 from tests.unit.core.rounds.test_engine import (
     begin,
     behind,
+    claims,
     kinds,
     said,
     sends,
     state_of,
-    vouch_of,
     waiting,
 )
 
@@ -63,7 +63,7 @@ def test_half_of_the_members_move_a_node_only_if_all_others_are_gone() -> None:
     assert behind(policy, "bc") == "", "d is live, and says nothing"
     giver = next(one for one, phase in sends(down(policy, "d")) if phase == "want")
     policy.handle(0.0, state_of(giver))
-    effects = policy.handle(0.0, vouch_of("c" if giver == "b" else "b"))
+    effects = claims(policy, "c" if giver == "b" else "b")
     assert kinds(effects) == ["round.taken"]
 
 
@@ -87,7 +87,7 @@ def test_a_state_two_rounds_beyond_all_contributions_is_not_looked_at() -> None:
     assert (phase, other != giver) == ("want", True)
     empty = said(policy, "b", number=99, tensors=Tensors({}))
     policy.handle(0.0, empty)
-    assert policy._situation.round_of("b") == 7, "a message without arrays proves nothing"
+    assert policy._context.round_of("b") == 7, "a message without arrays proves nothing"
 
 
 @pytest.mark.parametrize(("listed", "asked"), [("b", "b"), ("bc", "")])
