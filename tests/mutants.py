@@ -281,7 +281,7 @@ _CHECKERS: Final = {
         "HonestStayFree": "faults",
         "MovesByProof": "word",
         "WaitsWithinDeadlines": "deadline",
-        "RepeatsItselfOnce": "again",
+        "RepeatsItselfSlowly": "again",
         "SaysOnlyText": "text",
     }.items()
 }

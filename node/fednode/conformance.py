@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from fednode.core.policy import NodeContext, PolicyKind
 from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, Described, Method, Round
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.errors import ConfigError, FednodeError

@@ -17,8 +17,8 @@ from typing import Any
 import fednode.policies
 from fednode.conformance import class_fault
 from fednode.core.policy import PolicyKind
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Method
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.errors import ConfigError
 
 GROUP = "fednode.policies"

@@ -16,7 +16,7 @@ import pytest
 from fednode.core import events as ev
 from fednode.core.policy import Activity
 from fednode.core.rounds.catchup import STATE
-from fednode.core.rounds.draw import span, wanted
+from fednode.core.rounds.exchange import participants, period
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
 from fednode.testing.methods import CONTEXT, Shapes
@@ -74,7 +74,7 @@ class PolicyContract:
         before it. Two are enough while the third is gone.
         """
         chance, most = random.Random(seed), case.context().rounds.max
-        slack = span(len(PEERS) + 1, wanted(case.config))
+        slack = period(len(PEERS) + 1, participants(case.config))
         for _ in range(LIVES):
             player, proved, live, before = up(case.player()), dict.fromkeys(PEERS, 0), {*PEERS}, 0
             while before < most:

@@ -11,8 +11,8 @@ import pytest
 from fednode import registry
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig

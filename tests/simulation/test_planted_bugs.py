@@ -183,9 +183,7 @@ def the_dead_are_waited_for(patch: Patch) -> None:
 
 
 def what_was_lost_is_not_sent_again(patch: Patch) -> None:
-    from fednode.core.rounds.mailbox import Mailbox
-
-    patch.setattr(Mailbox, "resend", lambda self: [])
+    patch.setattr(exchange.Exchange, "retransmit", lambda *_: [])
     patch.setattr(rounds.Rounds, "_give_up", lambda self, now: [])
 
 
@@ -238,7 +236,14 @@ def a_word_moves_zerodfl(patch: Patch) -> None:
 
 
 def requests_are_answered_without_end(patch: Patch) -> None:
-    patch.setattr(exchange, "AGAINS_MAX", 10**9)
+    """Each request is answered at once, and not when the timer fires."""
+    original = exchange.Exchange.repeat
+
+    def repeat(self: Any, peer: str, since: int) -> Any:
+        original(self, peer, since)
+        return self.retransmit(0, "")
+
+    patch.setattr(exchange.Exchange, "repeat", repeat)
 
 
 def nobody_compares(patch: Patch) -> None:
@@ -284,7 +289,7 @@ BUGS: dict[str, Bug] = {
     ),
     "again": Bug(
         requests_are_answered_without_end,
-        ("RepeatsItselfOnce",),
+        ("RepeatsItselfSlowly",),
         AVERAGES,
         liars=("again-flood",),
     ),

@@ -16,7 +16,7 @@ import pytest
 from fednode import registry
 from fednode.clip.backbone import FrozenClip
 from fednode.conformance import class_fault, hooks_fault, module_fault, require_hooks
-from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.errors import ConfigError
 from fednode.policy import (
     Averaging,

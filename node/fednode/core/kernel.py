@@ -165,7 +165,7 @@ class Kernel(Peering):
             self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
             return [ev.Record("life.finished", text)] if ended else []
-        wait = self._run.pace.wait(now, number, self._awaited)
+        wait = self._run.pace.wait(now, self._awaited)
         if wait > 0:
             return [ev.SetTimer(ROUND, wait)]
         self._life = Life.RUNNING

@@ -1,9 +1,8 @@
-"""Asynchronous rounds: a node waits for a peer that falls behind, so that slow peers are heard."""
+"""Bounded staleness: in asynchronous rounds a node waits for a peer that falls too far behind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from fednode.core.members.phases import Phase
@@ -11,32 +10,17 @@ from fednode.core.types import Message
 
 PATIENCE: Final = 3.0
 """Longest wait before a round, as a multiple of the time that this node's last round took."""
-STILL: Final = 10.0
-"""A peer whose round stands still for so many such times is not waited for until it moves."""
-
-
-@dataclass(slots=True)
-class _Known:
-    """A peer as it was when it last spoke: its round, when that was, since when it stands in that
-    round, and by how many rounds it was behind when it was least behind.
-    """
-
-    round: int
-    at: float
-    since: float
-    least: int
 
 
 class Pace:
     """How long a node waits before its next round.
 
-    Only rounds that a peer loses while it runs count. By how many it is behind when it says hello,
-    as a late joiner or after a restart, does not: nobody waits until such a node has caught up.
-    A peer that is slow, hung or hostile makes each round of this node take 1 + PATIENCE times as
-    long at most. A peer whose round stands still costs that for STILL rounds only. Between its
-    messages a peer counts as running rounds as fast as this node does. A peer that is truly slower
-    says so with its next message, and no node of a large mesh waits long for a peer that seldom
-    speaks to it.
+    A peer is late if it was more than `lead` rounds further behind, when it spoke last, than when
+    it was least behind since its hello. So only rounds that a peer loses while it runs count.
+    Nobody waits until a late joiner, or a node that was off, has made up for all that it missed.
+    A peer that stands still while it is waited for is late again only after it has lost `lead`
+    rounds more. So a peer that is hung makes one of so many rounds 1 + PATIENCE times as long, and
+    one that is slow or hostile each.
     """
 
     def __init__(self, lead: int | None, interval_s: float = 0.0) -> None:
@@ -48,21 +32,24 @@ class Pace:
         self._interval = interval_s
         self._began = float("-inf")
         self._ended: float | None = None  # when the last round ended; None: while a round runs
-        self._known: dict[str, _Known] = {}
-        self._late: set[str] = set()  # those of _known that may be too far behind
+        self._behind: dict[str, int] = {}  # how far each peer was behind when it spoke last
+        self._least: dict[str, int] = {}  # when it was least behind, or stood still in a wait
+        self._rounds: dict[str, int] = {}
+        self._late, self._moved = set[str](), set[str]()  # moved: since this node's round ended
         self.holds = False
         """Whether the node waits for a peer now."""
 
-    def heard(self, now: float, own: int, message: Message) -> None:
+    def heard(self, own: int, message: Message) -> None:
         """Note the round of a message's sender. own: the rounds that this node has adopted."""
         if self._lead is None:
             return
         peer, behind = message.sender, max(0, own - message.round)
-        known = None if message.phase == Phase.HELLO else self._known.get(peer)
-        since = known.since if known is not None and known.round == message.round else now
-        least = behind if known is None else min(known.least, behind)
-        self._known[peer] = _Known(message.round, now, since, least)
-        if behind - least > self._lead:
+        known = message.phase != Phase.HELLO and peer in self._least
+        if message.round > self._rounds.get(peer, -1):
+            self._moved.add(peer)
+        self._rounds[peer], self._behind[peer] = message.round, behind
+        self._least[peer] = min(self._least[peer], behind) if known else behind
+        if behind - self._least[peer] > self._lead:
             self._late.add(peer)
         else:
             self._late.discard(peer)
@@ -74,30 +61,26 @@ class Pace:
     def ended(self, now: float) -> None:
         """Note that a round ended."""
         self._ended = now
+        self._moved.clear()
 
-    def wait(self, now: float, number: int, live: Callable[[str], bool]) -> float:
-        """Return the seconds to wait before round `number`; 0 if it may begin.
+    def wait(self, now: float, live: Callable[[str], bool]) -> float:
+        """Return the seconds to wait before the next round; 0 if it may begin.
 
         live: tells whether a peer that has spoken can be sent to now; no other is waited for.
         """
         wait = max(0.0, self._began + self._interval - now)
-        return max(wait, self._wait_for(live, now, number))
+        return max(wait, self._wait_for_late(now, live))
 
-    def _wait_for(self, live: Callable[[str], bool], now: float, number: int) -> float:
-        self.holds = False
-        if self._lead is None or self._ended is None or not self._late:
+    def _wait_for_late(self, now: float, live: Callable[[str], bool]) -> float:
+        late = {peer for peer in self._late if live(peer)} if self._ended is not None else set()
+        self.holds = bool(late)
+        if self._ended is None or not late:
             return 0.0
-        took = self._ended - self._began
-        period = max(took, self._interval)
-        longest = 0.0
-        for peer in list(self._late):
-            known = self._known[peer]
-            lost = number - 1 - known.round - known.least
-            until = known.at + (lost - self._lead) * period
-            if until <= now:
-                self._late.discard(peer)
-            elif now - known.since < STILL * took and live(peer):
-                longest = max(longest, until - now)
-        left = min(longest, self._ended + PATIENCE * took - now)
-        self.holds = left > 0
-        return left if self.holds else 0.0
+        left = self._ended + PATIENCE * (self._ended - self._began) - now
+        if left > 0:
+            return left
+        self.holds = False
+        still = late - self._moved
+        self._late -= still
+        self._least |= {peer: self._behind[peer] for peer in still}
+        return 0.0

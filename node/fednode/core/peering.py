@@ -97,7 +97,7 @@ class Peering(ABC):
             revoked = [one for one in message.members if heard and one.state == "revoked"]
             effects += [*self._swim.learn(now, revoked, sender), *self._changes(now)]
             return [*effects, *self._refuse(now, message, token, verdict)]
-        self._run.pace.heard(now, self._run.round, message)
+        self._run.pace.heard(self._run.round, message)
         effects += self._swim.heard(now, sender, message.round)
         effects += self._reach.came(now, sender)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)

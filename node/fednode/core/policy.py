@@ -195,7 +195,7 @@ class PolicyKind(Protocol):
     """The registry's entry under a policy's name: its settings, and how it starts.
 
     A class of running policies is one (ZeroDFL, Local), and so is `MethodPolicy`
-    (node/fednode/core/rounds/kind.py), which runs a method in mesh-wide rounds.
+    (node/fednode/core/rounds/method_policy.py), which runs a method in mesh-wide rounds.
     """
 
     @property

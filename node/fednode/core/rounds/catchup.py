@@ -6,7 +6,9 @@ peer claims all the time which state it holds after which round. A node asks for
 
     want -->  state (after a round)        from a peer that is ahead, or that holds what most hold
 
-It takes the state over when enough members claim its digest (quorum.py). A state after this round
+It takes the state over when enough members claim its digest (quorum.py). Where only some nodes are
+sampled for a round, few contributions claim a state, so the node asks as many peers for theirs as
+must hold it. A state after this round
 or a later one ends the round. A state after the round before replaces what this round's
 contributions are merged into; those contributions claim it at the latest. If most members are
 further ahead but claim different states, the node continues in their round with its own. In all
@@ -21,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
-from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S, NodeContext
+from fednode.core.policy import CATCH_UP, DEADLINE, NodeContext
 from fednode.core.rounds.method import MethodState
 from fednode.core.rounds.quorum import half, quorum, reached
 from fednode.core.rounds.stragglers import Stragglers
@@ -55,7 +57,7 @@ class RoundContext:
 
     number: the round under way. adopted: the round adopted last. held: the state after it. live,
     known: the other members, those that are live and all. newest: the newest round that each member
-    contributed to, 0 if there was none. span: over how many rounds each member contributes once.
+    contributed to, 0 if there was none. period: over how many rounds each member contributes once.
     """
 
     number: int
@@ -64,7 +66,7 @@ class RoundContext:
     live: Set[str]
     known: Set[str]
     newest: Mapping[str, int]
-    span: int = 1
+    period: int = 1
 
     def round_of(self, peer: str) -> int:
         """Return the newest round that a peer contributed to; 0 if there was none."""
@@ -98,7 +100,7 @@ class CatchUp:
         self._found: Found | None = None
         self._past: dict[int, str] = {}  # digests of this node's state after its last rounds
         self._claims = defaultdict[str, dict[int, str]](dict)  # by peer, the latest one last
-        self._asked, self._givers = "", list[str]()  # the peer that is asked, and the next ones
+        self._asked, self._givers = set[str](), list[str]()  # who is asked now, and who is next
         self._offer: Message | None = None
         self._repairs = False  # the attempt is about a drift, and not because the node is behind
         self._resting = False  # until the deadline of an attempt has passed, no other begins
@@ -180,11 +182,11 @@ class CatchUp:
     def _fits(self, at: RoundContext, number: int) -> bool:
         """Tell whether a state is of use: not too old, and not beyond what most contributed to.
 
-        It may be a round beyond that; where members contribute to one of `span` rounds, so many.
+        It may be a round beyond that; where members contribute to one of `period` rounds, so many.
         """
         if number < at.number:
             return number == at.number - 1 and self.drifts
-        return number <= self._reached(at) + at.span
+        return number <= self._reached(at) + at.period
 
     def _last(self, number: int) -> int:
         """Return the last round that a catch-up may move a node to. number: its round now."""
@@ -199,7 +201,7 @@ class CatchUp:
             del self._claims[peer]
         offer, found = self._offer, self._found
         if self._repairs or (offer is not None and not self._fits(at, adopted_round(offer))):
-            self._distrusted |= {self._asked} - {""}  # its answer is too late
+            self._distrusted |= self._asked  # their answers are too late
             self._end()
         if found is not None and found.number < at.number - 1:
             self._found = None
@@ -226,7 +228,7 @@ class CatchUp:
         if not (self.drifts and own and holders):
             return []
         votes = Counter({digest: len(peers) for digest, peers in holders.items()})
-        votes[own] += 1
+        votes[own] += at.period == 1  # a node that was not sampled has no vote
         most = max(votes, key=lambda digest: (votes[digest], digest))  # the same on all nodes
         if most == own or (votes[most] < 2 and not self.trusting):
             return []
@@ -236,29 +238,32 @@ class CatchUp:
         self, at: RoundContext, givers: Iterable[str], *, repairs: bool = False
     ) -> list[Effect]:
         """Ask one of these peers, drawn at random, for its state; if it leaves, ask the next."""
-        drawn = sorted(givers)
-        if not drawn or self._asked or self._offer or self._found:
+        first, sampled = set(givers), at.period > 1
+        if not first or self._asked or self._offer or self._found:
             return []
-        self._attempts += 1
+        self._attempts, self._repairs = self._attempts + 1, repairs
+        drawn = sorted(at.live if sampled else first)
         self.context.random(at.number, f"givers {self._attempts}").shuffle(drawn)
-        self._givers = sorted(drawn, key=lambda peer: peer in self._distrusted)  # stable
-        self._repairs = repairs
+        rank = {peer: (peer in self._distrusted, peer not in first) for peer in drawn}
+        self._givers = sorted(drawn, key=rank.__getitem__)
         limit = SetTimer(CATCH_UP, self.context.rounds.deadline_s)
-        return [*([] if self._resting else [limit]), *self._ask_next(at)]
+        count = self._needed(at, at.number - repairs) if sampled else 1
+        return [*([] if self._resting else [limit]), *self._ask_next(at, count)]
 
-    def _ask_next(self, at: RoundContext) -> list[Effect]:
-        self._asked = self._givers.pop(0) if self._givers else ""
-        if self._asked:
-            return [Send(self._asked, self.context.message(at.number, WANT))]
-        if self._repairs:
-            return []  # no holder has adopted that round yet: ask again in the next round
+    def _ask_next(self, at: RoundContext, count: int = 1) -> list[Effect]:
+        asked, self._givers = self._givers[:count], self._givers[count:]
+        self._asked |= set(asked)
+        if asked:
+            return [Send(peer, self.context.message(at.number, WANT)) for peer in asked]
+        if self._asked or self._offer or self._repairs:
+            return []  # if no holder has adopted that round yet, the next round asks again
         self._resting = True
         text = "no peer gives its state: this node goes on from its own"
         return [Record("round.doubted", text, "warning")]
 
     def _end(self) -> None:
         """Wait for nothing more; the attempt is over."""
-        self._asked, self._givers, self._offer = "", [], None
+        self._asked, self._givers, self._offer = set(), [], None
 
     # Questions and answers ------------------------------------------------------------------------
 
@@ -266,7 +271,7 @@ class CatchUp:
         """Give this node's state to a peer that asks, or take the one that it asked for."""
         sender = message.sender
         if message.phase == STATE:
-            return self._offered(at, message) if sender == self._asked else []
+            return self._offered(at, message) if sender in self._asked else []
         self._given[sender] += 1
         if self._given[sender] > WANTS_MAX:
             return []
@@ -276,10 +281,11 @@ class CatchUp:
 
     def _offered(self, at: RoundContext, message: Message) -> list[Effect]:
         number = adopted_round(message)
+        self._asked.discard(message.sender)
+        self._note(message.sender, number, message.tensors.digest)
         if not self._fits(at, number):
             return self._ask_next(at)
-        self._asked, self._offer = "", message
-        self._note(message.sender, number, message.tensors.digest)
+        self._offer = self._offer or message
         return self._weigh(at)
 
     def _weigh(self, at: RoundContext) -> list[Effect]:
@@ -339,37 +345,42 @@ class CatchUp:
 
     def time_is_up(self, at: RoundContext) -> list[Effect]:
         """End the attempt whose deadline has passed; the next one may begin."""
-        peer, effects = self._asked, list[Effect]()
-        if peer and not self._repairs:  # it said that it was ahead
-            self._distrusted.add(peer)
-            self.stragglers.missed([peer], at.number)
-            text = f"{peer} gave no state within the deadline: this node goes on from its own"
-            effects = [Record("round.withheld", text, "warning")]
-        elif self._offer is not None:
+        effects = list[Effect]()
+        if self._offer is not None:
             effects = self._unconfirmed(at, self._offer)
+        elif self._asked and not self._repairs:  # they said that they were ahead
+            self._distrusted |= self._asked
+            names = self.stragglers.missed(self._asked, at.number)
+            text = f"{names} gave no state within the deadline: this node goes on from its own"
+            effects = [Record("round.withheld", text, "warning")]
         self._resting = False
-        if peer:
-            self._end()
+        self._end()
         return effects
 
     def gone(self, at: RoundContext, peer: str) -> list[Effect]:
         """Note that a peer is not live any more. If it was asked for its state, ask the next."""
         self._undelivered.pop(peer, None)
         self._givers = [giver for giver in self._givers if giver != peer]
-        return self._ask_next(at) if self._asked == peer else self._weigh(at)
+        return self._no_state(at, peer) or self._weigh(at)
+
+    def _no_state(self, at: RoundContext, peer: str) -> list[Effect]:
+        """Ask the next peer in place of one that was asked and gives no state."""
+        if peer not in self._asked:
+            return []
+        self._asked.discard(peer)
+        return self._ask_next(at)
 
     def undelivered(
         self, at: RoundContext, peer: str, message: Message, again: bool
     ) -> list[Effect]:
         """Send a state once more if it did not get through; ask others if a question did not."""
         if message.phase == WANT:
-            return self._ask_next(at) if peer == self._asked else []
-        if not again:
-            return []
-        self._undelivered[peer] = message
-        return [SetTimer(RESEND, RESEND_S)]
+            return self._no_state(at, peer)
+        if again:
+            self._undelivered[peer] = message
+        return []
 
     def resend(self) -> list[Effect]:
-        """Send again what did not get through."""
+        """Return the states that did not get through, to be sent again."""
         states, self._undelivered = sorted(self._undelivered.items()), {}
         return [Send(peer, message) for peer, message in states]

@@ -34,9 +34,8 @@ from fednode.core.rounds.catchup import (
     RoundContext,
     adopted_round,
 )
-from fednode.core.rounds.draw import wanted
 from fednode.core.rounds.drift import first_stage, later_stage
-from fednode.core.rounds.exchange import AGAIN, Exchange
+from fednode.core.rounds.exchange import AGAIN, Exchange, participants
 from fednode.core.rounds.method import Contribution, Method, MethodState, Round
 from fednode.core.rounds.personal import Personal
 from fednode.core.rounds.progress import (
@@ -73,8 +72,7 @@ class Rounds:
         self._waiting: Waiting = Idle()
         self._notes = RoundNotes()
         self._personal = Personal(method, context.guard.merged_rise if method.personal else None)
-        participants = wanted(method.config)
-        self._exchange = Exchange(context, self.stragglers, participants)
+        self._exchange = Exchange(context, self.stragglers, participants(method.config))
         self._catch_up = CatchUp(
             context, self.stragglers, drifts=method.drifts, trusting=method.trusting
         )
@@ -128,17 +126,17 @@ class Rounds:
             case ev.Adopted() if isinstance(self._waiting, Adopting):
                 self._waiting = Idle()
             case ev.PeerUp(peer=peer):
-                return self._exchange.up(peer)
+                return self._exchange.peer_up(peer)
             case ev.Claimed(peer=peer, round=number, digest=digest):
                 return self._claim(peer, number, digest)
             case ev.PeerDown(peer=peer):
-                self._exchange.down(peer)
+                self._exchange.peer_down(peer)
                 asked = self._catch_up.gone(self._context, peer)
                 return [*asked, *self._move(), *self._advance()]
             case ev.Received(message=message):
                 return self._hear(message)
             case ev.Delivered(to=peer, message=message):
-                self._exchange.delivered(peer, message)
+                self._exchange.acked(peer, message)
                 return self._advance()
             case ev.Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
@@ -149,13 +147,13 @@ class Rounds:
         return []
 
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
-        round_, exchanging = self.now, isinstance(self._waiting, Exchanging)
+        exchanging = isinstance(self._waiting, Exchanging)
         if name == DEADLINE and exchanging:
             return self._give_up(now)
         if name == RESEND:
-            again = [*self._exchange.resend(), *self._catch_up.resend()]
-            asked = self._exchange.ask_again(round_.number, round_.stage) if exchanging else []
-            return [*again, *asked]
+            stage = self.now.stage if exchanging else ""
+            again = self._exchange.retransmit(self.now.number, stage)
+            return [*self._catch_up.resend(), *again]
         if name != CATCH_UP:
             return []
         ended = [*self._catch_up.time_is_up(self._context), *self._move()]
@@ -180,7 +178,7 @@ class Rounds:
         return self._go(lambda: [*self._catch_up.begin(self._context), *self._start_stage()])
 
     def _start_stage(self) -> list[ev.Effect]:
-        if not self._exchange.takes_part_now:
+        if not self._exchange.participates_now:
             return self._exchange_now(None)
         return self._work(Training(self.method.job(self.now)))
 
@@ -222,13 +220,13 @@ class Rounds:
         now = self.now
         self._notes.base = self._notes.merged or now.held.digest
         self._waiting = Exchanging()
-        opened = self._exchange.open(now.number, now.stage, own)
+        opened = self._exchange.broadcast(own)
         return [*opened, *self._look_ahead(), *self._advance()]
 
     def _advance(self) -> list[ev.Effect]:
         if not isinstance(self._waiting, Exchanging):
             return []
-        heard = self._exchange.ended(self.now.number, self.now.stage)
+        heard = self._exchange.complete(self.now.number, self.now.stage)
         return [] if heard is None else [ev.CancelTimer(DEADLINE), *self._merge(heard)]
 
     def _give_up(self, now: float) -> list[ev.Effect]:
@@ -342,25 +340,23 @@ class Rounds:
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
             return [*self._catch_up.question(self._context, message), *self._move()]
-        taken = self._exchange.take(message, number, self.method.stages[-1])
-        if not taken or not isinstance(self._waiting, Exchanging | Working):
+        if not self._exchange.store(message, number, self.method.stages[-1]):
             return []
-        asked = self._look_ahead()
+        claimed = list[ev.Effect]()
         if message.phase == self.method.stages[0]:
-            asked += self._claim(sender, message.round - 1, message.contributors)
-        if not isinstance(self._waiting, Exchanging):
-            return asked
-        reminded = self._exchange.remind(message, self.now.number, self.now.stage)
-        return [*asked, *reminded, *self._advance()]
+            claimed = self._claim(sender, message.round - 1, message.contributors)
+        if not isinstance(self._waiting, Exchanging | Working):
+            return claimed
+        return [*claimed, *self._look_ahead(), *self._advance()]
 
     def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         again = code in {"unreachable", "busy"} and peer in self._exchange.live
         if message.phase in QUESTIONS:
             effects = self._catch_up.undelivered(self._context, peer, message, again)
-            return [*effects, *self._move()]
+            return [*effects, *(self._exchange.arm() if again else []), *self._move()]
         if again:
             return self._exchange.lost(peer, message)
-        self._exchange.delivered(peer, message)
+        self._exchange.acked(peer, message)
         return self._advance()
 
     # Catch-up -------------------------------------------------------------------------------------
@@ -374,8 +370,8 @@ class Rounds:
             now.held,
             peers.live,
             peers.known,
-            peers.mail.proved,
-            peers.mail.span,
+            peers.contributed,
+            peers.period,
         )
 
     def _claim(self, peer: str, number: int, digest: str) -> list[ev.Effect]:

@@ -1,195 +1,240 @@
-"""One node's exchange of contributions with its peers: what was sent, heard, and is missing.
+"""One node's exchange of contributions with its peers: what was sent, received, and is missing.
 
-If nodes are drawn (draw.py), only the drawn nodes of a round contribute to it, and a round waits
-only for them. A node that is not drawn hears what they say, and merges it as they do.
+Contributions are stored by sender, round and stage. The node also stores its own ones of the
+present round and of the round before, because a peer that was away may ask for them again.
+
+**Sampling.** If only H of K nodes contribute to a round, every node ranks the names of all members
+by a hash of (run seed, name, round) and takes the first H (rendezvous hashing), without a message.
+Members are all nodes that this node knows, live or not, except those that left or were revoked. If
+two nodes do not know the same members yet, their samples differ by no more names than their lists
+do. Only the nodes of the sample contribute to the round, and it waits only for them; the others
+receive what these send, and merge it as they do. Contributions of a period of K / H rounds are
+stored: the memory is the same, and a node outside the sample may be that many rounds behind.
+
+**Retransmission.** All that is lost is mended by one timer, which starts at RESEND_S in each round
+and doubles up to RESEND_MAX_S. When it fires, the node sends again what did not get through to a
+live peer, what a peer that was away has missed, and what a peer asked for (phase "again"). It asks
+the silent: those that are in a later round, as they sent this one's contribution; where nodes are
+sampled, all of them if any peer is; once after a start, all, because what was said to the earlier
+life of this node is lost. So nobody makes a node repeat itself faster than the timer.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from fednode.core.events import Effect, Send, SetTimer
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
-from fednode.core.rounds.draw import drawn, span
-from fednode.core.rounds.mailbox import Mailbox
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext, draw_seed
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
 
-AGAIN = "again"
+AGAIN: Final = "again"
 """Phase of a request to repeat what was said since a round."""
-AGAINS_MAX: Final = 1
-"""So often in a round a node repeats itself to a peer that asks; a correct peer asks once."""
-UPS_MAX: Final = 3
-"""So often in a round a node repeats itself to a peer that comes back."""
+RESEND_MAX_S: Final = 4.0
+WINDOW: Final = 2
+"""Messages of up to this many periods beyond the present round are stored."""
+PURPOSE: Final = "participants"
+PERIOD_MAX: Final = 64
+
+Key = tuple[str, int, str]
+"""Peer, round, stage."""
+
+
+def participants(config: Any) -> int:
+    """Return `participants` of a policy's settings; 0 if they have no such field."""
+    count: int = getattr(config, "participants", 0)
+    return count
+
+
+def sample(seed: int, number: int, names: Collection[str], count: int) -> frozenset[str]:
+    """Return the `count` names that take part in round `number`; all names if count is 0."""
+    if not count or count >= len(names):
+        return frozenset(names)
+    ranked = sorted(names, key=lambda name: (draw_seed(seed, name, number, PURPOSE), name))
+    return frozenset(ranked[:count])
+
+
+def period(members: int, count: int) -> int:
+    """Return over how many rounds nodes contribute as often as in one round without sampling."""
+    return min(PERIOD_MAX, -(-members // count)) if 0 < count < members else 1
 
 
 class Exchange:
-    """The peers of a node, and its messages of the present round and of the rounds beside it.
+    """The peers of a node, and the contributions of the present round and of those beside it.
 
-    participants: how many nodes contribute to a round; 0: all. live: the peers that are live.
-    known: all other members, live or not.
+    count: how many nodes contribute to a round; 0: all. live: the peers that are live. known: all
+    other members, live or not. claimed: the newest round that each peer's messages named.
+    contributed: the newest of those that carried arrays.
     """
 
-    def __init__(self, context: NodeContext, stragglers: Stragglers, participants: int) -> None:
+    def __init__(self, context: NodeContext, stragglers: Stragglers, count: int) -> None:
         self.context = context
         self.stragglers = stragglers
-        self.participants = participants
+        self.count = count
         self.live = set[str]()
         self.known = set(context.peers)
-        self.mail = Mailbox()
-        self._newborn = True  # what was said to an earlier life of this node is lost to it
-        self._reminded = set[str]()
-        self._repeated = Counter[tuple[str, str]]()  # in this round, by peer
-        self._draw = 0, frozenset[str]()  # a round, and the nodes drawn for it
+        self.period = 1
+        self.claimed: dict[str, int] = {}
+        self.contributed: dict[str, int] = {}
+        self._received: dict[Key, Message] = {}
+        self._sent: dict[tuple[int, str], Message] = {}
+        self._unacked: dict[Key, Message] = {}
+        self._lost = set[Key]()  # unacknowledged, and not on their way
+        self._sample = 0, frozenset[str]()  # a round, and the nodes that contribute to it
+        self._delay = RESEND_S
+        self._armed = False  # whether the timer runs
+        self._restarted = True  # whether the silent are to be asked because the node has started
 
     def begin(self, number: int) -> None:
-        """Begin a round: draw who contributes, and forget older messages."""
-        self._reminded = set()
-        self._repeated.clear()
-        self._draw = number, self._drawn(number)
-        self.mail.span = span(1 + len(self.known), self.participants)
-        self.mail.begin(number)
+        """Begin a round: sample who contributes, and forget older messages."""
+        self._delay = RESEND_S
+        self._sample = number, self._sample_of(number)
+        self.period = period(1 + len(self.known), self.count)
+        past = range(number - self.period, number)
+        self._sent = {key: message for key, message in self._sent.items() if key[0] in past}
+        self._unacked = {key: one for key, one in self._unacked.items() if key[1] in past}
+        self._received = {key: one for key, one in self._received.items() if key[1] >= number}
 
-    def _drawn(self, number: int) -> frozenset[str]:
+    def _sample_of(self, number: int) -> frozenset[str]:
         members = self.known | {self.context.name}
-        return drawn(self.context.seed, number, members, self.participants)
+        return sample(self.context.seed, number, members, self.count)
 
-    def takes_part(self, name: str, number: int) -> bool:
+    def participates(self, name: str, number: int) -> bool:
         """Tell whether a node contributes to a round."""
-        if not self.participants:
+        if not self.count:
             return True
-        of, names = self._draw
-        return name in (names if of == number else self._drawn(number))
+        of, names = self._sample
+        return name in (names if of == number else self._sample_of(number))
 
     @property
-    def takes_part_now(self) -> bool:
+    def participates_now(self) -> bool:
         """Tell whether this node contributes to the round under way."""
-        return self.takes_part(self.context.name, self._draw[0])
+        return self.participates(self.context.name, self._sample[0])
 
     # Peers ----------------------------------------------------------------------------------------
 
-    def up(self, peer: str) -> list[Effect]:
-        """Note that a peer is live; send it what it may have missed and be waiting for.
-
-        A peer that comes and goes within a round gets that a few times only.
-        """
+    def peer_up(self, peer: str) -> list[Effect]:
+        """Note that a peer is live; what it may have missed and be waiting for is sent again."""
         self.live.add(peer)
         self.known.add(peer)
-        return self._repeat(peer, "up", UPS_MAX, self.mail.round_of(peer))
+        self.repeat(peer, self.claimed.get(peer, 0))
+        return self.arm()
 
-    def down(self, peer: str) -> None:
-        """Note that a peer is not live any more."""
+    def peer_down(self, peer: str) -> None:
+        """Note that a peer is not live any more: nothing is sent to it again."""
         self.live.discard(peer)
-        self.mail.drop(peer)
+        self._unacked = {key: one for key, one in self._unacked.items() if key[0] != peer}
 
     # Out ------------------------------------------------------------------------------------------
 
-    def open(self, number: int, stage: str, own: Message | None) -> list[Effect]:
+    def broadcast(self, own: Message | None) -> list[Effect]:
         """Open the exchange of a stage: send the node's own contribution to all live peers.
 
-        own: None if the node does not contribute. A node that has just started asks the silent
-        peers when its first timer ends.
+        own: None if the node does not contribute.
         """
         live = sorted(self.live) if own else []
-        sent = [Send(peer, own) for peer in live if own]
         if own:
-            self.mail.say(own, live)
-        asks = [SetTimer(RESEND, RESEND_S)] if self._newborn else []
+            self._sent[own.round, own.phase] = own
+            self._unacked |= {(peer, own.round, own.phase): own for peer in live}
+        sent = [Send(peer, own) for peer in live if own]
+        self._armed = False  # the timer starts anew
         deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
-        return [*sent, *asks, deadline, *self._remind_all(number, stage)]
+        return [*sent, deadline, *(self.arm() if self.live else [])]
 
-    def repeat(self, peer: str, since: int) -> list[Effect]:
-        """Send a peer that asks for it this node's own messages since a round, once a round."""
-        return self._repeat(peer, AGAIN, AGAINS_MAX, since)
-
-    def _repeat(self, peer: str, why: str, most: int, since: int) -> list[Effect]:
-        messages = self.mail.again(peer, since) if self._repeated[peer, why] < most else []
-        self._repeated[peer, why] += bool(messages)
-        return [Send(peer, message) for message in messages]
-
-    def resend(self) -> list[Effect]:
-        """Send again what got lost on its way to peers that are live."""
-        return [Send(peer, message) for peer, message in self.mail.resend()]
-
-    def delivered(self, peer: str, message: Message) -> None:
-        """Note that a peer has a contribution, or will never take it."""
-        self.mail.settle(peer, message)
-
-    def lost(self, peer: str, message: Message) -> list[Effect]:
-        """Note that a contribution did not get through; it is sent again a moment later."""
-        return [SetTimer(RESEND, RESEND_S)] if self.mail.lose(peer, message) else []
-
-    def ask_again(self, number: int, stage: str) -> list[Effect]:
-        """Ask the silent, once in this life, for what they may have said before it began."""
-        if not self._newborn:
+    def arm(self) -> list[Effect]:
+        """Let the timer run, if it does not run yet."""
+        if self._armed:
             return []
-        self._newborn = False
-        return [
-            Send(peer, self.context.message(number, AGAIN)) for peer in self._silent(number, stage)
-        ]
+        self._armed = True
+        return [SetTimer(RESEND, self._delay)]
+
+    def retransmit(self, number: int, stage: str) -> list[Effect]:
+        """Send again what is lost, and ask the silent; the timer has fired.
+
+        stage: that under way, "" if the node does not wait for contributions.
+        """
+        self._armed, self._delay = False, min(2 * self._delay, RESEND_MAX_S)
+        lost, self._lost = sorted(self._lost & self._unacked.keys()), set()
+        again: list[Effect] = [Send(key[0], self._unacked[key]) for key in lost]
+        if not stage:
+            return again
+        question = self.context.message(number, AGAIN)
+        asked = [Send(peer, question) for peer in self._silent(number, stage)]
+        self._restarted = False
+        return [*again, *asked, *self.arm()]
 
     def _silent(self, number: int, stage: str) -> list[str]:
-        """Return the live peers that contribute to a stage and were not heard in it."""
-        heard = self.mail.heard(number, stage)
-        return [
-            peer
-            for peer in sorted(self.live)
-            if peer not in heard and self.takes_part(peer, number)
-        ]
+        """Return the live peers that sent nothing to a stage although they must have.
+
+        A sampled peer may send nothing in later rounds by which it could be known to be in them.
+        """
+        later = {peer for peer, at in self.claimed.items() if at > number}
+        everybody = self._restarted or (later and self.count)
+        silent = self.live - self.received(number, stage).keys()
+        peers = silent if everybody else silent & later
+        return [peer for peer in sorted(peers) if self.participates(peer, number)]
+
+    def repeat(self, peer: str, since: int) -> list[Effect]:
+        """Send a peer again what this node said since a round, but for what is on its way."""
+        for (number, stage), message in self._sent.items():
+            key = peer, number, stage
+            if number >= since and key not in self._unacked:
+                self._unacked[key] = message
+                self._lost.add(key)
+        return self.arm() if self._lost else []
+
+    def acked(self, peer: str, message: Message) -> None:
+        """Note that a peer has a contribution, or will never take it."""
+        key = peer, message.round, message.phase
+        if self._unacked.get(key) == message:
+            del self._unacked[key]
+
+    def lost(self, peer: str, message: Message) -> list[Effect]:
+        """Note that a contribution did not get through; it is sent again when the timer fires."""
+        key = peer, message.round, message.phase
+        if self._unacked.get(key) != message:
+            return []
+        self._lost.add(key)
+        return self.arm()
 
     # In -------------------------------------------------------------------------------------------
 
-    def take(self, message: Message, number: int, last: str) -> bool:
+    def store(self, message: Message, number: int, last: str) -> bool:
         """Store a contribution received in round `number`; tell whether its sender takes part.
 
-        A sender that was not drawn knows other members than this node. last: the last stage of a
+        A sender outside the sample knows other members than this node. last: the last stage of a
         round. Only with this stage a peer is in time: if it sent the first stage alone, all others
         would wait for it until the deadline.
         """
-        if not self.takes_part(message.sender, message.round):
+        sender, of = message.sender, message.round
+        if not self.participates(sender, of):
             return False
-        if message.round == number and message.phase == last:
-            self.stragglers.kept(message.sender)
-        self.mail.take(message, number)
+        if of == number and message.phase == last:
+            self.stragglers.kept(sender)
+        self.claimed[sender] = max(self.claimed.get(sender, 0), of)
+        if message.tensors:
+            self.contributed[sender] = max(self.contributed.get(sender, 0), of)
+        if number <= of <= number + WINDOW * self.period:
+            self._received[sender, of, message.phase] = message
         return True
 
-    def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
-        """Ask a peer that is in the next round already for what it said in this one."""
-        if self.participants:
-            return self._remind_all(number, stage)
-        return self._ask(number, stage, {message.sender}) if message.round > number else []
-
-    def _remind_all(self, number: int, stage: str) -> list[Effect]:
-        """Ask the drawn peers for what they said in this round, if a peer is in a later one.
-
-        A drawn peer may say nothing in later rounds by which it could be known to be in them.
-        """
-        later = any(at > number for at in self.mail.newest.values())
-        return self._ask(number, stage, self.live) if self.participants and later else []
-
-    def _ask(self, number: int, stage: str, peers: Collection[str]) -> list[Effect]:
-        """Ask those of the peers that are silent to repeat themselves, once a round."""
-        asked = {*self._silent(number, stage)} & {*peers} - self._reminded
-        self._reminded |= asked
-        return [Send(peer, self.context.message(number, AGAIN)) for peer in sorted(asked)]
-
-    def heard(self, number: int, stage: str) -> dict[str, Message]:
-        """Return the contributions to a stage, by sender."""
-        messages = self.mail.heard(number, stage)
+    def received(self, number: int, stage: str) -> dict[str, Message]:
+        """Return the contributions to a stage, by sender, sorted."""
         return {
-            name: message for name, message in messages.items() if self.takes_part(name, number)
+            key[0]: message
+            for key, message in sorted(self._received.items(), key=lambda pair: pair[0])
+            if key[1:] == (number, stage) and self.participates(key[0], number)
         }
 
-    def ended(self, number: int, stage: str) -> dict[str, Message] | None:
+    def complete(self, number: int, stage: str) -> dict[str, Message] | None:
         """Return the contributions to a stage that may end now; None if it waits for more.
 
-        A node that was not drawn and has no live peer waits for the deadline. Otherwise it would
+        A node outside the sample that has no live peer waits for the deadline. Otherwise it would
         run through its rounds at once, and find its peers in much earlier rounds.
         """
-        ends = (self.takes_part_now or self.live) and not self._missing(number, stage)
-        return self.heard(number, stage) if ends else None
+        ends = (self.participates_now or self.live) and not self._missing(number, stage)
+        return self.received(number, stage) if ends else None
 
     def give_up(self, number: int, stage: str, now: float) -> tuple[str, str, dict[str, Message]]:
         """End a stage at its deadline; return who said nothing, who took nothing, and the others.
@@ -197,28 +242,28 @@ class Exchange:
         All missing peers count as stragglers from now on.
         """
         missing, limit = self._missing(number, stage), self.context.rounds.deadline_s
-        heard = self.heard(number, stage)
+        received = self.received(number, stage)
         self.stragglers.missed(missing, number, now, limit)
-        silent = ", ".join(peer for peer in missing if peer not in heard)
-        deaf = ", ".join(peer for peer in missing if peer in heard)
-        return silent, deaf, heard
+        silent = ", ".join(peer for peer in missing if peer not in received)
+        deaf = ", ".join(peer for peer in missing if peer in received)
+        return silent, deaf, received
 
     def _missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
 
         Only peers that contribute to the round count. A peer that is further ahead than the rounds
-        of which it stores its messages will say no more of this round. A node that was not drawn
-        and heard nobody waits for stragglers, too: without a contribution it has nothing to merge.
+        of which it stores its messages will say no more of this round. A node outside the sample
+        that heard nobody waits for stragglers, too: it has nothing to merge.
         """
-        pending, heard = self.mail.pending, self.heard(number, stage)
-        most = number + self.mail.span
-        near = {peer for peer in self.live if self.mail.round_of(peer) <= most}
-        part = {peer for peer in near if self.takes_part(peer, number)}
+        received = self.received(number, stage)
+        most = number + self.period
+        near = {peer for peer in self.live if self.claimed.get(peer, 0) <= most}
+        part = {peer for peer in near if self.participates(peer, number)}
         awaited = part & self.stragglers.awaited(near, number)
-        if not (awaited or heard or self.takes_part_now):
+        if not (awaited or received or self.participates_now):
             awaited = part
         return [
             peer
             for peer in sorted(awaited)
-            if peer not in heard or (peer, number, stage) in pending
+            if peer not in received or (peer, number, stage) in self._unacked
         ]

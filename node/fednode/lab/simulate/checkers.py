@@ -8,13 +8,13 @@ read are in node/fednode/lab/simulate/speech.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from fednode.core import events as ev
 from fednode.core.members.phases import PHASES, Phase
+from fednode.core.policy import RESEND_S
 from fednode.core.rounds.catchup import QUESTIONS
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.types import Tensors
@@ -277,33 +277,33 @@ class WaitsWithinDeadlines(Check):
 
 
 @dataclass(slots=True)
-class RepeatsItselfOnce(Check):
-    """In a round a node repeats its messages once to each peer that asks for it.
+class RepeatsItselfSlowly(Check):
+    """A node sends a message of its policy to a peer at most twice in RESEND_S, whoever asks."""
 
-    After a commit a node may still answer for the round that ended, and then for the next one.
-    """
-
-    REPEATS_MAX: Final = 2
-    _given: Counter[tuple[str, str, int]] = field(default_factory=Counter)
+    _times: dict[str, dict[tuple[str, str, int, str], tuple[float, float]]] = field(
+        default_factory=dict
+    )
 
     def started(self, world: World, name: str) -> None:
         """Forget what the node sent before it restarted."""
-        self._given = Counter({key: n for key, n in self._given.items() if key[0] != name})
+        self._times[name] = {}
 
     def stepped(
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
     ) -> None:
-        """Count the requests of each peer that the node answers between two commits."""
-        if name in self.liars or not isinstance(event, ev.Received) or event.message.phase != AGAIN:
+        """Compare the time of each contribution with those of the last two equal ones."""
+        if name in self.liars:
             return
-        if not any(isinstance(effect, ev.Send) for effect in effects):
-            return
-        held = world.hosts[name].durable
-        key = name, event.message.sender, held.policy.round if held else 0
-        self._given[key] += 1
-        if self._given[key] > self.REPEATS_MAX:
-            text = f"repeats itself to {key[1]} {self._given[key]} times after round {key[2]}"
-            raise self.broken(world, name, text)
+        for effect in effects:
+            if not isinstance(effect, ev.Send) or effect.message.phase in PHASES | QUESTIONS:
+                continue
+            said, times = effect.message, self._times[name]
+            key = effect.to, said.phase, said.round, said.tensors.digest
+            before, last = times.get(key, (float("-inf"), float("-inf")))
+            if world.now - before < RESEND_S:
+                text = f"sends {said.phase!r} of round {said.round} to {effect.to} too often"
+                raise self.broken(world, name, text)
+            times[key] = last, world.now
 
 
 ALL: Final[tuple[type[Check], ...]] = (
@@ -318,7 +318,7 @@ ALL: Final[tuple[type[Check], ...]] = (
     HonestStayFree,
     MovesByProof,
     WaitsWithinDeadlines,
-    RepeatsItselfOnce,
+    RepeatsItselfSlowly,
     OlderIsTrue,
     SaysOnlyText,
 )

@@ -9,7 +9,7 @@ from fednode.core import events as ev
 from fednode.core.members.phases import PHASES
 from fednode.core.members.table import GONE
 from fednode.core.rounds.catchup import STATE, adopted_round
-from fednode.core.rounds.draw import span, wanted
+from fednode.core.rounds.exchange import participants, period
 from fednode.core.types import Message
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
@@ -112,7 +112,7 @@ class MovesByProof(Check):
     def _slack(self, world: World, name: str) -> int:
         """Return how many rounds may pass until each member contributes once more."""
         method = getattr(world.kernel(name).policy, "method", None)
-        return span(len(world.hosts), wanted(getattr(method, "config", None)))
+        return period(len(world.hosts), participants(getattr(method, "config", None)))
 
     def _judge(
         self, world: World, name: str, what: str, voices: Collection[str], moves: bool

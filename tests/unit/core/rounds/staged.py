@@ -11,7 +11,7 @@ import numpy as np
 from fednode.core.events import Delivered, Effect, PeerUp, Received, Send, Tune, Tuned
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors
 from fednode.policies import plan as aggregator

@@ -12,8 +12,8 @@ import pytest
 from fednode.core.events import Received, RoundDue
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.types import Dtype, Report, Tensors
 from fednode.testing import frame
 from tests.contract.player import PEERS, Case, up

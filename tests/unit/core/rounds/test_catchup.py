@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
-from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
+from fednode.core.policy import CATCH_UP, DEADLINE
 from fednode.core.rounds.catchup import (
     ADOPTED,
     CLAIMS_KEPT,
@@ -257,6 +258,23 @@ def test_no_claim_moves_a_node_beyond_its_last_round() -> None:
     assert catch_up.after(3) == Found(20, THEIRS)
 
 
+def test_where_nodes_are_sampled_as_many_are_asked_as_must_hold_the_state() -> None:
+    """Few contributions claim a state then; each state that is given is a claim."""
+    catch_up = made(drifts=True)
+    sampled = replace(at(), period=3)
+    claims(catch_up, sampled, "c", after=1)
+    catch_up.adopted(1, HELD)
+    catch_up.adopted(2, HELD)
+    first = [peer for peer, _ in sends(catch_up.begin(sampled))]
+    assert (len(first), "c" in first) == (3, True), "whoever is known to hold another state"
+    (late,) = sends(catch_up.question(sampled, state(first[0], after=1)))
+    assert {late[0], *first} == {*"bcde"}, "one that has not adopted the round yet is replaced"
+    assert catch_up.question(sampled, state(first[1], after=2)) == []
+    assert catch_up.question(sampled, state(first[2], after=2)) == []
+    assert kinds(catch_up.question(sampled, state(late[0], after=2))) == ["round.taken"]
+    assert catch_up.before(3) == THEIRS
+
+
 # Ends of attempts ---------------------------------------------------------------------------------
 
 
@@ -293,7 +311,7 @@ def test_a_state_that_is_too_old_or_undelivered_is_asked_for_elsewhere() -> None
 def test_states_that_got_lost_are_sent_again() -> None:
     catch_up, here = made(), at()
     answer = NODE.message(3, STATE)
-    assert catch_up.undelivered(here, "b", answer, again=True)[0] == SetTimer(RESEND, 0.5)
+    assert catch_up.undelivered(here, "b", answer, again=True) == []
     assert catch_up.resend() == [Send("b", answer)]
     assert catch_up.resend() == []
     assert catch_up.undelivered(here, "b", answer, again=False) == []

@@ -11,9 +11,9 @@ import pytest
 from fednode.core.events import Adopt, Adopted, Effect, PeerDown, Record, RoundDue, Tuned
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
-from fednode.core.rounds.draw import drawn as drawn_for
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.exchange import sample
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
@@ -200,7 +200,7 @@ def test_a_node_that_was_not_drawn_keeps_what_it_used_or_takes_what_was_merged()
     for number in range(1, 11):
         before, apart = policy.now.held.shared, used != policy.now.held.shared
         effects = list(policy.handle(0.0, RoundDue(number)))
-        (only,) = drawn_for(1, number, ("a", *PEERS), 1)
+        (only,) = sample(1, number, ("a", *PEERS), 1)
         sat_out = only != "a"
         change = Tensors({name: np.ones_like(one) for name, one in start.items()})
         spoke = dict.fromkeys(PEERS, change)

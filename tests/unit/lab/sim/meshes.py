@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fednode.core.policy import PolicyKind
-from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World

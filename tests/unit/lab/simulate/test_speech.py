@@ -20,7 +20,8 @@ def world(mode: str = "sync", **nodes: dict[str, Any]) -> World:
     hosts = {}
     kernels = {}
     for name, given in nodes.items():
-        state = SimpleNamespace(round=given["round"], tensors=Tensors({"x": [given["holds"]]}))
+        prompts = Tensors({"x": [given["holds"]]})
+        state = SimpleNamespace(round=given["round"], digest=prompts.digest)
         said = given.get("said", ())
         view = SimpleNamespace(apart=tuple(given.get("apart", said)))
         hosts[name] = SimpleNamespace(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fednode.core.events import PeerDown, Received, RoundDue
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import MethodState, Round
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Tensors
 from fednode.policies.feddpt import FedDPT, FedDPTConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, PolicyState, Tensors
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fednode.core.policy import NodeContext
-from fednode.core.rounds import draw
 from fednode.core.rounds.engine import Rounds
+from fednode.core.rounds.exchange import participants
 from fednode.core.rounds.method import Method, sync_fault
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, Json, PolicyState, Tensors
@@ -57,7 +57,7 @@ class MethodPolicy:
         self, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
     ) -> int | None:
         """Return the bytes that the method's paper would count, of the clients that take part."""
-        part = min(draw.wanted(config) or clients, clients)
+        part = min(participants(config) or clients, clients)
         return self.method.paper_bytes(config, shapes, rounds, part)
 
     def start(self, config: Any, context: NodeContext, initial: Tensors) -> Rounds:
