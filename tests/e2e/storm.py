@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.core.quota import Quota
+from fednode.core.rate_limit import Quota
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
     PRESETS,

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Final
 
 from fednode.core import events as ev
-from fednode.core.changes import Changes
 from fednode.core.gate import TAKEN, Verdict
 from fednode.core.life import Life
 from fednode.core.members.boots import Boots
@@ -23,6 +22,7 @@ from fednode.core.members.swim import Swim
 from fednode.core.members.table import LIVE
 from fednode.core.older import Older
 from fednode.core.policy import NodeContext, Policy
+from fednode.core.rate_limit import Changes
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.run import Run
 from fednode.core.settings import Timing

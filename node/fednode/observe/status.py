@@ -14,7 +14,7 @@ import grpc
 
 from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
-from fednode.core.quota import Quota
+from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import NO_ROUNDS
 from fednode.errors import IdentityError, Refused

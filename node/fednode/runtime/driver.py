@@ -19,7 +19,7 @@ from typing import Final
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
-from fednode.core.quota import Quota
+from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView

@@ -14,7 +14,7 @@ import pytest
 
 from fednode.core.events import Record
 from fednode.core.members.table import Member
-from fednode.core.quota import BURST_S
+from fednode.core.rate_limit import BURST_S
 from fednode.core.types import Json, Message
 from fednode.errors import Refused
 from fednode.learn.quadratic import QuadraticLearner

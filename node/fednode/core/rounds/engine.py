@@ -3,9 +3,9 @@
 Averaging, Fed-DPT, DiPrompT and PLAN are methods (method.py); this engine runs their rounds. A
 round goes through the method's `stages`. In each stage a node runs a job, sends a contribution to
 every live peer, and merges all contributions, sorted by sender (its own in the wire's number
-format, as its peers see it). If only some nodes are drawn for the round (draw.py), the others run
-no job and send nothing, but merge the same contributions. After the last stage a node measures the
-prompts that it will use, merged or personal (personal.py), and adopts the round.
+format, as its peers see it). If only some nodes are sampled for the round (exchange.py), the others
+run no job and send nothing, but merge the same contributions. After the last stage a node measures
+the prompts that it will use, merged or personal (personal.py), and adopts the round.
 
     Idle -> Training -> Exchanging -> (next stage) ... -> Measuring -> Adopting -> Idle
 

@@ -13,7 +13,7 @@ is while two rounds that waited in vain are fewer than DEADLINES_MAX deadlines a
 
 If nobody is left to wait for, the peers that are behind are waited for all the same. Otherwise a
 node that had given up all peers would run on to its last round alone, ahead of peers that were only
-slow or cut off, and none of them would take over a state that nobody vouches for.
+slow or cut off, and none of them would take over a state that nobody else claims.
 """
 
 from __future__ import annotations
