@@ -31,7 +31,7 @@ from fednode.core.types import Message
 
 AGAIN: Final = "again"
 """Phase of a request to repeat what was said since a round."""
-RESEND_MAX_S: Final = 4.0
+RESEND_MAX_S: Final = 2.0
 WINDOW: Final = 2
 """Messages of up to this many periods beyond the present round are stored."""
 PURPOSE: Final = "participants"

@@ -1,4 +1,4 @@
-"""The check of how often an honest node repeats itself to a peer that asks."""
+"""Checkers of the simulator by value: which repeats of a node break the promise."""
 
 from __future__ import annotations
 
@@ -8,46 +8,41 @@ from typing import cast
 import pytest
 
 from fednode.core.events import Received, Send
+from fednode.core.policy import RESEND_S
 from fednode.core.rounds.exchange import AGAIN
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Violation
-from fednode.lab.simulate.checkers import RepeatsItselfOnce
+from fednode.lab.simulate.checkers import RepeatsItselfSlowly
 from tests.unit.core.scenes import message
 
-SENT = [Send("b", message(sender="a"))]
+SENT = Send("b", message("prompts", "a"))
+ASKED = Received(message(AGAIN, "b"))
 
 
-def world(stored: int) -> World:
-    """Return a node "a" that has stored a round."""
-    held = SimpleNamespace(policy=SimpleNamespace(round=stored))
-    return cast("World", SimpleNamespace(now=1.0, hosts={"a": SimpleNamespace(durable=held)}))
+def at(now: float) -> World:
+    return cast("World", SimpleNamespace(now=now))
 
 
-def asked(by: str = "b") -> Received:
-    return Received(message(AGAIN, by))
+def begun(liars: tuple[str, ...] = ()) -> RepeatsItselfSlowly:
+    check = RepeatsItselfSlowly(liars=liars)
+    check.started(at(0.0), "a")
+    return check
 
 
-def test_more_repeats_than_two_after_a_stored_round_break_the_promise() -> None:
-    check = RepeatsItselfOnce()
-    for stored in (3, 4):
-        for _ in range(2):
-            check.stepped(world(stored), "a", asked(), SENT)
-    check.stepped(world(4), "a", asked("c"), SENT)
-    with pytest.raises(Violation, match="repeats itself to b 3 times after round 4"):
-        check.stepped(world(4), "a", asked(), SENT)
+def test_three_equal_messages_in_a_moment_break_the_promise() -> None:
+    check = begun()
+    for now in (0.0, 0.1, RESEND_S, RESEND_S + 0.1):
+        check.stepped(at(now), "a", ASKED, [SENT])
+    with pytest.raises(Violation, match="sends 'prompts' of round 1 to b too often"):
+        check.stepped(at(RESEND_S + 0.2), "a", ASKED, [SENT])
 
 
-def test_requests_without_an_answer_other_messages_and_liars_do_not_count() -> None:
-    for check in (RepeatsItselfOnce(), RepeatsItselfOnce(liars=("a",))):
-        for _ in range(9):
-            check.stepped(world(3), "a", asked(), [])
-            check.stepped(world(3), "a", Received(message()), SENT)
-            if check.liars:
-                check.stepped(world(3), "a", asked(), SENT)
-
-
-def test_a_restart_begins_a_new_count() -> None:
-    check = RepeatsItselfOnce()
+def test_other_peers_messages_of_the_kernel_liars_and_earlier_lives_do_not_count() -> None:
+    for peer in "bcdefgh":
+        begun().stepped(at(1.0), "a", ASKED, [Send(peer, message("prompts", "a"))] * 2)
+    for check, sent in ((begun(), Send("b", message("ping", "a"))), (begun(("a",)), SENT)):
+        check.stepped(at(1.0), "a", ASKED, [sent] * 9)
+    check = begun()
     for _ in range(5):
-        check.started(world(3), "a")
-        check.stepped(world(3), "a", asked(), SENT)
+        check.started(at(1.0), "a")
+        check.stepped(at(1.0), "a", ASKED, [SENT])
