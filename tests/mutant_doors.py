@@ -109,8 +109,8 @@ DOORS: Final = {
     ),
     "again-once": Mutant(
         "node/fednode/core/rounds/exchange.py",
-        "if number >= since and key not in self._unacked:",
-        "if number >= since:",
+        "if peer in self._repeated:",
+        "if False:",
         ("tests/unit/core/rounds/test_exchange.py",),
     ),
     "decode-memory": Mutant(

@@ -236,12 +236,12 @@ def a_word_moves_zerodfl(patch: Patch) -> None:
 
 
 def requests_are_answered_without_end(patch: Patch) -> None:
-    """Each request is answered at once, and not when the timer fires."""
+    """Each request is answered at once, though the timer has not fired since the last one."""
     original = exchange.Exchange.repeat
 
     def repeat(self: Any, peer: str, since: int) -> Any:
-        original(self, peer, since)
-        return self.retransmit(0, "")
+        self._repeated.clear()
+        return original(self, peer, since)
 
     patch.setattr(exchange.Exchange, "repeat", repeat)
 

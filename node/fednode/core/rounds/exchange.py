@@ -13,10 +13,11 @@ stored: the memory is the same, and a node outside the sample may be that many r
 
 **Retransmission.** All that is lost is mended by one timer, which starts at RESEND_S in each round
 and doubles up to RESEND_MAX_S. When it fires, the node sends again what did not get through to a
-live peer, what a peer that was away has missed, and what a peer asked for (phase "again"). It asks
-the silent: those that are in a later round, as they sent this one's contribution; where nodes are
-sampled, all of them if any peer is; once after a start, all, because what was said to the earlier
-life of this node is lost. So nobody makes a node repeat itself faster than the timer.
+live peer, and asks the silent (phase "again"): those that are in a later round, as they sent this
+one's contribution; where nodes are sampled, all of them if any peer is; once after a start, all,
+because what was said to the earlier life of this node is lost. A peer that comes back or asks gets
+what it missed, a second time only when the timer has fired. So nobody makes a node repeat itself
+faster than the timer.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class Exchange:
         self._unacked: dict[Key, Message] = {}
         self._lost = set[Key]()  # unacknowledged, and not on their way
         self._sample = 0, frozenset[str]()  # a round, and the nodes that contribute to it
+        self._repeated = set[str]()  # peers that something was repeated to since the timer fired
         self._delay = RESEND_S
         self._armed = False  # whether the timer runs
         self._restarted = True  # whether the silent are to be asked because the node has started
@@ -115,11 +117,10 @@ class Exchange:
     # Peers ----------------------------------------------------------------------------------------
 
     def peer_up(self, peer: str) -> list[Effect]:
-        """Note that a peer is live; what it may have missed and be waiting for is sent again."""
+        """Note that a peer is live; send it what it may have missed and be waiting for."""
         self.live.add(peer)
         self.known.add(peer)
-        self.repeat(peer, self.claimed.get(peer, 0))
-        return self.arm()
+        return self.repeat(peer, self.claimed.get(peer, 0))
 
     def peer_down(self, peer: str) -> None:
         """Note that a peer is not live any more: nothing is sent to it again."""
@@ -157,6 +158,7 @@ class Exchange:
         self._armed, self._delay = False, min(2 * self._delay, RESEND_MAX_S)
         lost, self._lost = sorted(self._lost & self._unacked.keys()), set()
         again: list[Effect] = [Send(key[0], self._unacked[key]) for key in lost]
+        self._repeated = {key[0] for key in lost}
         if not stage:
             return again
         question = self.context.message(number, AGAIN)
@@ -177,12 +179,18 @@ class Exchange:
 
     def repeat(self, peer: str, since: int) -> list[Effect]:
         """Send a peer again what this node said since a round, but for what is on its way."""
-        for (number, stage), message in self._sent.items():
-            key = peer, number, stage
-            if number >= since and key not in self._unacked:
-                self._unacked[key] = message
-                self._lost.add(key)
-        return self.arm() if self._lost else []
+        missed = [
+            message
+            for (number, stage), message in sorted(self._sent.items(), key=lambda pair: pair[0])
+            if number >= since and (peer, number, stage) not in self._unacked
+        ]
+        keys = {(peer, message.round, message.phase): message for message in missed}
+        self._unacked |= keys
+        if peer in self._repeated:  # not before the timer fires
+            self._lost |= keys.keys()
+            return self.arm()
+        self._repeated |= {peer} if missed else set()
+        return [*(Send(peer, message) for message in missed), *self.arm()]
 
     def acked(self, peer: str, message: Message) -> None:
         """Note that a peer has a contribution, or will never take it."""

@@ -103,15 +103,20 @@ def test_a_lost_contribution_is_sent_again_while_its_peer_does_not_have_it() -> 
 def test_a_peer_that_comes_back_or_asks_gets_what_it_does_not_have_once_a_timer() -> None:
     exchange = made("bc")
     own = opened(exchange)
-    exchange.peer_up("d")
-    exchange.repeat("b", 1)
-    assert tick(exchange) == [("d", STAGE)], "still on its way to b"
-    exchange.acked("b", own)
+    assert sent(exchange.peer_up("d")) == [("d", STAGE)]
+    assert sent(exchange.repeat("b", 1)) == [], "still on its way to b"
+    told: list[tuple[str, str]] = []
     for _ in range(20):
-        exchange.repeat("b", 1)
+        exchange.acked("b", own)
+        told += sent(exchange.repeat("b", 1))
         exchange.peer_down("c")
-        exchange.peer_up("c")
+        told += sent(exchange.peer_up("c"))
+    assert told == [("b", STAGE), ("c", STAGE)]
     assert tick(exchange) == [("b", STAGE), ("c", STAGE)]
+    exchange.acked("b", own)
+    assert sent(exchange.repeat("b", 1)) == [], "the timer has just repeated it"
+    assert tick(exchange) == [("b", STAGE)]
+    assert tick(exchange) == []
 
 
 def test_who_was_away_gets_the_messages_of_a_period_in_order_and_no_older_ones() -> None:
@@ -121,13 +126,11 @@ def test_who_was_away_gets_the_messages_of_a_period_in_order_and_no_older_ones()
             exchange.begin(number)
             exchange.broadcast(NODE.message(number, STAGE))
         exchange.begin(10)
-        exchange.peer_up("c")
-        effects = exchange.retransmit(10, "")
+        effects = exchange.peer_up("c")
         numbers = [one.message.round for one in effects if isinstance(one, Send)]
         assert numbers == list(range(10 - exchange.period, 10))
         assert exchange.period == (4 if count else 1)
-        exchange.repeat("d", 9)
-        effects = exchange.retransmit(10, "")
+        effects = exchange.repeat("d", 9)
         assert [one.message.round for one in effects if isinstance(one, Send)] == [9]
 
 
