@@ -33,6 +33,7 @@ from fednode.identity import revocations
 from fednode.identity.certificates import (
     CHAIN_BYTES_MAX,
     common_name,
+    host_of,
     invitation_of,
     is_signed_by,
     may_sign,
@@ -88,7 +89,7 @@ class _Chain:
     """What a chain of certificates says. anchor: the name of the trusted one that it leads to.
 
     begins, ends: when all of it is valid; dated: when the node's own certificate was made. signer:
-    the id of the sponsor; "" if there is none.
+    the id of the sponsor; "" if there is none. certificates: the node's own, and the sponsor's.
     """
 
     name: str
@@ -97,8 +98,9 @@ class _Chain:
     dated: float
     begins: float
     ends: float
-    signer: str = ""
-    sponsor: str = ""
+    signer: str
+    sponsor: str
+    certificates: list[x509.Certificate]
 
 
 class Roster:
@@ -224,7 +226,23 @@ class Roster:
             ends=min(own.ends, top.ends),
             signer="" if own is top else top.id,
             sponsor="" if own is top else top.name,
+            certificates=chain[:1] if own is top else chain,
         )
+
+    def callee(self, name: str) -> tuple[str, bytes]:
+        """Return what to demand of a node that is called: a name in its certificate, and trust.
+
+        The trusted certificate (PEM) is the mesh's. TLS asks nobody about revocations, so once the
+        mesh key has revoked a key, only the key that counts for the name will do, and its
+        certificate must be of the sponsor that this roster knows; if the mesh key signed it, or the
+        sponsor was revoked, it must be the very one that this roster knows.
+        """
+        chain = self._chain(name) if self._revoked else None
+        if chain is None:
+            return host_of(name), self.root
+        sponsored = bool(chain.signer) and chain.signer not in self._revoked
+        trusted = chain.certificates[-1 if sponsored else 0]
+        return host_of(name, chain.id), trusted.public_bytes(serialization.Encoding.PEM)
 
     # Which name has which key ---------------------------------------------------------------------
 

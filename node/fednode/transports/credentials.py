@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
+import grpc.aio
 
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Guest, Member, Roster
@@ -42,10 +43,16 @@ def server_credentials(own: Own, roster: Roster) -> Any:
     return grpc.dynamic_ssl_server_credentials(made(), fetch, require_client_authentication=True)
 
 
-def channel_credentials(own: Own, roster: Roster) -> Any:
-    """Return credentials of a channel that shows this node's certificate, and trusts the mesh."""
-    shown = own()
-    return grpc.ssl_channel_credentials(roster.root, shown.key, shown.chain)
+def channel_to(
+    target: str, shown: Credential, callee: tuple[str, bytes], options: Sequence[tuple[str, Any]]
+) -> Any:
+    """Return a channel that shows a certificate. callee: as `Roster.callee` returns it."""
+    host, trusted = callee
+    return grpc.aio.secure_channel(
+        target,
+        grpc.ssl_channel_credentials(trusted, shown.key, shown.chain),
+        options=(*options, ("grpc.ssl_target_name_override", host)),
+    )
 
 
 def chain_of(context: Any) -> bytes:

@@ -16,12 +16,12 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.errors import AddressError, FrameError, KeyRefused, Unreachable
-from fednode.identity.certificates import Credential, host_of
+from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
 from fednode.transports.address import Endpoint, parse, target_of
 from fednode.transports.base import Address
-from fednode.transports.credentials import Own, channel_credentials
+from fednode.transports.credentials import Own, channel_to
 from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, opened, pieces, wrapped
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
@@ -48,7 +48,8 @@ _WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {
     _WRONG_NODE: "is another node than the one that is called",
     "address lookup failed": "has a name that does not resolve",
-    "handshake failed": "shows a certificate of another mesh, or the clocks differ",
+    "handshake failed": "shows a certificate of another mesh, or of a sponsor or key that the mesh "
+    "revoked, or the clocks differ",
     **dict.fromkeys(
         ("Socket closed", "Connection reset", "Broken pipe"),
         "closed the connection: it does not know this node's certificate, or stops",
@@ -59,15 +60,19 @@ Learn = Callable[[bytes], bool]
 """Takes the proof of a revocation; tells whether it is of this node's own key."""
 
 
+Ends = tuple[Credential, tuple[str, bytes]] | None
+"""What this node shows, and what it demands of a callee (`Roster.callee`); None without keys."""
+
+
 class _Peer:
     """A channel, with a slot for each call at a time.
 
-    shown: the certificate that it shows. relayed: it leads through a relay. reached: the node has
+    ends: what each end is to show. relayed: it leads through a relay. reached: the node has
     answered in this channel.
     """
 
-    def __init__(self, channel: Any, shown: Credential | None, relayed: bool) -> None:
-        self.channel, self.shown, self.relayed, self.reached = channel, shown, relayed, False
+    def __init__(self, channel: Any, ends: Ends, relayed: bool) -> None:
+        self.channel, self.ends, self.relayed, self.reached = channel, ends, relayed, False
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
         # Without deserializers: of an answer that they cannot read, gRPC makes None.
         self._whole = channel.unary_unary(DELIVER, wrapped)
@@ -261,36 +266,40 @@ class Peers:
         return self.relay is not None and bool(self.relay.relays) and bool(who or endpoint.host)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
-        """Return the channel to a place; a new one if this node's certificate was renewed."""
+        """Return the channel to a place; a new one if another certificate counts at one end."""
         if self._closing:
             raise Unreachable(f"cannot send to {place[0]}: this transport is closed")
         self._use(place)
-        shown = self._own() if self._own is not None else None
-        key = place, relayed
+        key, ends = (place, relayed), self._ends(place)
         peer = self._peers.get(key)
-        if peer is not None and peer.shown is shown:
+        if peer is not None and peer.ends == ends:
             return peer
         if peer is not None:
             self._drop(peer, RENEW_GRACE_S)
-        self._peers[key] = _Peer(self._open(place, relayed, REPLY_BYTES_MAX), shown, relayed)
+        self._peers[key] = _Peer(self._open(place, relayed, REPLY_BYTES_MAX), ends, relayed)
         return self._peers[key]
 
     def _open(self, place: Place, relayed: bool, reply_bytes_max: int) -> Any:
         """Return a new channel, which reaches only the node of a place ("": any node)."""
-        endpoint, who = parse(place[0]), place[1]
+        endpoint, ends = parse(place[0]), self._ends(place)
         most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
         options = (*OPTIONS, most, *http_proxy.options(self._proxy, endpoint))
         if relayed:
             assert self.relay is not None
-            who = who or endpoint.host
-            target = self.relay.path_to(who)
+            target = self.relay.path_to(place[1] or endpoint.host)
         else:
             target = target_of(endpoint)
-        if self._own is None or self._roster is None:
+        if ends is None:
             return grpc.aio.insecure_channel(target, options=options)
-        name = ("grpc.ssl_target_name_override", host_of(who))
-        credentials = channel_credentials(self._own, self._roster)
-        return grpc.aio.secure_channel(target, credentials, options=(*options, name))
+        return channel_to(target, *ends, options)
+
+    def _ends(self, place: Place) -> Ends:
+        """Return what both ends of a channel to a place are to show."""
+        if self._own is None or self._roster is None:
+            return None
+        endpoint = parse(place[0])
+        named = endpoint.host if endpoint.relayed else ""
+        return self._own(), self._roster.callee(place[1] or named)
 
     def _use(self, place: Place) -> None:
         """Mark a place as dialled; raise Unreachable if its peer moves too often."""

@@ -24,12 +24,12 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.errors import IdentityError, Unreachable
-from fednode.identity.certificates import Credential, host_of
+from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
 from fednode.transports.address import parse, target_of
 from fednode.transports.base import Address
-from fednode.transports.credentials import Own, channel_credentials
+from fednode.transports.credentials import Own, channel_to
 from fednode.transports.exchange import opened, wrapped
 from fednode.transports.limits import REVOCATION
 from fednode.transports.relay_service import (
@@ -197,14 +197,9 @@ class RelayClient:
             self._drop(relay, RENEW_GRACE_S)
         if relay.channel is None:
             endpoint = parse(relay.at.address)
-            options = (
-                *_OPTIONS,
-                *http_proxy.options(self._proxy, endpoint, relay=True),
-                ("grpc.ssl_target_name_override", host_of(relay.at.name)),
-            )
-            credentials = channel_credentials(self._own, self._roster)
-            target = target_of(endpoint)
-            relay.channel = grpc.aio.secure_channel(target, credentials, options=options)
+            options = (*_OPTIONS, *http_proxy.options(self._proxy, endpoint, relay=True))
+            callee = self._roster.callee(relay.at.name)
+            relay.channel = channel_to(target_of(endpoint), shown, callee, options)
             relay.shown = shown
         return relay.channel
 

@@ -33,8 +33,10 @@ def test_the_wire_shows_a_hash_in_place_of_the_name() -> None:
     mesh = SmallMesh()
     leaf = read_chain(mesh.chain("hospital-b"))[0]
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [host_of("hospital-b"), ANY_NODE]
-    assert "hospital" not in host_of("hospital-b")
+    by_name, by_key = host_of("hospital-b"), host_of("hospital-b", mesh.id("hospital-b"))
+    assert names.get_values_for_type(x509.DNSName) == [by_name, by_key, ANY_NODE]
+    assert by_name != by_key
+    assert "hospital" not in by_name + by_key
     assert host_of("") == ANY_NODE
 
 

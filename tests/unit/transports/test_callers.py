@@ -11,9 +11,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fednode.errors import Unreachable
+from fednode.identity import certificates
 from fednode.identity.certificates import Authority, Credential
 from fednode.identity.keys import id_of, pem_of
-from fednode.identity.roster import Guest, Roster
+from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.grpc import GrpcTransport
 from tests.meshes import Mesh
 
@@ -100,6 +101,75 @@ class TestInvitation:
         roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
         guest = guest_of(TOKEN, "a")
         assert roster.identify(guest.chain) == Guest("hospital-b", leaf_id(guest))
+
+
+class TestCallee:
+    """Who may answer in a node's name, once the mesh key has revoked a key."""
+
+    async def send(self, mesh: Mesh, roster: Roster, shown: Credential, *later: str) -> list[str]:
+        """Return what comes of calls to b, where a key of b's name answers: first without, then
+        with the revocations of further names."""
+        server = GrpcTransport(lambda: shown, mesh.roster())
+        to = await server.listen(ANY, tell)
+        one, outcomes = mesh.transport("a", roster=roster), list[str]()
+        for revoked in ("", *later):
+            if revoked:
+                roster.take_revocation(mesh.revocation(revoked))
+            try:
+                outcomes.append("reached" if await one.send(to, b"x", 5.0, "b") else "")
+            except Unreachable as fault:
+                outcomes.append(str(fault))
+        await one.close()
+        await server.close()
+        return outcomes
+
+    async def test_a_revoked_key_gets_nothing_once_the_site_is_back(self) -> None:
+        mesh = Mesh.new()
+        stolen, roster = mesh.credential("b"), mesh.roster()
+        roster.take_revocation(mesh.revocation("b"))
+        assert roster.identify(mesh.sponsor.credential("b").chain)
+        (outcome,) = await self.send(mesh, roster, stolen)
+        assert "another node" in outcome
+
+    async def test_a_key_of_a_revoked_sponsor_gets_nothing_though_a_connection_is_open(
+        self,
+    ) -> None:
+        mesh = Mesh.new()
+        sponsor, roster = mesh.sponsor_of("s"), mesh.roster()
+        assert roster.identify(mesh.chain("b"))
+        thief = mesh.key("thief")
+        forged = Credential(pem_of(thief), sponsor.node("b", thief.public_key()))
+        before, after = await self.send(mesh, roster, forged, "s")
+        assert before == "reached"
+        assert "of a sponsor or key that the mesh revoked" in after
+
+    async def test_a_revoked_sponsor_names_the_true_key_in_vain(self) -> None:
+        mesh = Mesh.new()
+        sponsor, roster = mesh.sponsor_of("s"), mesh.roster()
+        member = roster.identify(mesh.chain("b"))
+        assert isinstance(member, Member)
+        with pytest.MonkeyPatch.context() as patch:  # the sponsor writes what it likes
+            patch.setattr(certificates, "id_of", lambda _: member.id)
+            forged = sponsor.credential("b")
+        before, after = await self.send(mesh, roster, forged, "s")
+        assert before == "reached"
+        assert "of a sponsor or key that the mesh revoked" in after
+
+    async def test_members_are_reached_whoever_signed_them(self) -> None:
+        mesh = Mesh.new()
+        signers = mesh.sponsor, mesh.sponsor_of("s"), mesh.root
+        for signer in signers:
+            roster, key = mesh.roster(), mesh.key("b")
+            shown = Credential(pem_of(key), signer.node("b", key.public_key()))
+            assert roster.identify(shown.chain)
+            assert await self.send(mesh, roster, shown, "x", "s") == ["reached"] * 3
+
+    async def test_a_renewed_certificate_of_the_same_sponsor_will_do(self) -> None:
+        mesh = Mesh.new()
+        key, roster = mesh.key("b"), mesh.roster()
+        assert roster.identify(mesh.chain("b"))
+        renewed = Credential(pem_of(key), mesh.sponsor.node("b", key.public_key(), 80))
+        assert await self.send(mesh, roster, renewed, "x") == ["reached"] * 2
 
 
 class TestRevocation:
