@@ -12,7 +12,7 @@ from fednode.transports.address import parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
 from fednode.transports.relay_client import RelayAt, RelayClient
-from fednode.transports.relay_service import ENDLESS, RelayService
+from fednode.transports.relay_service import RelayService
 from fednode.transports.server import Server
 from tests.unit.identity.people import SmallMesh
 
@@ -56,7 +56,7 @@ class RunningRelay:
     def __init__(self, mesh: Mesh, name: str) -> None:
         self.roster = mesh.roster()
         self.service = RelayService(self.roster)
-        self.server = Server(mesh.own(name), self.roster, Limits(self.roster, ENDLESS))
+        self.server = Server(mesh.own(name), self.roster, Limits(self.roster))
 
     async def start(self, address: str) -> str:
         return str(await self.server.start(parse(address), [self.service.register]))

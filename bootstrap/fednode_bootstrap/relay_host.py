@@ -29,7 +29,7 @@ from fednode.transports.address import parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
 from fednode.transports.relay_client import RelayAt, RelayClient
-from fednode.transports.relay_service import ENDLESS, RelayService
+from fednode.transports.relay_service import RelayService
 from fednode.transports.server import Server
 
 RENEWAL_S: Final = 6 * 3600.0
@@ -103,9 +103,7 @@ async def serve(
     roster.keep_in(state / IDENTITY / REVOKED_FILE)
     relay, refusals = RelayService(roster), Refusals()
     refusals.show = lambda record: say(f"refused: {record.text}")
-    server = Server(
-        identity.own, roster, Limits(roster, ENDLESS, refusals.note), most=CONNECTIONS_MAX
-    )
+    server = Server(identity.own, roster, Limits(roster, refusals.note), most=CONNECTIONS_MAX)
     page = renewing = None
     try:
         at = await server.start(parse(listen), [relay.register])

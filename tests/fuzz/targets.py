@@ -12,7 +12,7 @@ import msgpack
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.errors import AddressError, ConfigError, FrameError, IdentityError
-from fednode.identity import certificates, revocations
+from fednode.identity import certificates
 from fednode.identity.keys import read_group
 from fednode.identity.roster import Roster
 from fednode.lab.commands.simulate import load as load_scenario
@@ -68,7 +68,9 @@ def _ack(data: bytes) -> None:
 def _revocation(data: bytes) -> None:
     """Read a statement behind the right signature."""
     with contextlib.suppress(IdentityError):
-        said = revocations.verify(MESH_KEY.sign(revocations._PURPOSE + data) + data, PUBLIC)
+        said = certificates.read_revocation(
+            MESH_KEY.sign(certificates._PURPOSE + data) + data, PUBLIC
+        )
         assert all(isinstance(one, str) for one in (said.mesh, said.name, said.id))
 
 

@@ -13,8 +13,7 @@ from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import ConfigError, IdentityError
-from fednode.identity.certificates import SPONSOR, facts_in
-from fednode.identity.revocations import Revocation
+from fednode.identity.certificates import SPONSOR, Revocation, facts_in
 from fednode.settings.faults import meant
 from fednode.wire.gen import status_pb2
 

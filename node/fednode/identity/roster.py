@@ -29,7 +29,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
-from fednode.identity import revocations
 from fednode.identity.certificates import (
     CHAIN_BYTES_MAX,
     common_name,
@@ -37,8 +36,10 @@ from fednode.identity.certificates import (
     invitation_of,
     is_signed_by,
     may_sign,
+    pem_of_chain,
     read_chain,
     read_facts,
+    read_revocation,
     root_of,
     unpack,
 )
@@ -130,6 +131,7 @@ class Roster:
         self._listed = frozenset(listed)
         self._invited: dict[str, _Invitation] = {}  # by the anchor's name
         self._chains: dict[str, dict[str, _Chain]] = {}  # by name, then by the sponsor's id
+        self._sponsors: dict[str, x509.Certificate] = {}  # the latest of each, by id
         self._names: dict[str, list[str]] | None = None  # names by id
         self._met = set[tuple[str, str]]()  # names with the keys that called, or were in the file
         self._revoked: dict[str, bytes] = {}
@@ -232,17 +234,15 @@ class Roster:
     def callee(self, name: str) -> tuple[str, bytes]:
         """Return what to demand of a node that is called: a name in its certificate, and trust.
 
-        The trusted certificate (PEM) is the mesh's. TLS asks nobody about revocations, so once the
-        mesh key has revoked a key, only the key that counts for the name will do, and its
-        certificate must be of the sponsor that this roster knows; if the mesh key signed it, or the
-        sponsor was revoked, it must be the very one that this roster knows.
+        That is the mesh's certificate (PEM). But TLS asks nobody about revocations, so once the
+        mesh key has revoked a key, only the key that counts for the name will do, with the very
+        certificate that this roster knows, or one of a known sponsor that was not revoked.
         """
         chain = self._chain(name) if self._revoked else None
         if chain is None:
             return host_of(name), self.root
-        sponsored = bool(chain.signer) and chain.signer not in self._revoked
-        trusted = chain.certificates[-1 if sponsored else 0]
-        return host_of(name, chain.id), trusted.public_bytes(serialization.Encoding.PEM)
+        signers = [one for id, one in self._sponsors.items() if id not in self._revoked]
+        return host_of(name, chain.id), pem_of_chain([chain.certificates[0], *signers])
 
     # Which name has which key ---------------------------------------------------------------------
 
@@ -271,6 +271,11 @@ class Roster:
         if before is None or newer or not self._holds(before):
             self._chains.setdefault(chain.name, {})[chain.signer] = chain
             self._names = None
+            if chain.signer:
+                shown = chain.certificates[1]
+                latest = self._sponsors.setdefault(chain.signer, shown)
+                if latest.not_valid_after_utc < shown.not_valid_after_utc:
+                    self._sponsors[chain.signer] = shown
         counts = self._chain(chain.name)
         if counts is None or counts.id != chain.id:
             return "a newer certificate of its name is for another key"
@@ -317,14 +322,10 @@ class Roster:
 
     def sponsors(self) -> list[str]:
         """Return the names of the nodes that sign certificates, as far as certificates say so."""
+        known = [read_facts(one) for one in self._sponsors.values()]
         now = self.clock()
         return sorted(
-            {
-                chain.sponsor
-                for chains in self._chains.values()
-                for chain in chains.values()
-                if chain.sponsor and chain.signer not in self._revoked and now <= chain.ends
-            }
+            {one.name for one in known if one.id not in self._revoked and now <= one.ends}
         )
 
     def check_sender(self, caller: str, sender: str) -> str:
@@ -377,7 +378,7 @@ class Roster:
 
     def take_revocation(self, proof: bytes) -> Update:
         """Store a revocation, return it as news; raise IdentityError if it is invalid."""
-        revocation = revocations.verify(proof, self.mesh_key)
+        revocation = read_revocation(proof, self.mesh_key)
         if revocation.mesh != self.mesh:
             raise IdentityError(f"this revocation is for the mesh {revocation.mesh!r}")
         if revocation.id not in self._revoked:

@@ -15,7 +15,6 @@ from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.transports.limits import Limits, Note
 from fednode.transports.peers import Learn, Peers
 from fednode.transports.relay_client import RelayClient
-from fednode.transports.relay_service import ENDLESS
 from fednode.transports.server import Register, Server
 
 
@@ -42,7 +41,7 @@ class GrpcTransport(Peers):
         second.
         """
         super().__init__(own, roster, relay, learn, proxy)
-        self._limits, self._calls_s = Limits(roster, ENDLESS, note), calls_s
+        self._limits, self._calls_s = Limits(roster, note), calls_s
         self._server: Server | None = None
         self._services: list[Register] = []
         self._exchange: ExchangeService | None = None

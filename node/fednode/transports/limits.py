@@ -21,6 +21,7 @@ from fednode.defects import reported
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.connection_limiter import ConnectionLimiter
 from fednode.transports.credentials import chain_of
+from fednode.transports.relay_service import DIAL, ENDLESS
 
 CALLS_PER_KEY: Final = 32
 STREAMS_PER_KEY: Final = 8
@@ -35,9 +36,6 @@ REVOCATION: Final = "fednode-revocation-bin"
 """Trailing metadata of a refused call: the proof that the caller's key was revoked."""
 FAILED: Final = "a defect of fednode ended this call; the log of the node that answers says where"
 LOG: Final = logging.getLogger("fednode")
-
-DIAL: Final = "/fednode.v1.RelayService/Dial"
-"""The method of a relay that the guests of the nodes that wait there may call."""
 Note = Callable[[str, str, str], None]
 """Records a refused caller: kind, name or source, sentence."""
 Opened = Callable[[bytes], Any] | None
@@ -47,16 +45,9 @@ Opened = Callable[[bytes], Any] | None
 class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     """Limit the calls of each caller, over all services together."""
 
-    def __init__(
-        self,
-        roster: Roster | None,
-        endless: frozenset[str] = frozenset(),
-        note: Note = lambda *_: None,
-    ) -> None:
-        """Set up. roster: None without keys. endless: methods whose calls last, and are counted
-        by their service.
-        """
-        self._roster, self._endless, self._note = roster, endless, note
+    def __init__(self, roster: Roster | None, note: Note = lambda *_: None) -> None:
+        """Set up. roster: None without keys. The relay's calls last, and it counts them itself."""
+        self._roster, self._note = roster, note
         self.connections: ConnectionLimiter | None = None
         """Is told of calls and messages, if connections come in through it."""
         self._held: Counter[tuple[str, bool]] = Counter()
@@ -100,7 +91,7 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _flow(self, handle: Callable[..., Any], method: str, opened: Opened, one: bool) -> Any:
         """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
-        seconds = None if method in self._endless else STREAM_MAX_S
+        seconds = None if method in ENDLESS else STREAM_MAX_S
 
         async def replies(requests: Any, context: Any) -> AsyncIterator[Any]:
             async with self._place(context, method, streams=seconds is not None), _until(seconds):
@@ -150,7 +141,7 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         caller = await self._admit(context, method)
         key = (caller, streams)
         most = STREAMS_PER_KEY if streams else CALLS_PER_KEY
-        if caller and method not in self._endless and self._held[key] >= most:
+        if caller and method not in ENDLESS and self._held[key] >= most:
             what = "streams" if streams else "calls"
             text = f"this key holds {most} {what} already; end one of them first"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)

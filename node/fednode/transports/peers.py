@@ -26,23 +26,13 @@ from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, opened, pieces, wrapped
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.transports.limits import REVOCATION
-from fednode.transports.relay_client import RelayClient
-from fednode.transports.server import AROUND_BYTES, KEEPALIVE, Options
+from fednode.transports.relay_client import OPTIONS, RENEW_GRACE_S, RelayClient
+from fednode.transports.server import AROUND_BYTES
 
 CALLS_PER_PEER: Final = 32
 """Calls at a time from here to one peer. A new connection does not know the peer's own limit."""
 DIRECT_FIRST_S: Final = 0.5
 """How long a call waits for a direct connection before it takes a relay."""
-RENEW_GRACE_S: Final = 30.0
-"""How long calls may go on in a channel that another one replaced."""
-OPTIONS: Final[Options] = (
-    *KEEPALIVE,
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 800),
-    # How long a connection may take to come up, TLS included: on bad links round trips are long.
-    ("grpc.min_reconnect_backoff_ms", 12_000),
-    ("grpc.use_local_subchannel_pool", 1),
-)
 # What gRPC says of a connection that does not come up, and what it means.
 _WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {

@@ -43,7 +43,7 @@ from fednode.transports.relay_service import (
     TO,
     WAIT,
 )
-from fednode.transports.server import KEEPALIVE, socket_folder
+from fednode.transports.server import KEEPALIVE, Options, socket_folder
 from fednode.wire.gen import relay_pb2
 
 CHUNK_BYTES: Final = 256 << 10
@@ -52,14 +52,17 @@ AGAIN_S: Final = 0.5
 DIAL_S: Final = 4.0
 """How long each relay may take to connect this node with another."""
 RENEW_GRACE_S: Final = 30.0
+"""How long calls may go on in a channel that another one replaced."""
 SILENT_S: Final = 3 * PING_S
 PATHS_MAX: Final = 1024
 TAKEN_MAX: Final = 256
 """Calls through one relay that this node serves at a time."""
-_OPTIONS: Final = (
+OPTIONS: Final[Options] = (
     *KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 800),
+    # How long a connection may take to come up, TLS included: on bad links round trips are long.
+    ("grpc.min_reconnect_backoff_ms", 12_000),
     ("grpc.use_local_subchannel_pool", 1),
 )
 Say = Callable[[str, str, bool], None]
@@ -197,7 +200,7 @@ class RelayClient:
             self._drop(relay, RENEW_GRACE_S)
         if relay.channel is None:
             endpoint = parse(relay.at.address)
-            options = (*_OPTIONS, *http_proxy.options(self._proxy, endpoint, relay=True))
+            options = (*OPTIONS, *http_proxy.options(self._proxy, endpoint, relay=True))
             callee = self._roster.callee(relay.at.name)
             relay.channel = channel_to(target_of(endpoint), shown, callee, options)
             relay.shown = shown

@@ -31,7 +31,7 @@ from fednode.transports.address import parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
 from fednode.transports.relay_client import RelayAt, RelayClient
-from fednode.transports.relay_service import ENDLESS, RelayService
+from fednode.transports.relay_service import RelayService
 from fednode.transports.server import Server
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
@@ -100,7 +100,7 @@ async def run_relay(folder: Path) -> None:
     """Be a relay until told to stop."""
     shown, known = credential(folder, RELAY), roster(folder)
     service = RelayService(known)
-    server = Server(lambda: shown, known, Limits(known, ENDLESS))
+    server = Server(lambda: shown, known, Limits(known))
     print(await server.start(parse("127.0.0.1:0"), [service.register]), flush=True)
     await until_closed()
     await server.close()

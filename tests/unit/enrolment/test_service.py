@@ -17,9 +17,8 @@ from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
 from fednode.errors import Refused, Unreachable
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, Credential, read_chain
+from fednode.identity.certificates import Authority, Credential, Revocation, read_chain
 from fednode.identity.identity import NodeIdentity
-from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
 from fednode.transports.connection_limiter import PER_KEY

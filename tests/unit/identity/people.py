@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, Credential
+from fednode.identity.certificates import Authority, Credential, Revocation
 from fednode.identity.keys import id_of, pem_of
-from fednode.identity.revocations import Revocation
 from fednode.identity.roster import Roster
 
 MESH = "mesh"

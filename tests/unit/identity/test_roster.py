@@ -12,8 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
-from fednode.identity.certificates import Authority, may_sign, pack, read_chain
-from fednode.identity.revocations import Revocation
+from fednode.identity.certificates import Authority, Revocation, may_sign, pack, read_chain
 from fednode.identity.roster import Guest, Member, Roster
 from tests.unit.identity.people import SmallMesh
 

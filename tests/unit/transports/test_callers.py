@@ -164,12 +164,16 @@ class TestCallee:
             assert roster.identify(shown.chain)
             assert await self.send(mesh, roster, shown, "x", "s") == ["reached"] * 3
 
-    async def test_a_renewed_certificate_of_the_same_sponsor_will_do(self) -> None:
+    async def test_a_certificate_that_a_known_sponsor_renewed_will_do(self) -> None:
+        """Of a revoked sponsor's members, all renew at once, and nobody knows the others' yet."""
         mesh = Mesh.new()
-        key, roster = mesh.key("b"), mesh.roster()
-        assert roster.identify(mesh.chain("b"))
-        renewed = Credential(pem_of(key), mesh.sponsor.node("b", key.public_key(), 80))
-        assert await self.send(mesh, roster, renewed, "x") == ["reached"] * 2
+        key, other = mesh.key("b"), mesh.sponsor_of("c")
+        for signer in (mesh.sponsor, other):
+            roster = mesh.roster()
+            assert roster.identify(mesh.chain("b", sponsor=mesh.sponsor_of("s")))
+            assert roster.identify(signer.node("a", mesh.key("a").public_key()))
+            renewed = Credential(pem_of(key), signer.node("b", key.public_key(), 80))
+            assert await self.send(mesh, roster, renewed, "s") == ["reached"] * 2
 
 
 class TestRevocation:

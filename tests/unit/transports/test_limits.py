@@ -12,6 +12,7 @@ import pytest
 from fednode.identity.certificates import Authority
 from fednode.transports import limits
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, wrapped
+from fednode.transports.relay_service import DIAL
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh
 from tests.unit.transports.test_callers import TOKEN, guest_of
@@ -40,7 +41,7 @@ def register(server: Any) -> None:
     }
     add = server.add_generic_rpc_handlers
     add((grpc.method_handlers_generic_handler("test.Test", handlers),))
-    for method in (limits.DIAL, f"{limits.ENROLMENT}Enrol"):
+    for method in (DIAL, f"{limits.ENROLMENT}Enrol"):
         _, service, name = method.split("/")
         answer = {name: grpc.unary_unary_rpc_method_handler(fine)}
         add((grpc.method_handlers_generic_handler(service, answer),))
@@ -150,9 +151,7 @@ async def test_an_unknown_method_is_counted_as_a_call(
 
 
 @pytest.mark.parametrize("by", ["", "n1"])
-@pytest.mark.parametrize(
-    "method", [DELIVER, DELIVER_CHUNKS, limits.DIAL, f"{limits.ENROLMENT}Enrol"]
-)
+@pytest.mark.parametrize("method", [DELIVER, DELIVER_CHUNKS, DIAL, f"{limits.ENROLMENT}Enrol"])
 async def test_a_guest_may_enrol_or_dial_who_invited_it_and_nothing_else(
     by: str, method: str
 ) -> None:
@@ -165,6 +164,6 @@ async def test_a_guest_may_enrol_or_dial_who_invited_it_and_nothing_else(
     one = mesh.transport("", own=guest_of(TOKEN))
     channel = await one.channel(to, "v")
     code, _ = await end(channel.unary_unary(method)(wrapped(b"x")))
-    may = method == (limits.DIAL if by else f"{limits.ENROLMENT}Enrol")
+    may = method == (DIAL if by else f"{limits.ENROLMENT}Enrol")
     assert code is (grpc.StatusCode.OK if may else grpc.StatusCode.PERMISSION_DENIED)
     await asyncio.gather(one.close(), server.close())
