@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Processes that share the tests: one a core, at most eight.
 WORKERS ?= auto
 SHARED := -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
-LAB := tests/unit/lab
+LAB := tests/unit/lab tests/unit/tools/bench
 
 .PHONY: install demo test test-lab test-all test-gpu check format proto settings bench docs clean
 
@@ -21,9 +21,9 @@ demo: install  ## five daemons on the built-in images, then the table
 	$(BIN)/fednode mesh demo
 
 test: install  ## the node's tests
-	$(BIN)/python -m pytest $(SHARED) --ignore $(LAB)
+	$(BIN)/python -m pytest $(SHARED) $(addprefix --ignore=,$(LAB))
 
-test-lab: install  ## the laboratory's tests: the simulator, experiments, notebooks
+test-lab: install  ## the laboratory's tests: the simulator, experiments, notebooks, benches
 	$(BIN)/python -m pytest $(SHARED) $(LAB)
 
 test-all: install  ## everything but what needs a GPU
