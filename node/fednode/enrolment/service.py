@@ -16,7 +16,7 @@ from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, pack
+from fednode.identity.certificates import Authority, is_late, pack, read_chain, read_facts
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.address import parse
@@ -27,6 +27,9 @@ from fednode.wire.gen import enrolment_pb2_grpc
 CONTACTS_MAX: Final = 8
 AGAIN_S: Final = 60.0
 """The operator hears of an invitation once in this time, however often its link is shown."""
+CLOCKS_S: Final = 24 * 3600.0
+"""By so much the clock of a member that renews may be ahead."""
+TOO_EARLY: Final = "a certificate is renewed in its last third, and this one's has not begun"
 BROKEN: Final = "the ledger of this node cannot be used now; its log says why"
 LOG: Final = logging.getLogger("fednode")
 Returned = TypeVar("Returned")
@@ -99,7 +102,12 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         assert isinstance(member, Member)  # abort raises
 
         def renew() -> bytes:
-            return self._authority().node(member.name, _key_of(chain))
+            authority = self._authority()
+            facts = [read_facts(one) for one in read_chain(chain)]
+            soon = is_late(facts, self.identity.clock() + CLOCKS_S)
+            if not soon and not any(self.roster.is_revoked(one.id) for one in facts):
+                raise IdentityError(TOO_EARLY)
+            return authority.node(member.name, _key_of(chain))
 
         renewed = await self._apart(context, member, renew)
         if self._is_new("renewed", member.name):

@@ -15,6 +15,7 @@ from fednode.identity.certificates import (
     Authority,
     Credential,
     Facts,
+    is_late,
     pack,
     pem_of_chain,
     read_chain,
@@ -123,8 +124,7 @@ class NodeIdentity:
 
     def needs_renewal(self, roster: Roster) -> bool:
         """Tell whether the certificate is missing, in its last third, or of a revoked sponsor."""
-        late = self.facts and self.end - self.clock() < (self.end - self.facts[0].begins) / 3
-        return bool(late) or not self._holds(roster)
+        return not self._holds(roster) or is_late(self.facts, self.clock())
 
     def _holds(self, roster: Roster) -> bool:
         """Tell whether there is a certificate that holds, of a sponsor that was not revoked."""

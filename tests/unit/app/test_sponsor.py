@@ -150,7 +150,8 @@ async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_ans
     assert f"a at {founder.address} does not answer: start it." in said
     assert "`fednode sponsor b --mesh-key FILE` on this machine" in said
     assert said in caplog.text
-    async with admits(founder):
+    async with admits(founder) as other:
+        sponsor_in(other).identity.clock = sponsor.identity.clock
         sponsor.appointed.set()
         async with asyncio.timeout(GUARD_S):
             while sponsor.identity.own() is before:

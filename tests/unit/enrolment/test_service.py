@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
 from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, Site, newcomer
+
+LATE_S = 70 * 24 * 3600
+"""After so long the last third of a certificate of 90 days has begun."""
 
 
 async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path: Path) -> None:
@@ -143,6 +147,7 @@ async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: 
     plain = Site.create(tmp_path, "c", sponsor=False)
     async with Site.create(tmp_path, "a").serving() as a, plain.serving() as c:
         await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        a.identity.clock = lambda: time.time() + LATE_S
         own = NodeIdentity(tmp_path / "b")
         before = own.own()
         transport = GrpcTransport(own.own, a.roster)
@@ -185,6 +190,7 @@ async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str)
 
     async with Site.create(tmp_path, "a").serving() as a, evil.serving(odd):
         await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        a.identity.clock = lambda: time.time() + LATE_S
         own = NodeIdentity(tmp_path / "b")
         before = own.own()
         transport = GrpcTransport(own.own, a.roster)
@@ -199,6 +205,7 @@ async def test_a_sponsor_tells_the_keys_that_were_revoked(tmp_path: Path) -> Non
     async with Site.create(tmp_path, "a").serving() as a:
         member = newcomer(tmp_path / "b", a.invite("b"))
         await member.enrol(AWAY)
+        a.identity.clock = lambda: time.time() + LATE_S
         own = NodeIdentity(tmp_path / "b")
         gone = a.roster.take_revocation(
             Revocation(MESH, "x", a.identity.id[::-1], 1_800_000_000).sign(MESH_KEY)
@@ -240,12 +247,35 @@ async def test_a_member_that_renews_all_the_time_is_one_line_a_minute(
     caplog.set_level("INFO", "fednode")
     async with Site.create(tmp_path, "a").serving() as a:
         await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        a.identity.clock = lambda: time.time() + LATE_S
         own = NodeIdentity(tmp_path / "b")
         transport = GrpcTransport(own.own, a.roster)
         for a.now in (0.0, 1.0, 59.0, 61.0):
             await renew(transport, [("a", a.address)], own, a.roster)
         await transport.close()
     assert sum("was renewed" in line for line in caplog.messages) == 2
+
+
+async def test_a_stolen_key_renews_no_earlier_than_its_owner_would(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a, Site.create(tmp_path, "c").serving() as c:
+        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
+        own, day_s = NodeIdentity(tmp_path / "b"), 24 * 3600
+        before, transport = own.own(), GrpcTransport(own.own, a.roster)
+        for days in (0, 58):
+            a.identity.clock = lambda days=days: time.time() + days * day_s  # type: ignore[misc]
+            with pytest.raises(Refused, match="a certificate is renewed in its last third"):
+                await renew(transport, [("a", a.address)], own, a.roster)
+        a.identity.clock = lambda: time.time() + 59.1 * day_s
+        await renew(transport, [("a", a.address)], own, a.roster)
+        assert own.own() != before
+        # A sponsor that was revoked is left at any time.
+        with pytest.raises(Refused, match="a certificate is renewed in its last third"):
+            await renew(transport, [("c", c.address)], own, a.roster)
+        c.roster.take_revocation(Revocation(MESH, "a", a.identity.id, 1).sign(MESH_KEY))
+        before = own.own()
+        await renew(transport, [("c", c.address)], own, a.roster)
+        assert own.own() != before
+        await transport.close()
 
 
 async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path: Path) -> None:
