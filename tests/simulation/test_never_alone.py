@@ -154,7 +154,13 @@ def wrong_lease() -> World:
     world = placed()
     world.hosts["c"].liar = Liar(another_key, no_member)
     world.start(*NAMES)
-    return ended(world)
+    ended(world)
+
+    def refused() -> bool:  # c hears the others as well, which do not know of its key
+        return all(peer.state == "refused" for peer in world.kernel("c").view().peers)
+
+    assert world.run(refused, 60.0), "the others refuse what c says next"
+    return world
 
 
 def paused() -> World:
