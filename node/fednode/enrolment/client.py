@@ -32,12 +32,17 @@ RELAY_AGAIN_S: Final = 1.5
 APART_MAX_S: Final = 1800.0
 """Clocks that differ by more make certificates that do not hold yet, or no more."""
 _LIMIT: Final = {"timeout": TIMEOUT_S}
+_UNKNOWN: Final = (
+    "it does not know the link (it has ended or was replaced: ask for a new link), or the clocks "
+    "differ"
+)
 # What gRPC says of a connection that does not come up, and what it means here.
 _WHY: Final = {
     "Hostname Verification": "another node is there",
     "handshake failed": "a node of another mesh is there, or the clocks differ",
-    "Socket closed": "it does not know the link (it has ended or was replaced: ask for a new "
-    "link), or the clocks differ",
+    "Socket closed": _UNKNOWN,
+    "Connection reset": _UNKNOWN,
+    "Broken pipe": _UNKNOWN,
 }
 Reply = TypeVar("Reply")
 Place = tuple[str, Address]
