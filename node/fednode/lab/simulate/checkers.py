@@ -280,6 +280,7 @@ class WaitsWithinDeadlines(Check):
 class RepeatsItselfSlowly(Check):
     """A node sends a message of its policy to a peer at most twice in RESEND_S, whoever asks."""
 
+    ROUNDING_S: Final = 1e-6
     _times: dict[str, dict[tuple[str, str, int, str], tuple[float, float]]] = field(
         default_factory=dict
     )
@@ -300,7 +301,7 @@ class RepeatsItselfSlowly(Check):
             said, times = effect.message, self._times[name]
             key = effect.to, said.phase, said.round, said.tensors.digest
             before, last = times.get(key, (float("-inf"), float("-inf")))
-            if world.now - before < RESEND_S:
+            if world.now - before < RESEND_S - self.ROUNDING_S:
                 text = f"sends {said.phase!r} of round {said.round} to {effect.to} too often"
                 raise self.broken(world, name, text)
             times[key] = last, world.now
