@@ -17,7 +17,7 @@ class Phase(StrEnum):
     MEMBERS = "members"
     """Digests or entries of the sender's list."""
     BYE = "bye"
-    """Passes a settings document on (node/fednode/core/documents.py)."""
+    """Says goodbye."""
 
 
 PHASES: Final = frozenset(Phase)
