@@ -138,8 +138,7 @@ def learning(roster: Roster, own: str) -> Callable[[bytes], bool]:
     """Return what takes a revocation and tells whether a node's own key is revoked."""
 
     def learn(proof: bytes) -> bool:
-        with contextlib.suppress(IdentityError):
-            roster.take_revocation(proof)
+        roster.learn_revocations([proof])
         return roster.is_revoked(own)
 
     return learn

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
@@ -84,7 +83,7 @@ class Newcomer:
         """
         asked = pb.EnrolRequest(address=address)
         reply: pb.EnrolReply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
-        take_revocations(reply.revocations, self.roster)
+        self.roster.learn_revocations(reply.revocations)
         self._identity.take_certificate(reply.chain, self.roster)
         return reply
 
@@ -113,13 +112,6 @@ class Newcomer:
         raise fault
 
 
-def take_revocations(proofs: Iterable[bytes], roster: Roster) -> None:
-    """Store the revocations that a sponsor tells; leave out what the mesh key did not sign."""
-    for proof in proofs:
-        with contextlib.suppress(IdentityError):
-            roster.take_revocation(proof)
-
-
 async def renew(
     transport: GrpcTransport, places: Iterable[Place], identity: NodeIdentity, roster: Roster
 ) -> None:
@@ -132,7 +124,7 @@ async def renew(
     for place in places:
         try:
             reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
-            take_revocations(reply.revocations, roster)
+            roster.learn_revocations(reply.revocations)
             identity.take_certificate(reply.chain, roster)
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)

@@ -388,6 +388,12 @@ class Roster:
             self.on_revoked()
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
 
+    def learn_revocations(self, proofs: Iterable[bytes]) -> None:
+        """Store revocations that others tell; leave out what the mesh key did not sign."""
+        for proof in proofs:
+            with contextlib.suppress(IdentityError):
+                self.take_revocation(proof)
+
     def is_revoked(self, id: str) -> bool:
         return id in self._revoked
 

@@ -23,7 +23,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
-from fednode.errors import IdentityError, Unreachable
+from fednode.errors import Unreachable
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
@@ -233,10 +233,7 @@ class RelayClient:
     def _learn(self, fault: grpc.aio.AioRpcError | TimeoutError) -> None:
         """Take the revocation that a relay shows to a node which was removed."""
         shown = fault.trailing_metadata() if isinstance(fault, grpc.aio.AioRpcError) else None
-        for key, proof in shown or ():
-            if key == REVOCATION:
-                with contextlib.suppress(IdentityError):
-                    self._roster.take_revocation(proof)
+        self._roster.learn_revocations(proof for key, proof in shown or () if key == REVOCATION)
 
     async def _wait(self, relay: Relay) -> None:
         """Wait at a relay until it is lost; tell it anew what it is to know when that changes."""

@@ -21,7 +21,6 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from fednode.errors import IdentityError
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.credentials import caller_of
 from fednode.wire.gen import relay_pb2
@@ -207,9 +206,7 @@ class RelayService:
 
     def _learn(self, name: str, request: relay_pb2.WaitRequest) -> None:
         """Take the revocations that a node knows, and the anchors of its invitations."""
-        for proof in request.revocations[:REVOCATIONS_MAX]:
-            with contextlib.suppress(IdentityError):
-                self._roster.take_revocation(proof)
+        self._roster.learn_revocations(request.revocations[:REVOCATIONS_MAX])
         room = GUESTS_MAX - self._anchors.total() + self._anchors[name]
         fit = [one for one in request.anchors[:ANCHORS_MAX] if len(one) <= ANCHOR_BYTES_MAX]
         self._invite(name, fit[:room])
