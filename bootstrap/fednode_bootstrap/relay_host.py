@@ -20,11 +20,10 @@ from prometheus_client.registry import Collector
 from fednode.enrolment.client import renew
 from fednode.errors import AddressError, ConfigError, FednodeError
 from fednode.identity import keys
-from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
+from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
-from fednode.storage.disk import keep_private
 from fednode.transports.address import parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.limits import Limits
@@ -95,9 +94,7 @@ async def serve(
     without a certificate.
     """
     raise_descriptors()
-    for folder in (state / IDENTITY, state):
-        if folder.exists():
-            keep_private(folder)
+    keep_identity_private(state)
     peers, identity = read_mesh(file), NodeIdentity(state)
     roster = Roster(peers.mesh, keys.read_public(str(peers.mesh_key)))
     roster.keep_in(state / IDENTITY / REVOKED_FILE)

@@ -19,12 +19,11 @@ from fednode.enrolment.words import words_of
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES, Authority
-from fednode.identity.identity import IDENTITY, NodeIdentity
+from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster
 from fednode.observe.admitting import Invitation, Site
 from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
 from fednode.settings.read import named
-from fednode.storage.disk import keep_private
 from fednode.storage.files import put
 from fednode.transports.address import RELAY
 
@@ -97,9 +96,7 @@ def issue(
         own = folder / name
         if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():
             keys.store(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
-        for known in (own / IDENTITY, own):
-            if known.exists():
-                keep_private(known)  # a key there may be somebody else's
+        keep_identity_private(own)  # a key there may be somebody else's
         identity = NodeIdentity.create(own)
         ledger.record(name, identity.id, address)
         identity.take_certificate(authority.node(name, identity.key.public_key()), roster)

@@ -23,6 +23,7 @@ from fednode.identity.certificates import (
     read_sponsor,
 )
 from fednode.identity.roster import Member, Roster, day
+from fednode.storage.disk import keep_private
 from fednode.storage.files import content_if_any, content_of, put
 
 IDENTITY: Final = "identity"
@@ -182,6 +183,17 @@ class NodeIdentity:
                 f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
             ) from fault
         return authority, facts.ends
+
+
+def keep_identity_private(state: Path) -> None:
+    """Keep other users out of a state directory and its keys, as far as these are there.
+
+    Raise StateError if others may have written there. The folder of the keys comes first, because
+    what is done for the state directory closes it.
+    """
+    for folder in (state / IDENTITY, state):
+        if folder.exists():
+            keep_private(folder)
 
 
 def name_in(state: Path) -> str:

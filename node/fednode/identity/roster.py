@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fednode.core.types import Update
@@ -143,9 +142,7 @@ class Roster:
     @property
     def anchors(self) -> bytes:
         """Return all certificates that TLS is to trust, in PEM."""
-        pem = serialization.Encoding.PEM
-        opened = (one.anchor.public_bytes(pem) for one in self._invited.values())
-        return self.root + b"".join(opened)
+        return self.root + pem_of_chain(one.anchor for one in self._invited.values())
 
     def set_invitations(self, invitations: Mapping[bytes, str], by: str = "") -> None:
         """Replace the open invitations of this node, or of a node that waits at its relay.
@@ -167,8 +164,7 @@ class Roster:
 
     def invitations(self) -> list[bytes]:
         """Return the certificates (PEM) of this node's own open invitations."""
-        pem = serialization.Encoding.PEM
-        return [one.anchor.public_bytes(pem) for one in self._invited.values() if not one.by]
+        return [pem_of_chain([one.anchor]) for one in self._invited.values() if not one.by]
 
     def identify(self, chain: bytes) -> Member | Guest | None:
         """Return whose chain of certificates (PEM) called this node; None if it may not."""
