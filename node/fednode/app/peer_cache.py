@@ -66,10 +66,13 @@ class PeerCache:
             elif member.proof and member.address and member.state in LIVE:
                 text = base64.b64encode(member.proof).decode()
                 line = f"{member.name} {member.address} {text}"
-                self._lines[member.name] = line, facts_in(member.proof)
+                held = self._lines.pop(member.name, None)  # its new place is behind the dead
+                if held is None or held[0] != line:
+                    held = line, facts_in(member.proof)
+                self._lines[member.name] = held
         newest = max((facts.begins for _, facts in self._lines.values()), default=0.0)
         kept = [line for line, facts in self._lines.values() if facts.ends > newest]
-        text = "".join(f"{line}\n" for line in kept[:MEMBERS_MAX])
+        text = "".join(f"{line}\n" for line in kept[-MEMBERS_MAX:])
         if text == self._text:
             return
         try:
