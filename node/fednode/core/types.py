@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Self, get_args
 
@@ -174,11 +175,15 @@ OWN: Final = "own/"
 """Before the names of arrays that belong to one node alone."""
 
 
+@lru_cache(maxsize=4)
 def packed(shared: Tensors, arrays: Tensors) -> Tensors:
-    """Return the state that all nodes hold alike, in one set of arrays."""
+    """Return the state that all nodes hold alike, in one set of arrays.
+
+    A round asks for it, and for its digest, several times, so the last results are kept.
+    """
     alike = {SHARED + name: array for name, array in shared.items()}
     alike |= {ARRAYS + name: one for name, one in arrays.items() if not name.startswith(OWN)}
-    return Tensors(alike, shared.classes)
+    return Tensors.taking(alike, shared.classes)
 
 
 MEASURE: Final = "measure"
