@@ -59,7 +59,8 @@ def is_image(path: Path) -> bool:
 def decode_file(path: Path, side: int | None, window: Window) -> Decoded:
     """Decode any file, whatever memory it takes; see fednode.data.decode.decode."""
     with opened(path) as file:
-        if path.suffix.lower() in DICOM_SUFFIXES or dicom.has_magic(path):
+        start = file.peek(dicom.START_BYTES)[: dicom.START_BYTES]
+        if path.suffix.lower() in DICOM_SUFFIXES or dicom.begins(start):
             made, frames, patient = dicom.decode(file, window)
             return Decoded(_reduced(Image.fromarray(made)).convert("RGB"), frames, patient)
         with _open_image(file) as image:

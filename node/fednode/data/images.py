@@ -173,9 +173,9 @@ def _passing(error: BaseException, path: Path) -> str:
     fault = system_fault(error)
     if isinstance(fault, MemoryError):
         return "too large to decode in memory"
+    if fault is not None:
+        return f"{UNREAD}: {why(fault)}"
     try:
-        if fault is not None:
-            raise fault
         with opened(path) as file:
             hashlib.file_digest(file, _short)
     except OSError as found:
