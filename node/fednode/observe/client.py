@@ -80,10 +80,8 @@ class Client:
         """Return the present status of the node at an address."""
         request = status_pb2.StatusRequest()
         async with self._call(address) as stub:
-            reply: status_pb2.StatusReply = clean(
-                await stub.Status(request, timeout=self._timeout_s)
-            )
-        return reply
+            reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
+        return clean(reply)
 
     async def peers(self, address: str) -> list[status_pb2.Peer]:
         """Return the peers of the node at an address, with their ids and certificates."""

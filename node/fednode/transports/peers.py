@@ -157,11 +157,11 @@ class Peers:
         self._use(place)
         may_relay = self._may_relay(endpoint, who)
         if not endpoint.relayed:
-            channel = self._open(place, False, reply_bytes_max)
+            channel = self._open(place, False, reply_bytes_max, self._ends(place))
             if not may_relay or await _connected(channel):
                 return channel
             await channel.close()
-        return self._open(place, True, reply_bytes_max)
+        return self._open(place, True, reply_bytes_max, self._ends(place))
 
     def path(self, to: Address, who: str) -> tuple[str, str]:
         """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
@@ -266,12 +266,13 @@ class Peers:
             return peer
         if peer is not None:
             self._drop(peer, RENEW_GRACE_S)
-        self._peers[key] = _Peer(self._open(place, relayed, REPLY_BYTES_MAX), ends, relayed)
+        channel = self._open(place, relayed, REPLY_BYTES_MAX, ends)
+        self._peers[key] = _Peer(channel, ends, relayed)
         return self._peers[key]
 
-    def _open(self, place: Place, relayed: bool, reply_bytes_max: int) -> Any:
+    def _open(self, place: Place, relayed: bool, reply_bytes_max: int, ends: Ends) -> Any:
         """Return a new channel, which reaches only the node of a place ("": any node)."""
-        endpoint, ends = parse(place[0]), self._ends(place)
+        endpoint = parse(place[0])
         most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
         options = (*OPTIONS, most, *http_proxy.options(self._proxy, endpoint))
         if relayed:
