@@ -203,7 +203,7 @@ _ACTIVE: Final = {
         ("tests/unit/core/test_active.py",),
     ),
     "active-links": Mutant(
-        "node/fednode/core/members/links.py",
+        "node/fednode/core/members/topology.py",
         "if members[peer].live} - members.inactive",
         "if members[peer].live}",
         ("tests/unit/core/test_active.py",),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from fednode.core import events as ev
 from fednode.core.life import Life
-from fednode.core.members import unreached
+from fednode.core.members import reachability
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.older import Older
 from fednode.core.peering import RELEASE, Peering
@@ -110,7 +110,7 @@ class Kernel(Peering):
         warnings = (
             self.older.warning,
             *self._boots.warnings(),
-            *unreached.warnings(peers),
+            *reachability.warnings(peers),
             *self._reach.warnings(live),
         )
         return KernelView(

@@ -15,11 +15,11 @@ from fednode.core import events as ev
 from fednode.core.gate import TAKEN, Verdict
 from fednode.core.life import Life
 from fednode.core.members.boots import Boots
-from fednode.core.members.links import Links
 from fednode.core.members.phases import NOTED, PHASES, Phase
-from fednode.core.members.reach import Reach
+from fednode.core.members.reachability import Reach
 from fednode.core.members.swim import Swim
 from fednode.core.members.table import LIVE
+from fednode.core.members.topology import Links
 from fednode.core.older import Older
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.rate_limit import Changes

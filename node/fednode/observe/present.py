@@ -9,7 +9,7 @@ from typing import Final
 
 from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
-from fednode.core.members.reach import QUIET, UNREACHED
+from fednode.core.members.reachability import QUIET, UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import ZERO_SHOT, MergeCounts
 from fednode.core.view import KernelView

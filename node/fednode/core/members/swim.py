@@ -35,9 +35,9 @@ from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
 from fednode.core.members.own import Own
 from fednode.core.members.phases import Phase
+from fednode.core.members.reachability import become
 from fednode.core.members.table import ABSENT, GONE, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
-from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
 from fednode.core.settings import Timing
 from fednode.core.types import Message, Update

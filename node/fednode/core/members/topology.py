@@ -13,12 +13,53 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
+from fednode.core.members.table import Members
 from fednode.core.settings import TopologySettings
 
 Edge = frozenset[str]
 REGULAR_TRIES: Final = 200
 SEED: Final = 1
 """Seed of random graphs, besides the names: all nodes need the same graph."""
+
+
+class Links:
+    """The linked peers of one node: those with which its policy exchanges prompts.
+
+    They are live and active. A node that takes part in no round itself has no links (run.py).
+    """
+
+    def __init__(self, name: str, topology: TopologySettings) -> None:
+        self._name, self._topology = name, topology
+        self._linked: set[str] = set()
+
+    def __contains__(self, peer: str) -> bool:
+        """Tell whether a peer is linked."""
+        return peer in self._linked
+
+    @property
+    def linked(self) -> list[str]:
+        """The linked peers, sorted."""
+        return sorted(self._linked)
+
+    def follow(
+        self, members: Members, moved: set[str], active: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Return the peers whose links end and begin, sorted.
+
+        moved: the peers that came or went, or became active or inactive. In a full graph no other
+        link changes. active: whether the node itself takes part in rounds.
+        """
+        if self._topology.kind == "full":
+            ready = {peer for peer in moved if members[peer].live} - members.inactive
+            wanted = ready if active else set()
+            gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
+        else:
+            live = members.active() if active else set()
+            wanted = live & neighbours(self._name, live, self._topology)
+            gone, fresh = self._linked - wanted, wanted - self._linked
+        self._linked -= gone  # in place: a copy for each peer that comes costs N * N
+        self._linked |= fresh
+        return sorted(gone), sorted(fresh)
 
 
 def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.core.members.reach import REACHED, UNREACHED
+from fednode.core.members.reachability import REACHED, UNREACHED
 from fednode.lab.sim.world import World
 from tests.unit.lab.sim.meshes import KINDS, mesh, texts
 

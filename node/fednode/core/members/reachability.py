@@ -1,19 +1,23 @@
-"""Whether the others reach this node at the address that it tells them.
+"""Whether the others reach this node at its address, and whether this node reaches the others.
 
 A node that advertises a wrong address goes on to send, and its peers answer, so by itself it sees
 nothing wrong. Its peers say in their answers that they cannot reach it. Their word leads to a
 warning and to nothing else: one sentence, at most one record a minute, and only while no message of
 the peer itself arrives here.
+
+A member that speaks and does not answer this node's calls lives, and this node cannot reach it.
+After FAILURES such calls in a row it is no mishap, and this node warns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from fednode.core import foreign
 from fednode.core.events import Effect, Record
+from fednode.core.members.table import Member
 
 UNREACHED: Final = "reach.address"
 REACHED: Final = "reach.again"
@@ -29,6 +33,12 @@ EVERY_S: Final = 60.0
 """Least time between two records on what peers say."""
 NAMED: Final = 3
 QUIET_ROUNDS: Final = 3
+FAILURES: Final = 3
+"""Unanswered sends in a row to a member that lives, from which on this node warns."""
+MEMBERS_NAMED: Final = 4
+ITS_RELAYS: Final = (
+    "it is reached through relays alone: `fednode status` tells which relays this node reaches"
+)
 
 
 @dataclass(slots=True)
@@ -111,3 +121,29 @@ class Reach:
             f"nothing has come from any peer for {self._rounds} rounds ({self._quiet_s:.0f} s), "
             f"although {peers}: perhaps they cannot reach this node{place}; {remedy}"
         )
+
+
+def out_of_reach(member: Member) -> bool:
+    """Tell whether so many sends to a member that lives failed that it is no mishap."""
+    return member.live and bool(member.unreached) and member.failures >= FAILURES
+
+
+def warnings(members: Iterable[Member]) -> list[str]:
+    """Return one sentence on the members that are out of reach now; nothing if there are none."""
+    unreached = [member for member in members if out_of_reach(member)]
+    if not unreached:
+        return []
+    names = ", ".join(member.name for member in unreached[:MEMBERS_NAMED])
+    more = f" and {len(unreached) - MEMBERS_NAMED} more" if len(unreached) > MEMBERS_NAMED else ""
+    verb, it = ("speak", "them") if len(unreached) > 1 else ("speaks", "it")
+    text = f"{names}{more} {verb}, but this node cannot reach {it}: {unreached[0].unreached}"
+    if unreached[0].address == RELAYED:
+        text += f"; {ITS_RELAYS}"
+    return [text]
+
+
+def become(before: Member, now: Member) -> list[Effect]:
+    """Return a warning if a member has just come out of reach."""
+    if out_of_reach(before) or not out_of_reach(now):
+        return []
+    return [Record("peer.unreachable", warnings([now])[0], "warning", {"peer": now.name})]
