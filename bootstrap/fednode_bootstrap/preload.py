@@ -40,14 +40,14 @@ def load(told: str) -> None:
 
         if settings.tuning.kind != "torch":
             return
-        from fednode.clip import backbone
+        from fednode.clip import model as clip
         from fednode.freed import use_one_arena
         from fednode.learn.build import use_threads
 
         use_one_arena()
         use_threads(1)
         registry.prompt_module(settings.policy.name)
-        backbone.keep(settings.model)
+        clip.keep(settings.model)
     # Extension modules complain on the terminal if they are unloaded while objects are frozen.
     # Forks do not inherit this, because multiprocessing clears the handlers of a child.
     atexit.register(os._exit, 0)

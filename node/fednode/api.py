@@ -36,7 +36,7 @@ SENDER: Final = "rows/"
 """Prefix of the arrays that hold the class sums of one node, before its name; "" is this node."""
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import FrozenClip
+    from fednode.clip.model import FrozenClip
     from fednode.learn.evaluation import Evaluation, Numbers
     from fednode.learn.explain import Explainer, Near
     from fednode.learn.prompt_module import PromptModule
@@ -241,9 +241,9 @@ class Prompts:
     @cached_property
     def _frozen(self) -> FrozenClip:
         """The frozen model, loaded once."""
-        from fednode.clip import backbone
+        from fednode.clip import model as clip
 
-        return backbone.load(self.settings.model)
+        return clip.load(self.settings.model)
 
     @cached_property
     def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.data.load import load
@@ -61,7 +61,7 @@ async def daemons(folder: Path, policy: str) -> None:
         await mesh.wait_for(lambda: all(map(through, NODES)), LIMIT_S)
 
 
-def simulated(model: backbone.FrozenClip, policy: str) -> World:
+def simulated(model: clip.FrozenClip, policy: str) -> World:
     tuning = {"batch_size": 4, "context_length": 3, "init_words": None}
     settings = settings_of(Source("test", {"policy": {"name": policy}, "tuning": tuning}))
     kind, config = settings.policy.kind, settings.policy.config
@@ -96,7 +96,7 @@ async def test_processes_and_simulator_end_with_the_same_bits(policy: str, tmp_p
     torch.set_num_threads(1)
     try:
         settings = settings_of(Source("test", {"policy": {"name": policy}}))
-        world = simulated(backbone.load(settings.model), policy)
+        world = simulated(clip.load(settings.model), policy)
     finally:
         torch.set_num_threads(threads)
     for name in NODES:

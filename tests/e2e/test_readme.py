@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
@@ -44,7 +44,7 @@ def quick_start() -> list[list[str]]:
 
 def encode_public_images() -> None:
     """Encode the public images into this HOME's cache once, which each node would do."""
-    features = Features(backbone.load(ModelSettings()), cache_of(CacheSettings()))
+    features = Features(clip.load(ModelSettings()), cache_of(CacheSettings()))
     public_covariance(features, 1, (), lambda: False)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.commands.run import PEERS, Fednode
 
 if TYPE_CHECKING:  # at run time only what needs a model imports torch
-    from fednode.clip.backbone import FrozenClip
+    from fednode.clip.model import FrozenClip
     from fednode.clip.settings import ModelSettings
 
 LOADED: dict[ModelSettings, FrozenClip] = {}
@@ -20,9 +20,9 @@ LOADED: dict[ModelSettings, FrozenClip] = {}
 @pytest.fixture
 def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the embedded model once for all commands; a loaded model is never changed."""
-    from fednode.clip import backbone
+    from fednode.clip import model as clip
 
-    load = backbone.load
+    load = clip.load
 
     def loaded(settings: ModelSettings) -> FrozenClip:
         if settings.pretrained is not None:
@@ -31,7 +31,7 @@ def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
             LOADED[settings] = load(settings)
         return LOADED[settings]
 
-    monkeypatch.setattr(backbone, "load", loaded)
+    monkeypatch.setattr(clip, "load", loaded)
 
 
 @pytest.fixture

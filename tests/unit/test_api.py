@@ -13,7 +13,7 @@ from PIL import Image
 
 import fednode as package
 from fednode.api import Prompts, load
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError, DataError, StateError
 from fednode.storage.store import Store, newest
@@ -94,7 +94,7 @@ def test_prompts_of_another_model_are_refused(
 def test_python_explains_as_well(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fednode.learn.explain.GRID", 2)
     prompts, lemon = package.load(tuned / "state"), tuned / "images" / "lemon" / "0.png"
-    monkeypatch.setattr(backbone, "load", lambda _: pytest.fail("the model is loaded already"))
+    monkeypatch.setattr(clip, "load", lambda _: pytest.fail("the model is loaded already"))
     plain, found = prompts.maps([lemon], ["lemon"])
     assert plain.shape == found.shape
     assert plain.ndim == 3

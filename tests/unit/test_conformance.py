@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.conformance import class_fault, hooks_fault, module_fault, require_hooks
 from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.errors import ConfigError

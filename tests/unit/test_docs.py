@@ -25,7 +25,7 @@ from markdown_it import MarkdownIt
 from PIL import Image
 
 import fednode
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.lab.experiment.files import load_experiment
 from fednode.learn.evaluation import ClassResult, Evaluation
@@ -157,7 +157,7 @@ class Elsewhere:
         assert name in open_clip.list_models()
         assert pretrained in open_clip.list_pretrained_tags_by_model(name)
         cls.asked.append(name)
-        frozen = backbone.load(ModelSettings())
+        frozen = clip.load(ModelSettings())
         return frozen.model, None, frozen.preprocess
 
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip import backbone
-from fednode.clip.backbone import FrozenClip
+from fednode.clip import model as clip
 from fednode.clip.hooked_text import embedding_of
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.core.types import Job
 from fednode.data.base import DataSettings
@@ -51,7 +51,7 @@ def model_of(name: str, precision: Any, device: str) -> FrozenClip:
     """Return a model with random weights, or fednode-mini with its own."""
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
-    return backbone.load(settings) if name == MINI else backbone.untrained(settings)
+    return clip.load(settings) if name == MINI else clip.untrained(settings)
 
 
 def learner_of(

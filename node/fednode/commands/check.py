@@ -257,9 +257,9 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
     """Check the model of a node whose images are faulty; the embedded model is not loaded."""
     if plan.settings.model.name == MINI:
         return
-    from fednode.clip import backbone
+    from fednode.clip import model as clip
 
-    yield from (Finding("fault", text) for text in backbone.check(plan.settings.model))
+    yield from (Finding("fault", text) for text in clip.check(plan.settings.model))
 
 
 def _of_learner(

@@ -90,10 +90,10 @@ def _weights(prompts: Prompts) -> Tensors:
 
 def _facts(prompts: Prompts) -> dict[str, str]:
     """Return the metadata of prompts, without paths, addresses and keys."""
-    from fednode.clip import backbone
+    from fednode.clip import model as clip
 
     settings = prompts.settings
-    model = backbone.without_path(settings.model)
+    model = clip.without_path(settings.model)
     whence = "a folder" if model.name == FOLDER else "its own weights"
     weights = model.pretrained or ("a file" if settings.model.pretrained else whence)
     kept = {"model": asdict(model), "policy": dict(settings.policy.written),

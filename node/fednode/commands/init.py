@@ -237,6 +237,6 @@ def _check(text: str) -> None:
         problems, _ = load.look(settings.data, cache_of(settings.cache), told)
     if faults := [problem.text for problem in problems if problem.fatal]:
         raise DataError("\n".join(faults))
-    from fednode.clip import backbone  # loads torch
+    from fednode.clip import model as clip  # loads torch
 
-    backbone.load(settings.model)
+    clip.load(settings.model)

@@ -13,7 +13,7 @@ from fednode.clip.settings import FOLDER, HUB, MINI, ModelSettings
 from fednode.errors import ModelError
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import ModelCapabilities
+    from fednode.clip.model import ModelCapabilities
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     **dict.fromkeys(("fedclip", "gda"), ()),
@@ -34,17 +34,17 @@ def policies(row: ModelCapabilities) -> tuple[str, ...]:
 
 def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
     """Print what one model takes, with weights if the name brings them; return the exit code."""
-    from fednode.clip import backbone
+    from fednode.clip import model as clip
 
     own_weights = pretrained is not None or name == MINI or name.startswith((FOLDER, HUB))
     try:
         if own_weights:
             settings = ModelSettings(name=name, pretrained=pretrained, device="cpu")
-            row = backbone.describe(name, backbone.load(settings))
+            row = clip.describe(name, clip.load(settings))
         else:
-            row = backbone.describe_architecture(name)
+            row = clip.describe_architecture(name)
     except ModelError as fault:
-        row = backbone.ModelCapabilities(name=name, fault=str(fault))
+        row = clip.ModelCapabilities(name=name, fault=str(fault))
     if as_json:
         click.echo(json.dumps([{**asdict(row), "policies": policies(row)}]))
     else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.device import limit_memory
 from fednode.clip.settings import ModelSettings
 from fednode.clip.trunk import use_workers
@@ -48,8 +48,8 @@ def build(
     kept = cache_of(cache)
     splits = loaded or load(data, kept, told)
     told("loading the model", 0, 0)
-    limit_memory(backbone.device_of(model.device), tuning.gpu_share)
-    frozen = backbone.load(model)
+    limit_memory(clip.device_of(model.device), tuning.gpu_share)
+    frozen = clip.load(model)
     made = module(frozen, tuning, config)
     features = Features(frozen, kept, data.window, told)
     told("", 0, 0)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError

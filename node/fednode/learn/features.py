@@ -29,8 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
 from fednode.clip.device import to_device
+from fednode.clip.model import FrozenClip
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened

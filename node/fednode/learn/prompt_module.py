@@ -25,7 +25,7 @@ from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import FrozenClip
+    from fednode.clip.model import FrozenClip
 
 
 class Params(dict[str, "Tensor"]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from fednode.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import FrozenClip
+    from fednode.clip.model import FrozenClip
     from fednode.clip.prefix_text import ClassTokens
 
 LISTS_MOST: Final = 64

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
 from fednode.clip.cuda_graphs import GraphedPasses, recorder_of
 from fednode.clip.device import oom_as_error
+from fednode.clip.model import FrozenClip
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split

@@ -36,7 +36,7 @@ from fednode.learn.settings import TuningSettings
 from fednode.policies import domains
 
 if TYPE_CHECKING:
-    from fednode.clip.backbone import FrozenClip
+    from fednode.clip.model import FrozenClip
     from fednode.clip.vision import VisionOutput
 
 TEXT = "text."

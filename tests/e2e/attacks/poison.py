@@ -37,7 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core.merge.robust import combine
 from fednode.core.settings import MergeSettings
@@ -104,7 +104,7 @@ def chequers(side: int) -> Array:
     return np.repeat(255 * pattern[:, :, None], 3, axis=2).astype(np.uint8)
 
 
-def learned(frozen: backbone.FrozenClip, images: Sequence[Image]) -> Array:
+def learned(frozen: clip.FrozenClip, images: Sequence[Image]) -> Array:
     """Return a mark that makes images look like those of the first class to the frozen tower."""
     (size, _), generator = frozen.vision.image_size, torch.Generator().manual_seed(1)
     stack = np.stack([pixels(image.path, size) for image in images])
@@ -151,7 +151,7 @@ class Mesh:
     """The honest nodes, the liars, and what they hold."""
 
     def __init__(self, folder: Path) -> None:
-        frozen = backbone.load(ModelSettings(device="cpu"))
+        frozen = clip.load(ModelSettings(device="cpu"))
         features = Features(frozen, cache_of(CacheSettings()))
         size, _ = frozen.vision.image_size
 

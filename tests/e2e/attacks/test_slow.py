@@ -15,7 +15,7 @@ import pytest
 import torch
 from yarl import URL
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core.settings import MergeSettings, RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Job, Message, Progress, Report, Tensors
@@ -102,7 +102,7 @@ def one_thread() -> Iterator[None]:
 
 async def run(folder: Path, liars: tuple[str, ...]) -> tuple[list[int], float]:
     """Run seven honest nodes to the end; return their last rounds and their mean accuracy."""
-    frozen = backbone.load(ModelSettings(device="cpu"))
+    frozen = clip.load(ModelSettings(device="cpu"))
     features = Features(frozen, cache_of(CacheSettings()))
 
     def learner(name: str) -> Learner:

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from fednode.app.client import client_of
 from fednode.app.invite import link_for
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.commands import export as export_command
 from fednode.core import events as ev
@@ -83,15 +83,15 @@ class Site:
 @pytest.fixture(scope="module")
 def one_model() -> Iterator[None]:
     """Load the model once for both nodes and all exports."""
-    load, held = backbone.load, list[backbone.FrozenClip]()
+    load, held = clip.load, list[clip.FrozenClip]()
 
-    def once(settings: ModelSettings, shared: Any = None) -> backbone.FrozenClip:
+    def once(settings: ModelSettings, shared: Any = None) -> clip.FrozenClip:
         if not held:
             held.append(load(settings))
         return held[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backbone, "load", once)
+        patch.setattr(clip, "load", once)
         yield
 
 
@@ -101,7 +101,7 @@ async def site(tmp_path_factory: pytest.TempPathFactory, one_model: None) -> Asy
     root, planted = plant(folder)
     assert planted >= 200
     mesh = keyed(folder, "a", "b")
-    backbone.load(ModelSettings())
+    clip.load(ModelSettings())
     flags = (*COMMON, f"cache.folder={folder / 'cache'}")
     own = (f"data.path={root}", "data.tell_classes=false", "page.listen=127.0.0.1:0")
     theirs = ("data.classes=[barrel, beaver]", "data.test=0", "page.listen=null")

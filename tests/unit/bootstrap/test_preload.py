@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fednode import freed
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.learn import build
 from fednode_bootstrap import preload
@@ -24,7 +24,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(freed, "use_one_arena", lambda: found.append("arena"))
     monkeypatch.setattr(build, "use_threads", lambda count: found.append(count))
-    monkeypatch.setattr(backbone, "keep", found.append)
+    monkeypatch.setattr(clip, "keep", found.append)
     # Libraries that load meanwhile may register handlers of their own.
     ours = (os._exit, 0)
     monkeypatch.setattr(

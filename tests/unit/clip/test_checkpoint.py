@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.load import HEADER_MAX, read_checkpoint
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
@@ -125,7 +125,7 @@ def test_a_safetensors_file_in_float32_is_mapped_where_it_lies(tmp_path: Path, h
     path, model = tmp_path / "model.safetensors", tiny.clip(3)
     save_file((model.half() if half else model).state_dict(), path)
     settings = ModelSettings(name=tiny.register(tmp_path), pretrained=str(path), device="cpu")
-    frozen = backbone.load(settings)
+    frozen = clip.load(settings)
     open_clip.factory._MODEL_CONFIGS.pop(tiny.NAME, None)
     assert frozen.fingerprint
     gc.collect()

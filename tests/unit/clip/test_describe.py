@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from tests.unit.clip import folders
 
@@ -33,7 +33,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_architecture_is_judged_without_weights(name: str) -> None:
-    found = backbone.describe_architecture(name)
+    found = clip.describe_architecture(name)
     assert found.fault == ""
     assert found.parameters > 1e7
     for key, value in EXPECTED[name].items():
@@ -43,7 +43,7 @@ def test_an_architecture_is_judged_without_weights(name: str) -> None:
 
 def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
     name = f"local-dir:{folders.biomedical(tmp_path)}"
-    frozen = backbone.load(ModelSettings(name=name, device="cpu"))
-    found = backbone.describe(name, frozen)
+    frozen = clip.load(ModelSettings(name=name, device="cpu"))
+    found = clip.describe(name, frozen)
     assert (found.text, found.deep, found.visual, found.patches) == ("", True, True, True)
     assert (found.features, found.reads, found.tokens_left) == (32, 48, 29)

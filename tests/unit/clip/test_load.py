@@ -19,7 +19,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.load import (
     ANSWER_S,
     BIOMEDICAL,
@@ -66,8 +66,8 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
-def load(folder: Path | str) -> backbone.FrozenClip:
-    return backbone.load(ModelSettings(name=f"local-dir:{folder}", device="cpu"))
+def load(folder: Path | str) -> clip.FrozenClip:
+    return clip.load(ModelSettings(name=f"local-dir:{folder}", device="cpu"))
 
 
 def test_a_folder_of_biomedclips_form_loads_offline(
@@ -118,7 +118,7 @@ def test_a_checkpoint_file_has_the_fingerprint_of_the_folder(
     vocabulary = json.loads((folder / "config.json").read_text())
     path = folder / "open_clip_pytorch_model.bin"
     with twins.given(folders.BERT, vocabulary):
-        found = backbone.load(ModelSettings(name=known, pretrained=str(path), device="cpu"))
+        found = clip.load(ModelSettings(name=known, pretrained=str(path), device="cpu"))
     assert found.fingerprint == load(folder).fingerprint
 
 
@@ -234,12 +234,12 @@ def test_what_is_no_file_is_not_read(mine: Path, name: str, what: str) -> None:
 def test_weights_beside_a_folder_or_the_hub_are_refused() -> None:
     for name in ("local-dir:here", "hf-hub:owner/name"):
         with pytest.raises(ModelError, match=r"brings its own weights: remove model\.pretrained"):
-            backbone.load(ModelSettings(name=name, pretrained="x.pt"))
+            clip.load(ModelSettings(name=name, pretrained="x.pt"))
 
 
 def test_the_hub_offline_is_one_sentence_after_one_question(no_network: list[str]) -> None:
     with pytest.raises(ModelError) as fault:
-        backbone.load(ModelSettings(name="hf-hub:microsoft/nothing-here"))
+        clip.load(ModelSettings(name="hf-hub:microsoft/nothing-here"))
     assert str(fault.value) == (
         "the model hf-hub:microsoft/nothing-here is not on this machine, and "
         f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
@@ -263,7 +263,7 @@ def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
-    found = backbone.load(ModelSettings(name="hf-hub:owner/name", device="cpu"))
+    found = clip.load(ModelSettings(name="hf-hub:owner/name", device="cpu"))
     assert found.fingerprint == load(folder).fingerprint
     assert found.label == "hf-hub:owner/name"
     ((name, options),) = asked
@@ -306,7 +306,7 @@ def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         ModelError, match=r"the checkpoint 'openai' of ViT-B-16 cannot be had .*route"
     ):
-        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+        clip.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
 
 
 def test_a_tag_without_a_network_takes_one_question(
@@ -314,7 +314,7 @@ def test_a_tag_without_a_network_takes_one_question(
 ) -> None:
     """The hub's library would ask six times for each of several files, 100 s in all."""
     with pytest.raises(ModelError) as caught:
-        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+        clip.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
     assert str(caught.value) == (
         "the checkpoint 'openai' of ViT-B-16 is not on this machine, and "
         f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "

@@ -13,8 +13,9 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from open_clip.transformer import VisionTransformer
 from safetensors.torch import load_file, save_file
 
-from fednode.clip import backbone, mini
-from fednode.clip.backbone import FrozenClip
+from fednode.clip import mini
+from fednode.clip import model as clip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings, embedded_version
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
@@ -33,7 +34,7 @@ def loaded(folder: Path) -> FrozenClip:
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     settings = ModelSettings(device="cpu")
     tokenizer = SimpleTokenizer()
-    return backbone.from_open_clip(model, preprocessing, tokenizer, "tiny", settings, seen)
+    return clip.from_open_clip(model, preprocessing, tokenizer, "tiny", settings, seen)
 
 
 def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:
@@ -101,4 +102,4 @@ def test_people_read_the_version_and_settings_do_not_name_it() -> None:
     assert ModelSettings().title == title
     assert ModelSettings().name == "fednode-mini"
     assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
-    assert backbone.load(ModelSettings()).label == title
+    assert clip.load(ModelSettings()).label == title

@@ -10,7 +10,7 @@ import torch
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.clip.text import TextTower
 from fednode.errors import ModelError
@@ -26,7 +26,7 @@ MODELS = {
     "no projection": lambda: tiny.clip(proj_type="none"),
     "blocks of another kind": lambda: tiny.clip(qk_norm=True),
     "tower of its own": lambda: tiny.custom(),
-    "fednode-mini": lambda: backbone.load(ModelSettings()).model,
+    "fednode-mini": lambda: clip.load(ModelSettings()).model,
 }
 
 

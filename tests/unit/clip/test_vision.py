@@ -9,7 +9,8 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
-from fednode.clip import backbone, vision
+from fednode.clip import model as clip
+from fednode.clip import vision
 from fednode.clip.settings import ModelSettings
 from fednode.clip.vision import VisionTower
 from fednode.errors import ModelError
@@ -111,7 +112,7 @@ def test_it_knows_whether_tokens_are_fewer_than_pixels() -> None:
 
 
 def test_the_shipped_model_sees_as_open_clip_does() -> None:
-    frozen = backbone.load(ModelSettings())
+    frozen = clip.load(ModelSettings())
     side = frozen.model.visual.image_size[0]
     images = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():

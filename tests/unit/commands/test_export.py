@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from fednode.api import load
 from fednode.app.state_dir import recall
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.commands.export import export
 from fednode.storage.store import read_snapshot
@@ -71,7 +71,7 @@ def test_a_matrix_classifies_alike_with_open_clip_alone(
         texts, scale = opened.get_tensor("text_features"), opened.get_tensor("logit_scale")
         classes = json.loads(opened.metadata()["classes"])
     torch.testing.assert_close(texts.norm(dim=1), torch.ones(len(classes)))
-    model = backbone.load(ModelSettings())
+    model = clip.load(ModelSettings())
     for path, known in probabilities(fednode, tuned / "state", tuned / "images").items():
         with Image.open(path) as image, torch.no_grad():
             pixels = model.preprocess(image.convert("RGB"))[None]

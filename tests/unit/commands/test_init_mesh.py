@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fednode.app.plan import make
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
@@ -149,7 +149,7 @@ def test_the_founder_chooses_model_weights_and_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = list[ModelSettings]()
-    monkeypatch.setattr(backbone, "load", loaded.append)
+    monkeypatch.setattr(clip, "load", loaded.append)
     data = ("--data", enough(tmp_path / "images"), "--address", "10.0.0.7:7100", "--site", "a")
     flags = ("--set", "model.pretrained=openai", "--set", "rounds.max=7")
     fednode = Fednode(capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
@@ -19,8 +19,8 @@ SMALL = DataSettings(
 
 
 @pytest.fixture(scope="session")
-def mini() -> backbone.FrozenClip:
-    return backbone.load(ModelSettings(device="cpu"))
+def mini() -> clip.FrozenClip:
+    return clip.load(ModelSettings(device="cpu"))
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def data() -> NodeData:
 
 
 @pytest.fixture(scope="module")
-def features(mini: backbone.FrozenClip) -> Features:
+def features(mini: clip.FrozenClip) -> Features:
     return Features(mini)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.data.base import NodeData

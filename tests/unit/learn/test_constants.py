@@ -11,7 +11,7 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.clip.vision import VisionTower
 from fednode.core.types import MEASURE, PRIVATE, Job, Tensors

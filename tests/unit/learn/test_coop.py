@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
 from fednode.learn.coop import CONTEXT as NAME

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError
 from fednode.learn.explain import Explainer

@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 from fednode import registry
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn import export

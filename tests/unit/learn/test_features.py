@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.data import decode
 from fednode.errors import DataError
 from fednode.learn import features as module

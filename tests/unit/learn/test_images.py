@@ -8,7 +8,7 @@ import pytest
 import torch
 from open_clip.model import CLIP
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.data.base import Image as Labelled
 from fednode.data.base import Split
 from fednode.learn.images import EVALUATED, Images

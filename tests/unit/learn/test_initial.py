@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.errors import ConfigError
 from fednode.learn import initial
 from fednode.learn.settings import TuningSettings

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import MEASURE, PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.decode import decode

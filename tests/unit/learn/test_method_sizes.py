@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
 

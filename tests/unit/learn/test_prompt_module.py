@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import EMPTY
 from fednode.learn.prompt_module import Batch, PromptModule
 from fednode.learn.settings import TuningSettings

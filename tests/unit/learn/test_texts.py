@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.learn.texts import LISTS_MOST, NAMES_AT_ONCE, ClassTexts
 
 

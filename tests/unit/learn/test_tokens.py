@@ -14,8 +14,8 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from PIL import Image
 from torch import Tensor
 
-from fednode.clip import backbone
-from fednode.clip.backbone import FrozenClip
+from fednode.clip import model as clip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Job, Tensors
 from fednode.data import decode as decoding
@@ -45,7 +45,7 @@ def wrapped(model: Any) -> FrozenClip:
     side = model.visual.image_size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
     settings = ModelSettings(device="cpu")
-    return backbone.from_open_clip(model, preprocessing, SimpleTokenizer(), "tiny", settings)
+    return clip.from_open_clip(model, preprocessing, SimpleTokenizer(), "tiny", settings)
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain"])

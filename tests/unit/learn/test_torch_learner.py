@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from tests.unit.policies.tiny import frozen
 
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 
 Method = Literal["zerodfl", "feddpt", "plan-a", "plan-b"]
 Arrays = dict[str, Tensor]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.learn.coop import CoOp
 from fednode.learn.prompt_module import JobInputs as Given
 from fednode.learn.prompt_module import PromptModule as Objective

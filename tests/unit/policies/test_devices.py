@@ -21,7 +21,7 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings
@@ -61,7 +61,7 @@ def on(device: str, precision: Precision, model: Any = None, tokenizer: Any = No
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
     known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
     settings = ModelSettings(device=device, precision=precision)
-    return backbone.from_open_clip(made, preprocessing, known, "tiny", settings)
+    return clip.from_open_clip(made, preprocessing, known, "tiny", settings)
 
 
 @contextmanager
@@ -89,7 +89,7 @@ class Steps:
     logits: Tensor
 
 
-def batch_of(frozen: backbone.FrozenClip, objective: Any, count: int = 5) -> Batch:
+def batch_of(frozen: clip.FrozenClip, objective: Any, count: int = 5) -> Batch:
     """Return what an objective reads of so many images."""
     device = frozen.device
     shown: dict[str, Any] = {"pixels": pixels(count).to(device)}
@@ -105,7 +105,7 @@ def batch_of(frozen: backbone.FrozenClip, objective: Any, count: int = 5) -> Bat
     return Batch(labels=labels.to(device), **places, **shown)
 
 
-def begun(frozen: backbone.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:
+def begun(frozen: clip.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:
     """Yield a policy's objective and a training of each of its stages."""
     policy = registry.policy(name)
     has_domains = "domains" in inspect.signature(policy.config_type).parameters
@@ -124,7 +124,7 @@ def begun(frozen: backbone.FrozenClip, name: str) -> Iterator[tuple[Any, Trainin
         yield objective, Training(objective, started, descent)
 
 
-def steps(frozen: backbone.FrozenClip, name: str) -> list[Steps]:
+def steps(frozen: clip.FrozenClip, name: str) -> list[Steps]:
     """Take two steps of each stage of a policy; the second one may wait for nothing."""
     found = []
     for one, training in begun(frozen, name):
@@ -223,7 +223,7 @@ def test_a_learner_s_round_is_that_of_the_cpu(name: str, device: str) -> None:
     known = inspect.signature(policy.config_type).parameters
     config = policy.config_type(**({"domains": ("x",)} if "domains" in known else {}))
     for place in ("cpu", device):
-        frozen = backbone.load(ModelSettings(device=place))
+        frozen = clip.load(ModelSettings(device=place))
         objective = registry.prompt_module(name)(frozen, tuning(context_length=4), config)
         learner = TorchLearner(frozen, objective, data, tuning(context_length=4), Features(frozen))
         first = learner.initial(1)

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
@@ -67,11 +67,11 @@ class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture(scope="module")
-def real() -> backbone.FrozenClip:
+def real() -> clip.FrozenClip:
     return frozen()
 
 
-def on_cuda(real: backbone.FrozenClip, model: Any = None) -> backbone.FrozenClip:
+def on_cuda(real: clip.FrozenClip, model: Any = None) -> clip.FrozenClip:
     """Return the model on a fake CUDA device; call it inside a FakeTensorMode."""
     if model is None:
         with torch.device("cuda"):
@@ -106,7 +106,7 @@ THERE = (CUDA, (5, len(CLASSES)))
 
 
 def step(
-    real: backbone.FrozenClip,
+    real: clip.FrozenClip,
     name: str,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Any = None,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
 from fednode.core.types import EMPTY, MEASURE, Job, Tensors
 from fednode.data.base import DataSettings, NodeData, PartitionSettings

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from torch import Tensor
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.cuda_graphs import GraphedPasses
 from tests.unit.clip.test_cuda_graphs import recorder
 from tests.unit.policies.test_devices import TRAINED, batch_of, begun, near, on
@@ -24,7 +24,7 @@ WITHOUT_TOWERS: Final = {"fedclip"}
 
 
 def trained(
-    frozen: backbone.FrozenClip, name: str, captures: GraphedPasses | None
+    frozen: clip.FrozenClip, name: str, captures: GraphedPasses | None
 ) -> list[dict[str, Tensor]]:
     """Return the prompts after STEPS steps of each stage of a policy.
 

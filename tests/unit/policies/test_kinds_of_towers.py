@@ -15,7 +15,7 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.commands.model import NEEDS, policies
 from fednode.core.types import EMPTY
@@ -38,20 +38,18 @@ PROMISED = {
 }
 
 
-def wrapped(model: Any, tokenizer: Any) -> backbone.FrozenClip:
+def wrapped(model: Any, tokenizer: Any) -> clip.FrozenClip:
     size = model.visual.image_size
     side = size if isinstance(size, int) else size[0]
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    return backbone.from_open_clip(
-        model, preprocessing, tokenizer, "twin", ModelSettings(device="cpu")
-    )
+    return clip.from_open_clip(model, preprocessing, tokenizer, "twin", ModelSettings(device="cpu"))
 
 
 @pytest.fixture(scope="module", params=IMAGES)
 def eye(request: pytest.FixtureRequest) -> Any:
     """Return a kind of image tower, a model with it and a plain text tower, and its row."""
     frozen = wrapped(eyes.twin(IMAGES[request.param]), twins.byte_pairs_of(tiny.TEXT))
-    return request.param, frozen, backbone.describe(request.param, frozen)
+    return request.param, frozen, clip.describe(request.param, frozen)
 
 
 @pytest.fixture(scope="module", params=twins.TEXT)
@@ -61,10 +59,10 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         warnings.simplefilter("ignore")  # of the libraries, about their own calls
         model, tokenizer = twins.twin(request.param, tmp_path_factory.mktemp("tokenizer"))
     frozen = wrapped(model, tokenizer)
-    return request.param, frozen, backbone.describe(request.param, frozen)
+    return request.param, frozen, clip.describe(request.param, frozen)
 
 
-def step(frozen: backbone.FrozenClip, name: str) -> None:
+def step(frozen: clip.FrozenClip, name: str) -> None:
     """Train a step of each stage of a policy, and classify; every array gets finite numbers."""
     policy = registry.policy(name)
     known = inspect.signature(policy.config_type).parameters

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core import events as ev
 from fednode.core.types import Dtype
 from fednode.data.base import DataSettings, NodeData

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode import registry
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.errors import ConfigError
 from fednode.learn.settings import TuningSettings
 

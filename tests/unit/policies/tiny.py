@@ -12,7 +12,7 @@ import torch
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import PLAIN, ModelSettings
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
@@ -22,10 +22,10 @@ CLASSES = ("cat", "palm tree", "saxophone")
 Wide = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def frozen() -> backbone.FrozenClip:
+def frozen() -> clip.FrozenClip:
     preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 32})
     tokenizer = open_clip.tokenizer.SimpleTokenizer()
-    return backbone.from_open_clip(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
+    return clip.from_open_clip(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
 
 
 def tuning(**set_: Any) -> TuningSettings:

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core.events import Effect, Event
 from fednode.core.kernel import Kernel
@@ -64,10 +64,10 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[backbone.FrozenClip]:
+def model() -> Iterator[clip.FrozenClip]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield backbone.load(ModelSettings())
+    yield clip.load(ModelSettings())
     torch.set_num_threads(threads)
 
 
@@ -87,7 +87,7 @@ def data() -> list[NodeData]:
 
 
 @pytest.fixture(scope="module")
-def features(model: backbone.FrozenClip) -> Features:
+def features(model: clip.FrozenClip) -> Features:
     return Features(model)
 
 
@@ -100,7 +100,7 @@ def settings(case: str) -> Settings:
 
 
 def learners(
-    case: str, model: backbone.FrozenClip, data: list[NodeData], features: Features
+    case: str, model: clip.FrozenClip, data: list[NodeData], features: Features
 ) -> dict[str, TorchLearner]:
     chosen = settings(case)
     kind, config = chosen.policy.kind, chosen.policy.config
@@ -225,7 +225,7 @@ async def test_daemons_and_simulator_end_with_the_same_bits(
     case: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    model: backbone.FrozenClip,
+    model: clip.FrozenClip,
     data: list[NodeData],
     features: Features,
 ) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from fednode import __version__
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
 from fednode.errors import FednodeError, StateError
@@ -164,7 +164,7 @@ def attempt(experiment: Experiment, wanted: Cell) -> Attempt:
 
 @lru_cache(maxsize=1)
 def _parts(model: ModelSettings, settings: CacheSettings) -> Parts:
-    frozen, cache = backbone.load(model), cache_of(settings)
+    frozen, cache = clip.load(model), cache_of(settings)
     return Parts(frozen, Features(frozen, cache), cache)
 
 

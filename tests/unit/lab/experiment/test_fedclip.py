@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.lab.experiment.cell import run
 from fednode.lab.experiment.judge import Parts, Scores
 from fednode.lab.experiment.scene import scene
@@ -30,7 +30,7 @@ def test_fedclip_is_above_zero_shot_on_the_built_in_images() -> None:
         rounds=200,
         seeds=(1,),
     )
-    frozen = backbone.load(made.model)
+    frozen = clip.load(made.model)
     parts, place = Parts(frozen, Features(frozen)), scene(made, 1, "")
     plain, tuned = (cast("Scores", run(made, one, 1, place, parts)["scores"]) for one in methods)
     for test in ("base", "own"):

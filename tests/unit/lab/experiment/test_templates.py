@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.lab.experiment.cell import run
 from fednode.lab.experiment.judge import Parts, Scores

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
-from fednode.clip import backbone
+from fednode.clip import model as clip
 from fednode.core.settings import StartSettings
 from fednode.lab.experiment.cell import LIMIT_S
 from fednode.lab.experiment.files import load_experiment, settings_of
@@ -43,7 +43,7 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: 
     file.write_text(FILE)
     experiment = load_experiment(file)
     method = experiment.methods[at]
-    frozen = backbone.load(experiment.model)
+    frozen = clip.load(experiment.model)
     parts = Parts(frozen, Features(frozen, cache_of(CacheSettings())))
     differences = []
     for seed in (1, 2, 3):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
 from fednode.policies.diprompt import AVERAGE, QUERY, SUM, DiPrompTConfig, DiPrompTPrompts, alpha

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.learn.prompt_module import Batch
 from fednode.policies.fedclip import FedCLIPAdapter, FedCLIPConfig
 from tests.unit.learn.jobs import batch, first_loss, given, leaves

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.prefix_text import ClassTokens
 from fednode.learn.prompt_module import Batch
 from fednode.policies.feddpt import MOVED, FedDPTConfig, FedDPTPrompts

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.learn.prompt_module import Batch
 from fednode.policies.fedmaple import FedMaPLeConfig, MaPLe
 from tests.unit.learn.jobs import batch, first_loss, given, leaves

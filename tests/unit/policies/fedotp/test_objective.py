@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch

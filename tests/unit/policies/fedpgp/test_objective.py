@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch

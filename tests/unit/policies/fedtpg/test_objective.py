@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
 from fednode.errors import ConfigError
 from fednode.policies.fedtpg import FedTPGConfig, PromptGenerator

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.policies.plan import PlanConfig
 from fednode.policies.plan import PlanPrompts as Objective

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.policies import plan as aggregator
 from fednode.policies.plan import aggregate

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fednode.clip.backbone import FrozenClip
+from fednode.clip.model import FrozenClip
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors

@@ -15,16 +15,16 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from fednode.clip import backbone
 from fednode.clip import load as files
+from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
 
 
 @pytest.fixture(scope="module")
-def mini() -> backbone.FrozenClip:
-    return backbone.load(ModelSettings())
+def mini() -> clip.FrozenClip:
+    return clip.load(ModelSettings())
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def settings(name: str, path: object, **others: Any) -> ModelSettings:
     return ModelSettings(name=name, pretrained=str(path), **others)
 
 
-def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.FrozenClip) -> None:
+def test_the_shipped_model_reads_its_dimensions_from_itself(mini: clip.FrozenClip) -> None:
     assert mini.label.startswith("fednode-mini, version ")
     assert mini.text.width == mini.model.token_embedding.weight.shape[1]
     assert mini.text.length_max == mini.model.context_length == 77
@@ -46,7 +46,7 @@ def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.Froze
     assert not mini.model.training
 
 
-def test_zero_shot_logits_equal_open_clips(mini: backbone.FrozenClip) -> None:
+def test_zero_shot_logits_equal_open_clips(mini: clip.FrozenClip) -> None:
     names = ["airplane", "cat", "garden spider"]
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(5, 3, *mini.model.visual.image_size, generator=generator)
@@ -59,25 +59,25 @@ def test_zero_shot_logits_equal_open_clips(mini: backbone.FrozenClip) -> None:
     assert (ours - wanted).abs().max() < 1e-4
 
 
-def test_preprocessing_is_the_models_own(mini: backbone.FrozenClip) -> None:
+def test_preprocessing_is_the_models_own(mini: clip.FrozenClip) -> None:
     grey = Image.new("RGB", (100, 50), (128, 128, 128))
     pixels = mini.preprocess(grey)
     assert pixels.shape == (3, *mini.model.visual.image_size)
-    path = Path(backbone.__file__).parent / "assets/fednode-mini/config.json"
+    path = Path(clip.__file__).parent / "assets/fednode-mini/config.json"
     settings = json.loads(path.read_text())["preprocess_cfg"]
     mean, deviation = settings["mean"][0], settings["std"][0]
     assert pixels[0].mean().item() == pytest.approx((128 / 255 - mean) / deviation, abs=1e-5)
 
 
-def test_words_that_pretraining_never_met_are_named(mini: backbone.FrozenClip) -> None:
+def test_words_that_pretraining_never_met_are_named(mini: clip.FrozenClip) -> None:
     known = frozenset(mini.tokenizer.encode("cat airplane"))
     taught = replace(mini, seen=known)
     assert taught.out_of_vocabulary(["cat", "gerenuk", "airplane"]) == ["gerenuk"]
     assert not mini.out_of_vocabulary(["cat", "airplane"])
 
 
-def test_bfloat16_is_near_float32(mini: backbone.FrozenClip) -> None:
-    half = backbone.load(ModelSettings(precision="bfloat16"))
+def test_bfloat16_is_near_float32(mini: clip.FrozenClip) -> None:
+    half = clip.load(ModelSettings(precision="bfloat16"))
     side = mini.model.visual.image_size[0]
     images = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(1))
     exact, rough = mini.encode_images(images), half.encode_images(images)
@@ -98,7 +98,7 @@ def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Pa
     parallel = {f"module.{key}": value for key, value in state.items()}
     torch.save({"epoch": 3, "state_dict": parallel, "optimizer": {}}, tmp_path / "c.pt")
     found = [
-        backbone.load(settings(name, tmp_path / file)) for file in ("a.safetensors", "b.pt", "c.pt")
+        clip.load(settings(name, tmp_path / file)) for file in ("a.safetensors", "b.pt", "c.pt")
     ]
     assert len({one.fingerprint for one in found}) == 1
     loaded = found[0].model.state_dict()
@@ -114,8 +114,8 @@ def test_an_openai_state_dict_is_recognised_and_gets_quick_gelu(name: str, tmp_p
     openai = {**state, **{key: torch.tensor(value) for key, value in extras.items()}}
     torch.save(openai, tmp_path / "openai.pt")
     torch.save(state, tmp_path / "plain.pt")
-    theirs = backbone.load(settings(name, tmp_path / "openai.pt"))
-    plain = backbone.load(settings(name, tmp_path / "plain.pt"))
+    theirs = clip.load(settings(name, tmp_path / "openai.pt"))
+    plain = clip.load(settings(name, tmp_path / "plain.pt"))
     kinds = [type(one.model.transformer.resblocks[0].mlp.gelu).__name__ for one in (theirs, plain)]
     assert kinds == ["QuickGELU", "GELU"]
     assert theirs.model.ln_final.weight.dtype == torch.float32
@@ -127,7 +127,7 @@ def test_the_fingerprint_sees_one_changed_weight(name: str, tmp_path: Path) -> N
     state["ln_final.bias"][0] += 1e-6
     save_file(state, tmp_path / "b.safetensors")
     first, second = (
-        backbone.load(settings(name, tmp_path / file)).fingerprint
+        clip.load(settings(name, tmp_path / file)).fingerprint
         for file in ("a.safetensors", "b.safetensors")
     )
     assert first != second
@@ -138,14 +138,14 @@ def test_weights_that_are_not_finite_are_named(name: str, tmp_path: Path) -> Non
     state["ln_final.bias"][0] = float("nan")
     save_file(state, tmp_path / "a.safetensors")
     with pytest.raises(ModelError, match=r"is damaged: ln_final\.bias holds values that are not"):
-        backbone.load(settings(name, tmp_path / "a.safetensors"))
+        clip.load(settings(name, tmp_path / "a.safetensors"))
 
 
 def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_file(tiny.clip(7).state_dict(), tmp_path / "a.safetensors")
-    quick = backbone.load(settings(name, tmp_path / "a.safetensors"))
+    quick = clip.load(settings(name, tmp_path / "a.safetensors"))
     create = open_clip.create_model
 
     def odd(*words: Any, **named: Any) -> Any:
@@ -154,7 +154,7 @@ def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
         return model
 
     monkeypatch.setattr(open_clip, "create_model", odd)
-    slow = backbone.load(settings(name, tmp_path / "a.safetensors"))
+    slow = clip.load(settings(name, tmp_path / "a.safetensors"))
     assert torch.equal(slow.model.odd, torch.ones(2))
     assert torch.equal(slow.model.attn_mask, quick.model.attn_mask)
     assert slow.fingerprint == quick.fingerprint
@@ -165,7 +165,7 @@ def test_a_checkpoint_of_another_architecture_is_one_sentence(name: str, tmp_pat
     state["visual.conv1.weight"] = torch.zeros(32, 3, 8, 8)
     save_file(state, tmp_path / "patch8.safetensors")
     with pytest.raises(ModelError) as fault:
-        backbone.load(settings(name, tmp_path / "patch8.safetensors"))
+        clip.load(settings(name, tmp_path / "patch8.safetensors"))
     text = str(fault.value)
     assert "another architecture than tiny-test-model" in text
     assert "visual.conv1.weight is [32, 3, 8, 8] in the file and [32, 3, 16, 16]" in text
@@ -186,7 +186,7 @@ def test_missing_and_unknown_entries_are_named(
     change(state)
     save_file(state, tmp_path / "odd.safetensors")
     with pytest.raises(ModelError, match=reason):
-        backbone.load(settings(name, tmp_path / "odd.safetensors"))
+        clip.load(settings(name, tmp_path / "odd.safetensors"))
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_missing_and_unknown_entries_are_named(
 )
 def test_settings_at_fault(chosen: ModelSettings, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
-        backbone.load(chosen)
-    assert backbone.check(chosen)
+        clip.load(chosen)
+    assert clip.check(chosen)
 
 
 def test_weights_from_a_file_are_not_called_random(
@@ -212,7 +212,7 @@ def test_weights_from_a_file_are_not_called_random(
     caplog.clear()
     torch.save(model.state_dict(), tmp_path / "weights.pt")
     handlers = list(logging.getLogger().handlers)
-    backbone.load(settings(name, tmp_path / "weights.pt"))
+    clip.load(settings(name, tmp_path / "weights.pt"))
     assert "No pretrained weights" not in caplog.text
     assert logging.getLogger().handlers == handlers
     logging.warning("%s of another model", files.UNTRUE[0])
@@ -220,4 +220,4 @@ def test_weights_from_a_file_are_not_called_random(
 
 
 def test_good_settings_have_no_faults() -> None:
-    assert backbone.check(ModelSettings(device="cpu")) == []
+    assert clip.check(ModelSettings(device="cpu")) == []
