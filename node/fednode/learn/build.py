@@ -82,10 +82,10 @@ def predictor(module: PromptModule, window: Window = None) -> Predictor:
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Numbers:
         classify = module.classifier(to_params(prompts, device), classes)
-        batches = Images(features, module)
+        files = Images(features, module)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
-        logits = [classify(batch) for batch in batches.in_order(split, lambda: False)]
+        logits = [classify(batch) for batch in files.batches(split, lambda: False)]
         return torch.cat(logits).double().softmax(dim=1).cpu().numpy()
 
     return predict

@@ -72,7 +72,7 @@ class Images:
 
         return read
 
-    def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
+    def batches(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the images in batches, in their order; features alone are one batch."""
         read, places = self.reader(split, cancelled), torch.arange(len(split.images))
         if not self._uses_image_encoder and self._per_image is None:

@@ -296,7 +296,7 @@ class TorchLearner(Learner):
             return self.module.zero_shot(features, split.classes), labels
         with oom_as_error(self.frozen.device, "while it classifies images"):
             classify = self.module.classifier(self._params_of(tensors), split.classes)
-            batches = self._images.in_order(split, cancelled)
+            batches = self._images.batches(split, cancelled)
             rows = [(classify(batch), batch.targets) for batch in batches]
         return torch.cat([logits for logits, _ in rows]), torch.cat([truth for _, truth in rows])
 

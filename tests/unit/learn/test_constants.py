@@ -174,7 +174,7 @@ def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
     shown = predictor(one)(prompts, files, CLASSES)
     held = {name: torch.tensor(value) for name, value in prompts.items()}
     logits = one.classifier(held, CLASSES)(next(Images(made(model), one)
-        .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
+        .batches(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
     assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):
         affine(one, prompts, CLASSES)

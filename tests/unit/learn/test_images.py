@@ -36,7 +36,7 @@ def test_batches_carry_features_and_constants_of_the_same_images(
     module = PromptModule(model, TuningSettings())
     module.per_image = constant
     images = Images(features, module)
-    shown = list(images.in_order(many, never))
+    shown = list(images.batches(many, never))
     assert [len(one.targets) for one in shown] == [EVALUATED, 3]
     wanted = features.of([one.path for one in many.images], never)
     assert torch.equal(torch.cat([one.image_features for one in shown]), wanted.features)

@@ -208,10 +208,10 @@ def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> Non
     torch.manual_seed(0)
     large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     assert not large.vision.tokens_smaller_than_pixels
-    seen = next(Images(made(large), visual(large)).in_order(split(files), never))
+    seen = next(Images(made(large), visual(large)).batches(split(files), never))
     assert seen.tokens is None
     assert seen.images.shape == (5, 3, 32, 32)
     small = wrapped(tiny.clip())
-    seen = next(Images(made(small), visual(small)).in_order(split(files), never))
+    seen = next(Images(made(small), visual(small)).batches(split(files), never))
     assert seen.pixels is None
     assert seen.images.shape == (5, 5, 32)
