@@ -62,8 +62,8 @@ class Images:
             images = [split.images[place] for place in places]
             batch = Batch(
                 labels=labels[there],
-                numbers=tuple(image.label for image in images),
-                places=places,
+                labels_host=tuple(image.label for image in images),
+                index_host=places,
                 **self._look([image.path for image in images], cancelled),
             )
             if encoded is None:

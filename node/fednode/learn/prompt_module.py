@@ -66,8 +66,8 @@ class Batch:
         tokens: [B, length, width], the tower's state before the first prompt (VisionTower.tokens)
         pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
         labels: [B], indices of the class names in use; None if unknown
-        numbers: the labels as Python numbers, which no step waits for a GPU to read
-        places: of the images among all images of the job, the same in every epoch
+        labels_host: the labels as Python numbers, which no step waits for a GPU to read
+        index_host: places of the images among all images of the job, the same in every epoch
         constants: [B, ...], the numbers of the module's `per_image`, if it has any
     """
 
@@ -77,8 +77,8 @@ class Batch:
     tokens: Tensor | None = None
     norms: Tensor | None = None
     constants: Tensor | None = None
-    numbers: tuple[int, ...] = ()
-    places: tuple[int, ...] = ()
+    labels_host: tuple[int, ...] = ()
+    index_host: tuple[int, ...] = ()
 
     @property
     def image_features(self) -> Tensor:
@@ -291,7 +291,9 @@ def trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
     features = module.handwritten(classes)[:2]
     labels = torch.tensor([0, 2], device=features.device)
     norms = torch.ones_like(features[:, 0])
-    batch = Batch(features=features, norms=norms, labels=labels, numbers=(0, 2), places=(0, 1))
+    batch = Batch(
+        features=features, norms=norms, labels=labels, labels_host=(0, 2), index_host=(0, 1)
+    )
     with torch.no_grad():
         logits = module.classifier(params, classes)(batch)
     if tuple(logits.shape) != (2, 3):

@@ -206,7 +206,7 @@ class FedDPTPrompts(PromptModule):
 
         features, weights = self.see(params, batch)
         # Equation 9 needs the true classes alone: texts of other classes need not be encoded.
-        labels = batch.numbers or tuple(batch.targets.tolist())
+        labels = batch.labels_host or tuple(batch.targets.tolist())
         present = sorted(set(labels))
         texts = self.text_features(params, tuple(inputs.classes[at] for at in present))
         place = torch.tensor([present.index(label) for label in labels])

@@ -39,7 +39,7 @@ def given(
 
 def batch(labels: Tensor, **images: Any) -> Batch:
     places = tuple(range(len(labels)))
-    return Batch(labels=labels, places=places, **images)
+    return Batch(labels=labels, index_host=places, **images)
 
 
 def started(module: PromptModule, inputs: JobInputs) -> JobInputs:

@@ -253,9 +253,9 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
     loss = one.module.loss
 
     def scarce(batch: Batch, inputs: JobInputs) -> torch.Tensor:
-        if len(batch.places) > 3:
+        if len(batch.index_host) > 3:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        seen.append(batch.places)
+        seen.append(batch.index_host)
         return loss(batch, inputs)
 
     monkeypatch.setattr(one.module, "loss", scarce)

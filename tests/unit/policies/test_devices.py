@@ -101,8 +101,8 @@ def batch_of(frozen: clip.FrozenClip, objective: Any, count: int = 5) -> Batch:
         constants = torch.rand(count, *objective.per_image.shape, generator=drawn)
         shown["constants"] = constants.to(device)
     labels = LABELS[:count]
-    places: Any = {"numbers": tuple(labels.tolist()), "places": tuple(range(count))}
-    return Batch(labels=labels.to(device), **places, **shown)
+    host: Any = {"labels_host": tuple(labels.tolist()), "index_host": tuple(range(count))}
+    return Batch(labels=labels.to(device), **host, **shown)
 
 
 def begun(frozen: clip.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:

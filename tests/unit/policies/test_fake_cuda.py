@@ -135,8 +135,8 @@ def step(
             shown["constants"] = torch.rand(5, *one.per_image.shape, device=CUDA)
         labels = torch.empty(5, dtype=torch.long, device=CUDA)
         norms = torch.ones(5, device=CUDA)
-        shown |= {"labels": labels, "norms": norms, "places": tuple(range(5))}
-        batch, other = (Batch(numbers=numbers, **shown) for numbers in LABELS)
+        shown |= {"labels": labels, "norms": norms, "index_host": tuple(range(5))}
+        batch, other = (Batch(labels_host=labels, **shown) for labels in LABELS)
         for stage in stages:
             local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
             reference = {

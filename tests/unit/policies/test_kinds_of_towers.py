@@ -78,8 +78,8 @@ def step(frozen: clip.FrozenClip, name: str) -> None:
         with torch.no_grad():
             shown["constants"] = one.per_image.of(pixels)
         assert shown["constants"].shape == (5, *one.per_image.shape)
-    places: Any = {"numbers": tuple(LABELS.tolist()), "places": tuple(range(5))}
-    batch = Batch(labels=LABELS, **places, **shown)
+    host: Any = {"labels_host": tuple(LABELS.tolist()), "index_host": tuple(range(5))}
+    batch = Batch(labels=LABELS, **host, **shown)
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {key: torch.tensor(one).requires_grad_() for key, one in arrays.items()}
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
