@@ -18,7 +18,7 @@ from fednode.core.settings import STRICT, MergeSettings, RoundSettings, bounded,
 from fednode.core.types import EMPTY, OWN, Array, Dtype, Job, Json, Report, Tensors
 from fednode.lazy import F, Tensor, torch
 from fednode.learn.coop import CONTEXT, COOP_TUNING, CoOp
-from fednode.learn.initial import context, generator, normal
+from fednode.learn.init import context, generator, normal
 from fednode.learn.prompt_module import Batch, JobInputs, Params, PerImageArray, PromptModule
 from fednode.learn.settings import TuningSettings
 

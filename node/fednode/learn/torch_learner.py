@@ -27,7 +27,7 @@ from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Repor
 from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
@@ -125,7 +125,7 @@ class TorchLearner(Learner):
             *summaries(data),
             *self._features.notes,
             self._rescan.fault if self._rescan else "",
-            *initial.notes(self.frozen, self._settings),
+            *init.notes(self.frozen, self._settings),
             *self._batch_size.notes,
             *self._graphs.notes,
             self._classifier_note,

@@ -42,7 +42,7 @@ from fednode.core.rounds.settings import MomentSettings
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Json, Report, Tensors
 from fednode.lazy import F, Tensor, torch
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 from fednode.policies import domains
 
@@ -158,9 +158,9 @@ class DiPrompTPrompts(PromptModule):
 
     def initial(self, seed: int) -> Tensors:
         """Return the initial value of every exchanged prompt, from words if words are given."""
-        draw = initial.generator(seed)
+        draw = init.generator(seed)
         names = self.config.names
-        return Tensors({name: initial.context(self.clip, self.settings, draw) for name in names})
+        return Tensors({name: init.context(self.clip, self.settings, draw) for name in names})
 
     def private(self, seed: int) -> Tensors:
         """Return the Q prompt, whose initial value is words for every seed."""

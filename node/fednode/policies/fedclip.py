@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.types import Json, Tensors
 from fednode.lazy import F, Tensor, torch
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 
 
@@ -41,17 +41,15 @@ class FedCLIPAdapter(PromptModule):
 
     def initial(self, seed: int) -> Tensors:
         """Return two linear layers with torch's initial values."""
-        initial.refuse_words(self.settings, "fedclip")
-        draw, width = initial.generator(seed), self.handwritten(("thing",)).shape[1]
+        init.refuse_words(self.settings, "fedclip")
+        draw, width = init.generator(seed), self.handwritten(("thing",)).shape[1]
         shapes = {
             "first.weight": (width, width),
             "first.bias": (width,),
             "second.weight": (width, width),
             "second.bias": (width,),
         }
-        return Tensors(
-            {name: initial.uniform(draw, shape, width) for name, shape in shapes.items()}
-        )
+        return Tensors({name: init.uniform(draw, shape, width) for name, shape in shapes.items()})
 
     def text_features(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> Tensor:
         """Return the hand-written prompt's features: no text is tuned."""

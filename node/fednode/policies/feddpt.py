@@ -30,7 +30,7 @@ from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Job, Json, Tensors
 from fednode.errors import ModelError
 from fednode.lazy import F, Tensor, torch
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.policies import domains
@@ -134,12 +134,12 @@ class FedDPTPrompts(PromptModule):
 
     def initial(self, seed: int) -> Tensors:
         """Return arrays drawn one by one in the order of the domains."""
-        draw = initial.generator(seed)
+        draw = init.generator(seed)
         arrays: dict[str, Array] = {
-            name: initial.context(self.clip, self.settings, draw) for name in self.config.text_names
+            name: init.context(self.clip, self.settings, draw) for name in self.config.text_names
         }
         for name in self.config.visual_names:
-            arrays[name] = initial.normal(draw, (self.clip.vision.width,), self.settings.init_std)
+            arrays[name] = init.normal(draw, (self.clip.vision.width,), self.settings.init_std)
         return Tensors(arrays)
 
     def text_features(self, params: Mapping[str, Tensor], classes: tuple[str, ...]) -> Tensor:

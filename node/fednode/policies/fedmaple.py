@@ -18,7 +18,7 @@ from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.settings import bounded
 from fednode.core.types import Json, Tensors
 from fednode.lazy import Tensor, torch
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.prompt_module import Batch, PromptModule
 
 
@@ -43,16 +43,16 @@ class MaPLe(PromptModule):
 
     def initial(self, seed: int) -> Tensors:
         """Return words or normal vectors, normal deeper prompts, and torch's layers."""
-        text, vision, draw = self.clip.text, self.clip.vision, initial.generator(seed)
+        text, vision, draw = self.clip.text, self.clip.vision, init.generator(seed)
         length, wide = self.settings.vectors, vision.width  # says so if there are no prompts
         depth = max(1, min(self.config.depth, text.layers, vision.layers))
         deeper = (depth - 1, length, text.width)
         return Tensors(
             {
-                "context": initial.context(self.clip, self.settings, draw),
-                "deeper": initial.normal(draw, deeper, self.settings.init_std),
-                "projection.weight": initial.uniform(draw, (depth, wide, text.width), text.width),
-                "projection.bias": initial.uniform(draw, (depth, wide), text.width),
+                "context": init.context(self.clip, self.settings, draw),
+                "deeper": init.normal(draw, deeper, self.settings.init_std),
+                "projection.weight": init.uniform(draw, (depth, wide, text.width), text.width),
+                "projection.bias": init.uniform(draw, (depth, wide), text.width),
             }
         )
 

@@ -19,7 +19,7 @@ from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.settings import bounded, positive
 from fednode.core.types import Json, Tensors
 from fednode.lazy import F, Tensor, torch
-from fednode.learn import initial
+from fednode.learn import init
 from fednode.learn.coop import COOP_TUNING
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule
 
@@ -63,18 +63,18 @@ class FedPGPPrompts(PromptModule):
 
     def initial(self, seed: int) -> Tensors:
         """Return the global prompt."""
-        context = initial.context(self.clip, self.settings, initial.generator(seed))
+        context = init.context(self.clip, self.settings, init.generator(seed))
         return Tensors({GLOBAL: context})
 
     def private(self, seed: int) -> Tensors:
         """Return the change's two matrices, drawn with deviation `init_std`; neither is zero."""
-        draw, settings = initial.generator(seed), self.settings
+        draw, settings = init.generator(seed), self.settings
         left = (settings.vectors, self.config.rank)
         right = (self.config.rank, self.clip.text.width)
         return Tensors(
             {
-                LEFT: initial.normal(draw, left, settings.init_std),
-                RIGHT: initial.normal(draw, right, settings.init_std),
+                LEFT: init.normal(draw, left, settings.init_std),
+                RIGHT: init.normal(draw, right, settings.init_std),
             }
         )
 
