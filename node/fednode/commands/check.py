@@ -289,13 +289,13 @@ def _of_learner(
 
 def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
     """Say which class names are one and the same for the model."""
-    from fednode.learn.texts import alike
+    from fednode.learn.texts import indistinguishable_pairs
     from fednode.learn.torch_learner import TorchLearner
 
     assert isinstance(learner, TorchLearner), "there are images"
-    template = plan.settings.tuning.worded(learner.frozen.template).template
+    classes = data.train.classes
     try:
-        pairs = alike(learner.frozen, data.train.classes, template)
+        pairs = indistinguishable_pairs(learner.module.handwritten(classes), classes)
     except FednodeError:
         return  # the model has no tokenizer, and its learner needs none
     if pairs:

@@ -23,16 +23,11 @@ SAME: Final = 0.9999
 """Cosine from which two texts are one and the same for a model."""
 
 
-def alike(backbone: FrozenClip, classes: tuple[str, ...], template: str) -> list[tuple[str, str]]:
-    """Return the pairs of class names whose texts a model does not tell apart.
-
-    template: the text; {} is the name.
-    """
-    with torch.no_grad():
-        features = backbone.text.encode(backbone.text.texts(classes, template)).double()
+def indistinguishable_pairs(texts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the pairs of class names whose unit text features [classes, D] are the same."""
     pairs = []
     for at, name in enumerate(classes[:-1]):
-        near = (features[at + 1 :] @ features[at] > SAME).nonzero().flatten().tolist()
+        near = (texts[at + 1 :] @ texts[at] > SAME).nonzero().flatten().tolist()
         pairs += [(name, classes[at + 1 + other]) for other in near]
     return pairs
 
