@@ -22,7 +22,7 @@ from fednode.app.state_dir import remember
 from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
 from fednode.core.policy import NodeContext
-from fednode.data.base import Told
+from fednode.data.base import ProgressFn
 from fednode.errors import ConfigError, IdentityError
 from fednode.freed import trim
 from fednode.learn.learner import Learner
@@ -172,14 +172,14 @@ async def _compare_classes(servers: Servers) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[Learner, Privacy]]:
+def _loaded(plan: NodePlan, progress: ProgressFn) -> asyncio.Future[tuple[Learner, Privacy]]:
     """Load images and model on a thread that does not keep the process alive."""
     done: Future[tuple[Learner, Privacy]] = Future()
     done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
         try:
-            learner = learner_of(plan.settings, plan.name, report=told)
+            learner = learner_of(plan.settings, plan.name, progress=progress)
             if fault := sums_fault(plan, learner):
                 raise ConfigError(fault)
             trim()

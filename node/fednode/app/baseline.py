@@ -31,7 +31,7 @@ from fednode.core.facts import fingerprint
 from fednode.core.policy import NodeContext
 from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors
-from fednode.data.base import Told, silent
+from fednode.data.base import ProgressFn, no_progress
 from fednode.errors import FednodeError
 from fednode.learn.evaluation import (
     ALONE,
@@ -78,7 +78,7 @@ class Control:
 
 
 def control_of(
-    tuned: Tuned, settings: Settings, learner: TorchLearner, told: Told = silent
+    tuned: Tuned, settings: Settings, learner: TorchLearner, progress: ProgressFn = no_progress
 ) -> Control | None:
     """Return the control of a state directory, trained if none is kept that fits.
 
@@ -88,7 +88,7 @@ def control_of(
         tuned: the content of the directory, with the settings of `fednode eval --set`.
         settings: those of the directory. If they differ, a control is used, but none is trained.
         learner: measures the node's prompts.
-        told: called with the steps that are done.
+        progress: called with the steps that are done.
     """
     if settings.policy.name == CONTROL or company.never(tuned.merge_counts, by_wish=False):
         return None
@@ -105,7 +105,7 @@ def control_of(
         return Control(beside, unknown="`fednode eval` without --set trains it")
     began = time.monotonic()
     try:
-        trained = train(settings, tuned.rounds, beside, told)
+        trained = train(settings, tuned.rounds, beside, progress)
     except FednodeError as fault:
         return Control(beside, unknown=f"training it failed: {str(fault).rstrip('.')}")
     spent = units.duration(time.monotonic() - began)
@@ -145,7 +145,9 @@ def compare(
     return texts, no_better_than_chance(tests)
 
 
-def train(settings: Settings, number: int, control: TorchLearner, told: Told = silent) -> Tensors:
+def train(
+    settings: Settings, number: int, control: TorchLearner, progress: ProgressFn = no_progress
+) -> Tensors:
     """Return the prompts of policy `local` after `number` rounds: a mesh of this node alone.
 
     The schedule is that of the node: `rounds.max` stays as it is.
@@ -169,13 +171,13 @@ def train(settings: Settings, number: int, control: TorchLearner, told: Told = s
     kernel = kernel_of(context, kind, config, control.initial, {}, None)
     events, ended, tuned = deque[ev.Event]([ev.Started()]), 0, EMPTY
 
-    def progress(now: Progress) -> None:
-        told("training alone, step", ended * now.steps + now.step, number * now.steps)
+    def on_step(now: Progress) -> None:
+        progress("training alone, step", ended * now.steps + now.step, number * now.steps)
 
     while events and ended < number:
         for effect in kernel.step(0.0, events.popleft()):
             if isinstance(effect, ev.Tune):
-                report = control.tune(effect.job, lambda: False, progress)
+                report = control.tune(effect.job, lambda: False, on_step)
                 events.append(ev.Tuned(effect.job, report))
             elif isinstance(effect, ev.Adopt):
                 tuned, _ = effect.snapshot.used(settings.guard.keep_best)

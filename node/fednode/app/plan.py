@@ -13,7 +13,7 @@ from fednode.app.state_dir import ROOT
 from fednode.conformance import require_hooks
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
-from fednode.data.base import NodeData, Told, silent
+from fednode.data.base import NodeData, ProgressFn, no_progress
 from fednode.errors import AddressError, ConfigError
 from fednode.identity.identity import name_in
 from fednode.learn.learner import Learner
@@ -381,19 +381,21 @@ def _sends_sums(plan: NodePlan) -> bool:
 
 
 def learner_of(
-    settings: Settings, name: str, loaded: NodeData | None = None, report: Told = silent
+    settings: Settings,
+    name: str,
+    loaded: NodeData | None = None,
+    progress: ProgressFn = no_progress,
 ) -> Learner:
     """Return the node's learner; loads images and model, which takes seconds.
 
-    loaded: the splits, if they were loaded already. report: takes how far it is; later, how many
-    images are encoded.
+    loaded: the splits, if they were loaded already. progress: of the loading, and of encoding.
     """
     if settings.tuning.kind == "closed-form":
         tuning = settings.tuning
         if settings.policy.name == SUMS:
             return QuadraticSums(name)
         return QuadraticLearner(name, rows=tuning.fitted(READS).vectors, step_s=tuning.step_s)
-    report("loading torch", 0, 0)
+    progress("loading torch", 0, 0)
     from fednode.learn.build import build
 
     objective = registry.prompt_module(settings.policy.name)
@@ -405,7 +407,7 @@ def learner_of(
         objective,
         settings.policy.config,
         loaded,
-        report,
+        progress,
         settings.privacy.least_images,
     )
     require_hooks(settings.policy.kind, settings.policy.config, learner.module)

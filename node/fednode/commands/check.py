@@ -31,7 +31,7 @@ from fednode.app.plan import (
 )
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
-from fednode.data.base import NodeData, Told, silent
+from fednode.data.base import NodeData, ProgressFn, no_progress
 from fednode.data.reasons import described, summaries
 from fednode.errors import ConfigError, FednodeError
 from fednode.learn.learner import Learner
@@ -113,13 +113,15 @@ def check(
 
         return show_model(model, pretrained, as_json)
     faults, warned, findings = 0, False, []
-    with Shown("The check is not complete. What was examined is kept for the next one.") as told:
-        for finding in look(Given(peers_path, config, name, flags, state), told):
+    with Shown(
+        "The check is not complete. What was examined is kept for the next one."
+    ) as progress:
+        for finding in look(Given(peers_path, config, name, flags, state), progress):
             faults += finding.level == "fault"
             warned = warned or finding.level == "warning"
             findings.append({"level": finding.level, "text": finding.text})
             if not as_json:
-                with told.hidden():
+                with progress.hidden():
                     click.echo(f"{finding.level}: {finding.text}")
     if as_json:
         click.echo(json.dumps(findings))
@@ -129,12 +131,12 @@ def check(
     return FAULTY if faults else 0
 
 
-def look(words: Given, told: Told = silent) -> Iterator[Finding]:
+def look(words: Given, progress: ProgressFn = no_progress) -> Iterator[Finding]:
     """Yield every finding, quick ones first; skip checks that an earlier fault makes impossible.
 
-    told: how many images are examined.
+    progress: how many images are examined.
     """
-    yield from _caught(_look(words, told))
+    yield from _caught(_look(words, progress))
 
 
 def _caught(checks: Iterator[Finding]) -> Iterator[Finding]:
@@ -149,7 +151,7 @@ def _faults(fault: Exception) -> Iterator[Finding]:
     yield from (Finding("fault", line) for line in str(fault).splitlines())
 
 
-def _look(words: Given, told: Told) -> Iterator[Finding]:
+def _look(words: Given, progress: ProgressFn) -> Iterator[Finding]:
     given = words.completed()
     if given.read:
         yield Finding("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
@@ -172,11 +174,11 @@ def _look(words: Given, told: Told) -> Iterator[Finding]:
         yield from _of_disk(plan.state)
     data: NodeData | None = None
     if plan.settings.tuning.kind == "torch":
-        data = yield from _of_data(plan, told)
+        data = yield from _of_data(plan, progress)
         if data is None:
             yield from _of_model(plan)
             return
-    yield from _of_learner(plan, given, data, running, told)
+    yield from _of_learner(plan, given, data, running, progress)
 
 
 def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
@@ -238,12 +240,12 @@ def _of_disk(state: Path) -> Iterator[Finding]:
         yield Finding("fault", f"{text} another with --state.")
 
 
-def _of_data(plan: NodePlan, told: Told) -> Generator[Finding, None, NodeData | None]:
+def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, NodeData | None]:
     """Say what is wrong with the images and count them; return the splits, None if it is fatal."""
     from fednode.data import load
     from fednode.learn.cache import cache_of
 
-    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), told)
+    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), progress)
     for problem in problems:
         yield Finding(
             "fault" if problem.fatal else "warning" if problem.warns else "note", problem.text
@@ -263,10 +265,10 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
 
 
 def _of_learner(
-    plan: NodePlan, given: Given, data: NodeData | None, running: bool, told: Told
+    plan: NodePlan, given: Given, data: NodeData | None, running: bool, progress: ProgressFn
 ) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
-    learner = learner_of(plan.settings, plan.name, data, told)
+    learner = learner_of(plan.settings, plan.name, data, progress)
     if text := sums_fault(plan, learner):
         yield Finding("fault", text)
     elif text := sums_warning(plan, learner):

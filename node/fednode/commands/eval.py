@@ -15,7 +15,7 @@ from fednode.app.plan import learner_of
 from fednode.app.state_dir import Tuned, find, recall
 from fednode.core import company
 from fednode.core.types import Tensors
-from fednode.data.base import BUILTIN, NodeData, Told
+from fednode.data.base import BUILTIN, NodeData, ProgressFn
 from fednode.errors import ConfigError, DataError
 from fednode.learn.evaluation import ALONE, ZERO_SHOT
 from fednode.learn.learner import Learner
@@ -50,16 +50,18 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             "there is no table of classes: use --format text or json."
         )
     own = recall(tuned.folder).settings if flags else tuned.settings
-    with Shown("Nothing is measured. Images that were encoded are kept for the next time.") as told:
-        data = _data(tuned, flags, told) if tuned.settings.tuning.kind == "torch" else None
-        learner = learner_of(tuned.settings, tuned.settings.name or "", data, told)
+    with Shown(
+        "Nothing is measured. Images that were encoded are kept for the next time."
+    ) as progress:
+        data = _data(tuned, flags, progress) if tuned.settings.tuning.kind == "torch" else None
+        learner = learner_of(tuned.settings, tuned.settings.name or "", data, progress)
         from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
 
         tuned.require_model(learner.backbone)
         rows: dict[str, tuple[Learner, Tensors]] = {ZERO_SHOT: (learner, Tensors())}
         control = None
         if isinstance(learner, TorchLearner):
-            control = baseline.control_of(tuned, own, learner, told)
+            control = baseline.control_of(tuned, own, learner, progress)
         if control is not None and control.prompts:
             rows[ALONE] = control.learner, control.prompts
         rows[TUNED] = learner, tuned.prompts
@@ -142,7 +144,7 @@ def _lines(
     return lines
 
 
-def _data(tuned: Tuned, flags: tuple[str, ...], told: Told) -> NodeData:
+def _data(tuned: Tuned, flags: tuple[str, ...], progress: ProgressFn) -> NodeData:
     """Return the splits to measure on; raise DataError if they are not the prompts' own.
 
     Splits that --set names may be of any classes.
@@ -151,7 +153,7 @@ def _data(tuned: Tuned, flags: tuple[str, ...], told: Told) -> NodeData:
     from fednode.learn.cache import cache_of
 
     settings = tuned.settings.data
-    data = load(settings, cache_of(tuned.settings.cache), told)
+    data = load(settings, cache_of(tuned.settings.cache), progress)
     chosen = any(flag.startswith("data.path=") for flag in flags)
     if settings.path == BUILTIN and not chosen and data.train.classes != tuned.classes:
         shown = ", ".join(tuned.classes[:NAMED]) + (", ..." if len(tuned.classes) > NAMED else "")

@@ -43,8 +43,8 @@ def export(
     all_classes: bool,
 ) -> None:
     """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
-    with Shown("Nothing was written.") as told:
-        told("loading the model", 0, 0)
+    with Shown("Nothing was written.") as progress:
+        progress("loading the model", 0, 0)
         prompts = load(find(state))
         from fednode.learn.export import write_arrays, write_coop, write_matrix
         from fednode.policies.class_sums import ROWS

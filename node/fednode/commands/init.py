@@ -233,8 +233,8 @@ def _check(text: str) -> None:
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     if settings.tuning.kind != "torch":
         return
-    with Shown("No mesh was founded.") as told:
-        problems, _ = load.look(settings.data, cache_of(settings.cache), told)
+    with Shown("No mesh was founded.") as progress:
+        problems, _ = load.look(settings.data, cache_of(settings.cache), progress)
     if faults := [problem.text for problem in problems if problem.fatal]:
         raise DataError("\n".join(faults))
     from fednode.clip import model as clip  # loads torch

@@ -140,8 +140,8 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     plan = checked(str(settings.name), settings, peers, state)
     click.echo("Loading the images and the model here, to show what would leave it.")
-    with Shown(NOTHING) as told:
-        learner = learner_of(plan.settings, plan.name, report=told)
+    with Shown(NOTHING) as progress:
+        learner = learner_of(plan.settings, plan.name, progress=progress)
     if fault := sums_fault(plan, learner):
         raise ConfigError(fault)
     return plan, learner
@@ -199,11 +199,11 @@ def _agreed(
 def _check(folder: Path) -> None:
     """Print all findings on the node; raise ConfigError if one of them is a fault."""
     faults = 0
-    with Shown("The node is a member; `fednode start` in its folder runs it.") as told:
+    with Shown("The node is a member; `fednode start` in its folder runs it.") as progress:
         files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)
-        for finding in look(files, told):
+        for finding in look(files, progress):
             faults += finding.level == "fault"
-            with told.hidden():
+            with progress.hidden():
                 click.echo(f"{finding.level}: {finding.text}")
     if faults:
         raise ConfigError(

@@ -46,29 +46,29 @@ def predict(
     images = tuple(image_files(images, there=False))
     if not images:
         raise DataError("There is no image in what was given.")
-    with Shown("No image is classified.") as told:
-        told("loading the model", 0, 0)
+    with Shown("No image is classified.") as progress:
+        progress("loading the model", 0, 0)
         prompts = load(find(state))
         held = prompts.known if all_classes else prompts.classes
         names = tuple(name.strip() for name in classes.split(",")) if classes else held
         if not all(names) or top < 1:
             raise ConfigError("--classes holds an empty name, or --top is below 1.")
-        with told.hidden():
+        with progress.hidden():
             more = "" if classes else prompts.left_out(names)
             for note in (*prompts.notes, *filter(None, [prompts.answers(names), more])):
                 click.echo(f"note: {note}", err=True)
         faulty = 0
         for at in range(0, len(images), AT_ONCE):
-            told("classifying images", at, len(images))
+            progress("classifying images", at, len(images))
             some = images[at : at + AT_ONCE]
             verdicts = examine(some, prompts.settings.data.window)
             predicted = _classified(prompts, some, verdicts, names)
-            with told.hidden():
+            with progress.hidden():
                 for image, row in predicted:
                     _show(image, row, verdicts[image], names, top, as_json)
                     faulty += row is None
             done = min(at + AT_ONCE, len(images))
-            told.kept = f"{done:,} of {len(images):,} images are classified and printed."
+            progress.kept = f"{done:,} of {len(images):,} images are classified and printed."
     return DataError.exit_code if faulty else 0
 
 

@@ -14,12 +14,12 @@ from fednode.core.settings import STRICT
 BUILTIN: Final = "builtin"
 """The path that stands for the images that ship."""
 
-Told = Callable[[str, int, int], None]
+ProgressFn = Callable[[str, int, int], None]
 """Called with the work ("encoding images"), the number of images that are done, and of how many; 0
 and 0 if nothing is counted. The work has ended if all images are done, or if its name is empty."""
 
 
-def silent(work: str, done: int, count: int) -> None:
+def no_progress(work: str, done: int, count: int) -> None:
     """Tell nobody how far work is."""
 
 

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from PIL import Image, UnidentifiedImageError
 
-from fednode.data.base import Told, silent
+from fednode.data.base import ProgressFn, no_progress
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened, require_regular, system_fault, why
 from fednode.data.pixels import Unusable, Window
@@ -68,12 +68,12 @@ def examine(
     paths: Iterable[Path],
     window: Window = None,
     cache: Cache | None = None,
-    told: Told = silent,
+    progress: ProgressFn = no_progress,
 ) -> dict[Path, Verdict]:
     """Return a verdict on each file.
 
-    cache: keeps verdicts until a file changes; None decodes every file. told: how many files have a
-    verdict.
+    cache: keeps verdicts until a file changes; None decodes every file. progress: how many files
+    have a verdict.
     """
     keys: dict[Path, bytes] = {}
     decoder = decoder_key(window)
@@ -96,7 +96,7 @@ def examine(
     with contextlib.closing(_look_at_all(unknown, window)) as looks:
         for path, (verdict, keep) in zip(unknown, looks, strict=True):
             verdicts[path] = verdict
-            told(_WORK, len(verdicts), every)
+            progress(_WORK, len(verdicts), every)
             if keep:  # what the system refuses now, or software that is missing, may come later
                 lasting[keys[path]] = _packed(verdict)
             if cache is not None and (len(lasting) == _AT_ONCE or len(verdicts) == every):

@@ -71,18 +71,18 @@ class _Survey:
 def load(
     settings: DataSettings,
     cache: Cache | None = None,
-    told: base.Told = base.silent,
+    progress: base.ProgressFn = base.no_progress,
     *,
     fixed: bool = False,
 ) -> NodeData:
     """Return the splits of one node.
 
-    cache: keeps the results of examining image files; None examines every file anew. told: how many
-    files are examined. fixed: the data set does not change, so the shares of its splits are exact.
-    Raise DataError if the data cannot be used; the message has the first fault and the number of
-    the others.
+    cache: keeps the results of examining image files; None examines every file anew. progress: how
+    many files are examined. fixed: the data set does not change, so the shares of its splits are
+    exact. Raise DataError if the data cannot be used; the message has the first fault and the
+    number of the others.
     """
-    survey, data = _survey(settings, cache, told, fixed)
+    survey, data = _survey(settings, cache, progress, fixed)
     if data is None:
         more = len(survey.faults) - 1
         others = "1 more fault" if more == 1 else f"{more} more faults"
@@ -92,11 +92,11 @@ def load(
 
 
 def look(
-    settings: DataSettings, cache: Cache | None = None, told: base.Told = base.silent
+    settings: DataSettings, cache: Cache | None = None, progress: base.ProgressFn = base.no_progress
 ) -> tuple[list[Problem], NodeData | None]:
     """Return everything that is wrong with the data, and the splits; None on a fatal problem."""
     try:
-        survey, data = _survey(settings, cache, told)
+        survey, data = _survey(settings, cache, progress)
     except DataError as error:
         return [Problem(str(error), fatal=True)], None
     problems = [Problem(text, fatal=True) for text in survey.faults]
@@ -115,7 +115,7 @@ def _root(settings: DataSettings) -> Path:
 
 
 def _survey(
-    settings: DataSettings, cache: Cache | None, told: base.Told, fixed: bool = False
+    settings: DataSettings, cache: Cache | None, progress: base.ProgressFn, fixed: bool = False
 ) -> tuple[_Survey, NodeData | None]:
     survey = _Survey(settings=settings, fixed=fixed)
     layout = found_in(_root(settings))
@@ -133,7 +133,7 @@ def _survey(
         return survey, None
     survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
     survey.place = _place(survey, settings.partition)
-    _examine(survey, _needed(survey), cache, told)
+    _examine(survey, _needed(survey), cache, progress)
     if survey.faults:
         return survey, None
     return survey, _draw(survey)
@@ -296,7 +296,9 @@ def _block(survey: _Survey) -> tuple[str, ...]:
     return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
 
 
-def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None, told: base.Told) -> None:
+def _examine(
+    survey: _Survey, names: Iterable[str], cache: Cache | None, progress: base.ProgressFn
+) -> None:
     """Store the readable files of each class; record unreadable files, and classes with too few."""
     wanted = [survey.folders[name] for name in names]
     paths = [path for folder in wanted for path in folder.every]
@@ -307,7 +309,7 @@ def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None, told: b
             path: Verdict(builtin.fault(path, known), digest=known.get(path, "")) for path in paths
         }
     else:
-        verdicts = examine(paths, survey.settings.window, cache, told)
+        verdicts = examine(paths, survey.settings.window, cache, progress)
     survey.verdicts = verdicts
     closed = [path for path in paths if DESCRIPTORS in (verdicts[path].fault or "")]
     if closed:

@@ -14,7 +14,7 @@ from fednode.clip.device import limit_memory
 from fednode.clip.settings import ModelSettings
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
-from fednode.data.base import DataSettings, Image, NodeData, Split, Told, silent
+from fednode.data.base import DataSettings, Image, NodeData, ProgressFn, Split, no_progress
 from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
@@ -35,24 +35,24 @@ def build(
     module: type[PromptModule],
     config: Any,
     loaded: NodeData | None = None,
-    told: Told = silent,
+    progress: ProgressFn = no_progress,
     least_images: int = 1,
 ) -> TorchLearner:
     """Return the learner of one node.
 
     loaded: the splits, if they were loaded already. Data is loaded first, because its faults are
-    found in less time than a model takes to load. told: how many images are examined and encoded.
-    least_images: privacy.least_images.
+    found in less time than a model takes to load. progress: how many images are examined and
+    encoded. least_images: privacy.least_images.
     """
     use_threads(tuning.threads)
     kept = cache_of(cache)
-    splits = loaded or load(data, kept, told)
-    told("loading the model", 0, 0)
+    splits = loaded or load(data, kept, progress)
+    progress("loading the model", 0, 0)
     limit_memory(clip.device_of(model.device), tuning.gpu_share)
     frozen = clip.load(model)
     made = module(frozen, tuning, config)
-    features = Features(frozen, kept, data.window, told)
-    told("", 0, 0)
+    features = Features(frozen, kept, data.window, progress)
+    progress("", 0, 0)
     rescan = Rescan(data, kept, splits)
     return TorchLearner(frozen, made, splits, tuning, features, rescan, least_images)
 

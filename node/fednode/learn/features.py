@@ -31,7 +31,7 @@ from torch import Tensor
 
 from fednode.clip.device import to_device
 from fednode.clip.model import FrozenClip
-from fednode.data.base import Told, silent
+from fednode.data.base import ProgressFn, no_progress
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened
 from fednode.data.pixels import Unusable, Window
@@ -72,14 +72,14 @@ class Features:
         backbone: FrozenClip,
         cache: FeatureCache | None = None,
         window: Window = None,
-        told: Told = silent,
+        progress: ProgressFn = no_progress,
     ) -> None:
         """Use a cache of this machine; None keeps everything in memory only.
 
-        window: of grey values, by which images are decoded (data.window). told: how many images are
-        encoded.
+        window: of grey values, by which images are decoded (data.window). progress: how many images
+        are encoded.
         """
-        self.told = told
+        self.progress = progress
         self._backbone = backbone
         self._cache = cache
         self._window = window
@@ -160,13 +160,13 @@ class Features:
         # Nodes that start together take different parts and find each other's results.
         random.Random(os.getpid()).shuffle(parts)
         fresh: dict[tuple[str, File], Tensor] = {}
-        told = self.told if array is self._features and missing else silent
+        progress = self.progress if array is self._features and missing else no_progress
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
             done = len(keys) - len(missing)
             for part in parts:
                 if cancelled():
                     raise Cancelled
-                told(WORK, done, len(keys))
+                progress(WORK, done, len(keys))
                 done += len(part)
                 for file, value in zip(part, self._values(array, part, pool), strict=True):
                     fresh[array.name, file] = value
@@ -174,7 +174,7 @@ class Features:
                         self._memory[array.name, file] = value
                         self._filled += value.nbytes
         if array is self._features and missing:
-            told("", 0, 0)
+            progress("", 0, 0)
             trim()
         values = [self._memory[key] if key in self._memory else fresh[key] for key in keys]
         return to_device(torch.stack(values), self.device)

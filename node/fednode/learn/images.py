@@ -79,9 +79,9 @@ class Images:
             yield read(places)
             return
         for at in range(0, len(places), EVALUATED):
-            self._features.told(WORK, at, len(places))
+            self._features.progress(WORK, at, len(places))
             yield read(places[at : at + EVALUATED])
-        self._features.told("", 0, 0)
+        self._features.progress("", 0, 0)
 
     def _look(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Looked:
         if self._per_image is not None:

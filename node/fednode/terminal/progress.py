@@ -24,7 +24,7 @@ REFRESH_S: Final = 0.2
 
 
 class Shown:
-    """Shows work; a context manager, called as fednode.data.base.Told by any thread."""
+    """Shows work; a context manager, called as fednode.data.base.ProgressFn by any thread."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from fednode.data import load as module
-from fednode.data.base import DataSettings, Split, Told
+from fednode.data.base import DataSettings, ProgressFn, Split
 from fednode.data.images import Cache, Verdict, examine
 from fednode.data.load import load, look
 from fednode.data.pixels import Window
@@ -34,9 +34,9 @@ def test_images_of_one_colour_and_several_frames_are_counted_and_named(
     Image.new("RGB", (6, 5), (9, 9, 9)).save(flat)
 
     def three_frames(
-        paths: Sequence[Path], window: Window, cache: Cache | None, told: Told
+        paths: Sequence[Path], window: Window, cache: Cache | None, progress: ProgressFn
     ) -> dict[Path, Verdict]:
-        found = examine(paths, window, cache, told)
+        found = examine(paths, window, cache, progress)
         return {**found, stack: replace(found[stack], frames=30)}
 
     monkeypatch.setattr(module, "examine", three_frames)

@@ -46,8 +46,8 @@ def words(state: Path | None, top: int, as_json: bool) -> None:
     """
     if top < 1:
         raise ConfigError(f"--top is {top}; give 1 or more.")
-    with Shown(NOTHING) as told:
-        told("loading the model", 0, 0)
+    with Shown(NOTHING) as progress:
+        progress("loading the model", 0, 0)
         nearest = load(find(state)).words(top)
     if as_json:
         shown = {
@@ -79,10 +79,10 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
     paths = list(image_files(images))
     if not 0 < len(paths) <= IMAGES_MAX:
         raise DataError(f"{len(paths)} images were given; a picture shows 1 to {IMAGES_MAX}.")
-    with Shown(NOTHING) as told:
-        told("loading the model", 0, 0)
+    with Shown(NOTHING) as progress:
+        progress("loading the model", 0, 0)
         prompts = load(find(state))
-        told("drawing maps", 0, 0)
+        progress("drawing maps", 0, 0)
         named = [wanted] * len(paths) if wanted else prompts.names(paths)
         plain, tuned = prompts.maps(paths, named)
         answers = prompts.answers(tuple(dict.fromkeys((*prompts.classes, *named))))
