@@ -47,7 +47,7 @@ format: install
 proto: install  ## regenerate node/fednode/wire/gen from proto/
 	$(BIN)/python -m tools.protogen
 
-settings: install  ## write node.yaml, schemas and docs/settings.md from the code
+settings: install  ## write node.yaml, schemas, docs/settings.md and docs/commands.md from the code
 	$(BIN)/python -m tools.settings
 
 bench: install  ## speed and memory of this machine

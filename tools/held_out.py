@@ -1,7 +1,6 @@
-"""The table of methods in README, from the scores of experiments that chose no setting.
+"""The table of methods in docs/methods.md, from the scores of experiments that chose no setting.
 
-    python -m tools.held_out            # write README.md
-    python -m tools.held_out --check    # fail if README.md shows other figures
+`python -m tools.held_out` writes it into docs/methods.md, and a test compares them.
 
 The table compares methods with `local`. The mean over nodes and domains of one seed is one number.
 The interval of a difference is Student's t over the paired differences of all seeds.
@@ -12,14 +11,14 @@ from __future__ import annotations
 import csv
 import re
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-SCORES: Final = ROOT / "docs" / "scores"
+PAGE: Final = ROOT / "docs/methods.md"
+SCORES: Final = ROOT / "docs/scores"
 CONTROL: Final = "local (CoOp)"
 ZERO_SHOT: Final = "zero-shot"
 COLUMNS: Final = (
@@ -41,7 +40,7 @@ METHODS: Final[Mapping[str, Sequence[str]]] = {
     "FedTPG": ("FedTPG",),
     "FedMaPLe": ("FedMaPLe",),
 }
-"""By the name in README: the labels in the files, of which the first that is there counts."""
+"""By the name in the table: the labels in the files, of which the first that is there counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def by_seed(file: str, test: str, label: str) -> dict[int, float]:
 
 
 def table() -> str:
-    """Return the rows of README's table, without its head."""
+    """Return the rows of the table, without its head."""
     lines = []
     for method in METHODS:
         cells = []
@@ -106,20 +105,10 @@ def table() -> str:
 
 
 def written(text: str) -> str:
-    """Return a README with the rows of its table as they follow from the scores."""
+    """Return a page with the rows of its table as they follow from the scores."""
     place = re.compile(r"(<!-- tools/held_out\.py -->\n(?:\|.*\n){2})(?:\|.*\n)*")
     return place.sub(lambda found: f"{found[1]}{table()}\n", text)
 
 
-def main() -> None:
-    """Write or check README.md."""
-    file = ROOT / "README.md"
-    text = file.read_text("utf-8")
-    new = written(text)
-    if "--check" in sys.argv:
-        sys.exit("README.md: run python -m tools.held_out" if new != text else 0)
-    file.write_text(new, "utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(written(PAGE.read_text("utf-8")), "utf-8")

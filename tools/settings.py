@@ -1,11 +1,12 @@
-"""The files that explain settings, generated from the settings' dataclasses.
+"""The files that explain settings and commands, generated from the code.
 
     python -m tools.settings            writes
     python -m tools.settings --check    compares byte for byte; exit code 1 if files differ
 
 The text below a field of a settings dataclass explains that field, and nothing else does. From
 these texts, the types and the defaults come configs/node.yaml, configs/peers.yaml (`fednode init`
-writes both), configs/schema/*.json for editors, and docs/settings.md.
+writes both), configs/schema/*.json for editors, and docs/settings.md. docs/commands.md comes from
+the texts of the command line (tools/commands.py).
 
 In a YAML file a key that must be given, or that most users change, has a value. Every other key is
 a comment with its default, so that a file pins nothing that nobody chose: another policy brings its
@@ -38,7 +39,7 @@ from fednode.core.settings import MergeSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings
-from tools import generated
+from tools import commands, generated
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CONFIGS: Final = ROOT / "configs"
@@ -431,6 +432,7 @@ def generate() -> dict[Path, bytes]:
         CONFIGS / "peers.yaml": peers_file(),
         CONFIGS / "schema/node.json": as_json(node_schema()),
         CONFIGS / "schema/peers.json": as_json(schema(Peers)),
+        ROOT / "docs/commands.md": commands.page(),
         ROOT / "docs/settings.md": page(),
     }
     return {path: text.encode() for path, text in found.items()}

@@ -1,11 +1,11 @@
-"""The policies that `fednode init` recommends, as the tables of README say.
+"""The policies that `fednode init` recommends, as the table of docs/methods.md says.
 
-README's tables measure methods on images that chose none of their settings; a search
-(docs/results.md) chose the settings, on other
-images. The rule: the highest accuracy on the images that a case is about, which are a node's own
-images or, if nodes have other classes, the classes of the whole mesh. Of methods that are less than
-one point behind it, take the one that loses least elsewhere. Leave out methods that are certainly
-not better than training alone, and FedMaPLe, whose step takes seven times as long.
+The table measures methods on images that chose none of their settings; a search (docs/results.md)
+chose the settings, on other images. The rule: the highest accuracy on the images that a case is
+about, which are a node's own images or, if nodes have other classes, the classes of the whole mesh.
+Of methods that are less than one point behind it, take the one that loses least elsewhere. Leave
+out methods that are certainly not better than training alone, and FedMaPLe, whose step takes seven
+times as long.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ import pytest
 
 from fednode.data import splits
 
-# Classes of ZeroDFL's nine data sets, and the clients that its Table III gives them (METHODS,
-# section 1) for 20 and for 10 classes per client.
+# Classes of ZeroDFL's nine data sets, and the clients that Table III of its paper gives them, for
+# 20 and for 10 classes per client.
 DATA_SETS = {
     "caltech101": (100, 2, 5),
     "oxford_flowers": (102, 3, 5),

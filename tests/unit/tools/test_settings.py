@@ -14,13 +14,14 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from fednode.app.plan import NodePlan, facts_of
+from fednode.cli import COMMANDS
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.errors import ConfigError
 from fednode.policies.fedclip import FedCLIPConfig
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import POLICY, Settings, load_settings
 from tests.unit.commands.run import Fednode
-from tools import settings
+from tools import commands, settings
 
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
@@ -121,6 +122,14 @@ def test_there_are_at_most_170_settings() -> None:
     """A setting more needs a document that says when to choose another value."""
     rows = [line for line in settings.page().splitlines() if line.startswith("| `")]
     assert len(rows) <= 170
+
+
+def test_every_command_is_on_the_page_with_its_options() -> None:
+    rows = {line.split("`")[1]: line for line in commands.page().splitlines() if "fednode" in line}
+    said = {usage.split()[1] for usage in rows if usage.startswith("fednode ")}
+    assert said == set(COMMANDS)
+    assert rows["fednode settings pull [PEER]"].endswith("| `--yes` |")
+    assert "`--approve`" in rows["fednode invite [SITE]"]
 
 
 def test_a_key_that_policies_have_in_common_is_explained_once() -> None:

@@ -98,11 +98,10 @@ def demo(
     nodes: int,
     out: Path,
 ) -> int:
-    """Run ZeroDFL and its control on the built-in images, and print what it brought.
+    """Compare ZeroDFL, gda and their controls on the built-in images, with real daemons.
 
-    Five daemons with disjoint classes exchange prompts; then five others with the same images,
-    steps and seeds exchange nothing. The tables and the
-    picture of an experiment tell the rest.
+    Five daemons, each with images of other classes, run each method in turn, with the same seeds.
+    The tables and the picture of an experiment tell the rest.
     """
     options = demos.DemoOptions(
         out=out,

@@ -22,7 +22,7 @@ def paper_bytes(policy: str, config: Any, shapes: Shapes, rounds: int, clients: 
 
 
 def test_the_papers_way_to_count_bytes() -> None:
-    """METHODS, sections 1 to 5, ViT-B/16."""
+    """ViT-B/16; ZeroDFL and FedTPG as in ZeroDFL's paper (figure 2: 4 GB and 467 GB)."""
     context = {"context": (4, 512)}
     assert paper_bytes("zerodfl", ZeroDFLConfig(), context, 500, 59) == 500 * 59 * 5 * 28 * 1024
     assert paper_bytes("local", None, context, 500, 59) is None

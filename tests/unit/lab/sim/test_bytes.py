@@ -1,4 +1,4 @@
-"""The byte meter gives back METHODS' accounting: R * K * k * b."""
+"""The byte meter counts as ZeroDFL's paper does: rounds * clients * recipients * message."""
 
 from __future__ import annotations
 
