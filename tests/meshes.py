@@ -8,12 +8,10 @@ from typing import Any
 
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
-from fednode.transports.address import parse
+from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.limits import Limits
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
-from fednode.transports.server import Server
 from tests.unit.identity.people import SmallMesh
 
 
@@ -27,7 +25,7 @@ class Mesh(SmallMesh):
     def transport(
         self,
         name: str,
-        *relays: RelayAt,
+        *relays: RelayEntry,
         own: Credential | None = None,
         roster: Roster | None = None,
         **more: Any,
@@ -41,7 +39,7 @@ class Mesh(SmallMesh):
     async def relay(self, name: str = "relay") -> AsyncIterator[RunningRelay]:
         """Run a relay."""
         running = RunningRelay(self, name)
-        running.at = RelayAt(await running.start("127.0.0.1:0"), name)
+        running.at = RelayEntry(name, await running.start("127.0.0.1:0"))
         try:
             yield running
         finally:
@@ -51,12 +49,13 @@ class Mesh(SmallMesh):
 class RunningRelay:
     """A relay of a mesh, in this process."""
 
-    at: RelayAt
+    at: RelayEntry
 
     def __init__(self, mesh: Mesh, name: str) -> None:
         self.roster = mesh.roster()
         self.service = RelayService(self.roster)
-        self.server = Server(mesh.own(name), self.roster, Limits(self.roster))
+        self.server = GrpcTransport(mesh.own(name), self.roster)
+        self.server.add_service(self.service.register)
 
     async def start(self, address: str) -> str:
-        return str(await self.server.start(parse(address), [self.service.register]))
+        return await self.server.listen(address, None)

@@ -24,12 +24,10 @@ from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity, keep
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
-from fednode.transports.address import parse
+from fednode.transports.address import RelayEntry, parse
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.limits import Limits
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
-from fednode.transports.server import Server
 
 RENEWAL_S: Final = 6 * 3600.0
 CONNECTIONS_MAX: Final = 1024
@@ -100,15 +98,18 @@ async def serve(
     roster.keep_in(state / IDENTITY / REVOKED_FILE)
     relay, refusals = RelayService(roster), Refusals()
     refusals.show = lambda record: say(f"refused: {record.text}")
-    server = Server(identity.own, roster, Limits(roster, refusals.note), most=CONNECTIONS_MAX)
+    server = GrpcTransport(
+        identity.own, roster, note=refusals.note, connections_max=CONNECTIONS_MAX
+    )
+    server.add_service(relay.register)
     page = renewing = None
     try:
-        at = await server.start(parse(listen), [relay.register])
+        at = await server.listen(listen, None)
         say(f"relay {identity.name} of {peers.mesh} at {at}, id {identity.id}")
         if metrics is not None:
             page = serve_metrics(relay, metrics)
             say(f"health and metrics: http://{metrics}/metrics")
-        own = RelayAt(str(at), identity.name)
+        own = RelayEntry(identity.name, at)
         renewing = asyncio.ensure_future(keep_certificate(identity, roster, peers, own, say))
         await stop.wait()
         say(f"stopping: {relay.streams} streams may end; no new ones are taken")
@@ -146,7 +147,7 @@ def close_metrics(page: Any) -> None:
 
 
 async def keep_certificate(
-    identity: NodeIdentity, roster: Roster, peers: Peers, own: RelayAt, say: Say
+    identity: NodeIdentity, roster: Roster, peers: Peers, own: RelayEntry, say: Say
 ) -> None:
     """Renew the relay's certificate before it ends, for as long as the relay runs.
 

@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from fednode.transports.address import RelayEntry
 from fednode.transports.base import Address, OnFrame, Transport
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.contract.transport_suite import GUARD_S, Make, TransportContract
 from tests.meshes import Mesh
@@ -56,7 +57,7 @@ class Relayed(GrpcTransport):
     names: the name of the node at each address, of all nodes of a test.
     """
 
-    def __init__(self, mesh: Mesh, name: str, relay: RelayAt, names: dict[Address, str]) -> None:
+    def __init__(self, mesh: Mesh, name: str, relay: RelayEntry, names: dict[Address, str]) -> None:
         own, roster = mesh.own(name), mesh.roster()
         self.name, self.names = name, names
         self.client = RelayClient([relay], own, roster)

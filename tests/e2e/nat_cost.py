@@ -20,8 +20,9 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.keys import read_public
 from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
+from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from tests.contract.faults import pause
 from tests.e2e.nat_faults import closed
 from tests.e2e.nat_mesh import FEDNODE, LAB, RELAYS, Mesh, bytes_in, card, fail, gaps, lab, say
@@ -129,7 +130,7 @@ async def end(what: str, folder: Path, way: str) -> None:
     peers = load_peers(folder / "peers.yaml")
     own = NodeIdentity(folder / ("to" if what == "take" else "from")).own
     roster, relayed = Roster(peers.mesh, read_public(str(peers.mesh_key))), way == "relayed"
-    client = RelayClient([RelayAt(RELAYS[1], "relay")], own, roster) if relayed else None
+    client = RelayClient([RelayEntry("relay", RELAYS[1])], own, roster) if relayed else None
     transport = GrpcTransport(own, roster, client, calls_s=1e6)
 
     async def answer(frame: bytes, caller: str) -> bytes:

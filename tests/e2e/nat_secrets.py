@@ -15,7 +15,8 @@ from fednode.identity.keys import read_public
 from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
 from fednode.storage.store import read_snapshot
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.address import RelayEntry
+from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import DIAL, TO
 from fednode.wire import codec
 from tests.e2e.nat_faults import closed
@@ -70,7 +71,7 @@ def _found(carried: bytes, wanted: list[tuple[str, bytes]]) -> list[str]:
 
 async def _plant(mesh: Mesh) -> None:
     """Send a node's prompts to another as they are, through the relay."""
-    at, came = RelayAt(mesh.relays[1], "relay1"), asyncio.Event()
+    at, came = RelayEntry("relay1", mesh.relays[1]), asyncio.Event()
     peers = load_peers(mesh.folder / "peers.yaml")
 
     def client(number: int) -> RelayClient:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fednode.enrolment.invitation import HEAD, Invitation, _letters, _sealed, decode, encode
 from fednode.errors import ConfigError
 from fednode.identity import keys
-from fednode.settings.peers import RelayEntry
+from fednode.transports.address import RelayEntry
 
 MESH_KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 NAMES = st.from_regex(r"[a-z0-9][a-z0-9-]{0,14}", fullmatch=True)

@@ -29,9 +29,10 @@ from fednode.core.types import Message, Tensors
 from fednode.identity.certificates import Authority, Credential
 from fednode.identity.keys import written
 from fednode.identity.roster import Roster
+from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.ports import free_ports
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.wire import codec
 from tools.bench.timer import Figure, Timer, as_json, show
 
@@ -119,7 +120,7 @@ async def _ways(
 
     async with contextlib.AsyncExitStack() as stack:
 
-        def transport(name: str, relay: RelayAt | None = None) -> GrpcTransport:
+        def transport(name: str, relay: RelayEntry | None = None) -> GrpcTransport:
             own, roster = (lambda: known[name]), Roster("bench", mesh_key.public_key())
             client = RelayClient([relay], own, roster) if relay else None
             made = GrpcTransport(own, roster, client, calls_s=CALLS_S) if tls else GrpcTransport()
@@ -155,8 +156,8 @@ async def _ways(
 
 
 @contextlib.asynccontextmanager
-async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterator[RelayAt]:
-    at = RelayAt(f"{HOST}:{free_ports(1)[0]}", "relay")
+async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterator[RelayEntry]:
+    at = RelayEntry("relay", f"{HOST}:{free_ports(1)[0]}")
     identity = folder / "relay" / "identity"
     identity.mkdir(mode=0o700, parents=True)
     for file, text in (("node.key", shown.key), ("node.crt", shown.chain)):

@@ -22,10 +22,10 @@ from fednode.identity.certificates import TOKEN_BYTES, Authority
 from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster
 from fednode.observe.admitting import Invitation, Site
-from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
+from fednode.settings.peers import PeerEntry, address_faults
 from fednode.settings.read import named
 from fednode.storage.files import put
-from fednode.transports.address import RELAY
+from fednode.transports.address import RELAY, RelayEntry
 
 DAYS: Final = 7
 """How long a link can be used, if nobody says otherwise."""

@@ -24,7 +24,7 @@ from fednode.runtime.members import Listed, MemberDirectory
 from fednode.settings.peers import Peers
 from fednode.transports.connection_limiter import CALLS_S
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
 
 PROXY: Final = "FEDNODE_PROXY"
@@ -154,19 +154,8 @@ def relays_of(
     """Return this node's end of the relays of a peers.yaml; None without relays."""
     if not peers.relays:
         return None
-    return RelayClient(
-        [
-            RelayAt(relay.address, relay.name)
-            for relay in peers.relays
-            if relay.name != identity.name
-        ],
-        identity.own,
-        roster,
-        revocations=roster.revocations,
-        anchors=roster.invitations,
-        say=say,
-        proxy=proxy,
-    )
+    others = [relay for relay in peers.relays if relay.name != identity.name]
+    return RelayClient(others, identity.own, roster, say=say, proxy=proxy)
 
 
 def revoked(roster: Roster | None, identity: NodeIdentity | None) -> str:

@@ -13,11 +13,12 @@ import yaml
 from fednode.errors import ConfigError
 from fednode.settings import faults, trees
 from fednode.settings.agreed import SHARED, overlaid
-from fednode.settings.peers import PeerEntry, RelayEntry
+from fednode.settings.peers import PeerEntry
 from fednode.settings.read import Source
 from fednode.shipped import config_file
 from fednode.storage.disk import because
 from fednode.storage.files import put
+from fednode.transports.address import RelayEntry
 
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""

@@ -25,12 +25,12 @@ from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError, DataError
 from fednode.settings import trees
-from fednode.settings.peers import PeerEntry, RelayEntry, address_faults
+from fednode.settings.peers import PeerEntry, address_faults
 from fednode.settings.read import Source, named, settings_in
 from fednode.shipped import config_file
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
-from fednode.transports.address import RELAY
+from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports
 
 NODES_MAX: Final = 64

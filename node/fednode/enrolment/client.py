@@ -19,7 +19,7 @@ from fednode.identity.roster import Roster
 from fednode.transports.address import RELAY
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc
 from fednode.wire.replies import clean
@@ -93,10 +93,9 @@ class Newcomer:
         authority = Authority.invitation(invitation.token)
         signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
         shown = Credential(self._identity.own().key, signed)
-        relays = [RelayAt(address=one.address, name=one.name) for one in invitation.relays]
         relay = None
-        if relays:
-            relay = RelayClient(relays, lambda: shown, self.roster, proxy=self._proxy)
+        if invitation.relays:
+            relay = RelayClient(invitation.relays, lambda: shown, self.roster, proxy=self._proxy)
         transport = GrpcTransport(lambda: shown, self.roster, relay, proxy=self._proxy)
         fault: FednodeError = Unreachable("The link names no address.")
         try:

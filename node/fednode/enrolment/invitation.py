@@ -19,9 +19,8 @@ from typing import Final
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES
-from fednode.settings.peers import RelayEntry
 from fednode.settings.read import NAME
-from fednode.transports.address import parse
+from fednode.transports.address import RelayEntry, parse
 
 HEAD: Final = "FEDNODE:"
 VERSION: Final = 2

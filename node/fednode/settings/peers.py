@@ -12,7 +12,7 @@ from fednode.core.settings import STRICT
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity.keys import read_public
 from fednode.settings.read import NAME, NAME_RULE, NAME_VARIABLE, Source, checked, read_yaml
-from fednode.transports.address import RELAY, parse
+from fednode.transports.address import RELAY, RelayEntry, parse
 
 RELAYS_MAX: Final = 4
 
@@ -28,18 +28,6 @@ class PeerEntry:
     address: str
     """host:port at which the other nodes reach it; `relay` for a node that takes no connections
     and is reached through the relays."""
-
-
-@dataclass(frozen=True, slots=True)
-class RelayEntry:
-    """A relay, through which nodes reach each other that take no connections."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    name: str
-    """The name in its certificate."""
-    address: str
-    """host:port at which the nodes reach it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import functools
 import ipaddress
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
+from fednode.core.settings import STRICT
 from fednode.errors import AddressError
 from fednode.transports.base import Address
 
@@ -69,6 +70,18 @@ class Endpoint:
         if self.relayed:
             return f"{RELAY}:{self.host}" if self.host else RELAY
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEntry:
+    """A relay, through which nodes reach each other that take no connections."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    name: str
+    """The name in its certificate."""
+    address: Address
+    """host:port at which the nodes reach it."""
 
 
 RELAYED: Final = Endpoint("", 0, relayed=True)

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
 
 from fednode.errors import AddressError
 from fednode.identity.roster import Roster
+from fednode.transports.address import Endpoint
 from fednode.transports.base import Address, OnFrame
-from fednode.transports.connection_limiter import CALLS_S
-from fednode.transports.credentials import Own, caller_of
+from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
+from fednode.transports.credentials import Own, caller_of, server_credentials
 from fednode.transports.exchange import ExchangeService
-from fednode.transports.framing import FRAME_BYTES_MAX
+from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES
 from fednode.transports.limits import Limits, Note
 from fednode.transports.peers import Learn, Peers
 from fednode.transports.relay_client import RelayClient
-from fednode.transports.server import Register, Server
+from fednode.transports.server import (
+    AROUND_BYTES,
+    CALLS_MAX,
+    CLOSE_GRACE_S,
+    OPTIONS,
+    Register,
+    check_free,
+    in_use,
+    socket_folder,
+)
+
+MESSAGE_BYTES_MAX: Final = PIECE_BYTES + AROUND_BYTES
 
 
 class GrpcTransport(Peers):
-    """Serve and send frames over gRPC: over mutual TLS, or without keys on loopback."""
+    """Serve and send frames over gRPC: over mutual TLS, or without keys on loopback.
+
+    With keys, connections come in through a ConnectionLimiter.
+    """
 
     def __init__(
         self,
@@ -31,6 +50,7 @@ class GrpcTransport(Peers):
         note: Note = lambda *_: None,
         proxy: str | None = None,
         calls_s: float = CALLS_S,
+        connections_max: int = ALL_MAX,
     ) -> None:
         """Set up.
 
@@ -38,11 +58,13 @@ class GrpcTransport(Peers):
         Both are None without keys. relay: belongs to this transport from now on, and is closed with
         it. learn: takes the proof that a node sends with a refusal; tells whether it revokes this
         node's key. note: records refused callers. proxy: the setting. calls_s: calls of a key in a
-        second.
+        second. connections_max: connections that come in, at a time.
         """
         super().__init__(own, roster, relay, learn, proxy)
-        self._limits, self._calls_s = Limits(roster, note), calls_s
-        self._server: Server | None = None
+        self._limits = Limits(roster, note)
+        self._calls_s, self._connections_max = calls_s, connections_max
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._server: Any = None
         self._services: list[Register] = []
         self._exchange: ExchangeService | None = None
         self._frame_bytes = FRAME_BYTES_MAX
@@ -54,22 +76,55 @@ class GrpcTransport(Peers):
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         """Serve at an address (port 0: any free port), frames if on_frame is given; return it."""
         endpoint = self._endpoint(address, "listen on")
-        if self._ended is not None:
-            raise AddressError(f"cannot listen on {address}: this transport is closed")
-        if self._server is not None:
-            raise AddressError(f"cannot listen on {address}: this transport listens already")
-        services = list(self._services)
+        if self._ended is not None or self._server is not None:
+            why = "listens already" if self._ended is None else "is closed"
+            raise AddressError(f"cannot listen on {address}: this transport {why}")
+        if not endpoint.relayed:
+            check_free(endpoint)
+        server = grpc.aio.server(
+            options=(
+                *OPTIONS,
+                ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+                # Connections of all callers, with those in their handshake.
+                ("grpc.max_allowed_incoming_connections", 2 * self._connections_max),
+            ),
+            interceptors=[self._limits],
+            maximum_concurrent_rpcs=CALLS_MAX if self._own is None else None,
+        )
+        for register in self._services:
+            register(server)
         if on_frame is not None:
             self._exchange = ExchangeService(on_frame, self.caller)
             self._exchange.expect(self._frame_bytes)
-            services.append(self._exchange.register)
-        server = Server(self._own, self._roster, self._limits, calls_s=self._calls_s)
-        inside = self.relay.inside if self.relay is not None else ""
-        bound = await server.start(endpoint, services, inside)
+            self._exchange.register(server)
+        try:
+            endpoint = await self._open_port(server, endpoint)
+        except (RuntimeError, OSError) as fault:
+            raise in_use(endpoint) from fault
         self._server = server
         if self.relay is not None:
             self.relay.wait()
-        return str(bound)
+        return str(endpoint)
+
+    async def _open_port(self, server: Any, endpoint: Endpoint) -> Endpoint:
+        """Start a server: in plain text on a port, or with TLS on a socket behind the limiter."""
+        if self._own is None or self._roster is None:
+            port = server.add_insecure_port(str(Endpoint(endpoint.numeric, endpoint.port)))
+            await server.start()
+            return endpoint.at(port)
+        self._folder = socket_folder()
+        limiter = ConnectionLimiter(
+            Path(self._folder.name), MESSAGE_BYTES_MAX, self._connections_max, self._calls_s
+        )
+        credentials = server_credentials(self._own, self._roster)
+        server.add_secure_port(f"unix:{limiter.core}", credentials)
+        await server.start()
+        if self.relay is not None:
+            await limiter.listen(path=self.relay.inside)
+        if not endpoint.relayed:
+            endpoint = endpoint.at(await limiter.listen(host=endpoint.numeric, port=endpoint.port))
+        self._limits.connections = limiter
+        return endpoint
 
     def caller(self, context: Any) -> str | None:
         """Return the id behind a call; "" without keys; None if it may call no more."""
@@ -84,11 +139,11 @@ class GrpcTransport(Peers):
             self._exchange.expect(frame_bytes)
 
     def disconnect(self, id: str, seconds: float) -> None:
-        if self._server is not None and self._server.connections is not None:
-            self._server.connections.ban(id, seconds)
+        if self._limits.connections is not None:
+            self._limits.connections.ban(id, seconds)
 
     async def close(self) -> None:
-        """Stop serving, let calls end, then drop all connections. Idempotent."""
+        """Stop serving, let calls end for CLOSE_GRACE_S, then drop all connections. Idempotent."""
         if self._ended is None:
             self._ended = asyncio.ensure_future(self._close())
         await asyncio.shield(self._ended)
@@ -96,6 +151,10 @@ class GrpcTransport(Peers):
     async def _close(self) -> None:
         await self._close_channels()
         if self._server is not None:
-            await self._server.close()
+            await self._server.stop(CLOSE_GRACE_S)
+        if self._limits.connections is not None:
+            await self._limits.connections.close()
+        if self._folder is not None:
+            self._folder.cleanup()
         if self.relay is not None:
             await self.relay.close()

@@ -27,7 +27,7 @@ from fednode.errors import Unreachable
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
-from fednode.transports.address import parse, target_of
+from fednode.transports.address import RelayEntry, parse, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_to
 from fednode.transports.exchange import opened, wrapped
@@ -69,14 +69,6 @@ Say = Callable[[str, str, bool], None]
 """Records something: kind, sentence, whether it is trouble."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelayAt:
-    """Where a relay is, and the name in its certificate."""
-
-    address: Address
-    name: str
-
-
 @dataclass(slots=True, eq=False)
 class Relay:
     """A relay as this node sees it. up: this node waits there. why: why not, if it was tried.
@@ -84,7 +76,7 @@ class Relay:
     shown: the certificate that the channel shows. taken: calls that came through it.
     """
 
-    at: RelayAt
+    at: RelayEntry
     up: bool = False
     why: str = ""
     channel: Any = None
@@ -102,23 +94,16 @@ class RelayClient:
 
     def __init__(
         self,
-        relays: Sequence[RelayAt],
+        relays: Sequence[RelayEntry],
         own: Own,
         roster: Roster,
         *,
-        revocations: Callable[[], Sequence[bytes]] = tuple,
-        anchors: Callable[[], Sequence[bytes]] = tuple,
         say: Say = lambda *_: None,
         proxy: str | None = None,
     ) -> None:
-        """Set up.
-
-        revocations, anchors: return what relays are to know: the revocations that this node knows,
-        and the certificates (PEM) of its open invitations. proxy: the setting.
-        """
+        """Set up. roster: relays learn its revocations and invitations. proxy: the setting."""
         self.relays = [Relay(at) for at in relays]
         self._own, self._roster, self._say, self._proxy = own, roster, say, proxy
-        self._revocations, self._anchors = revocations, anchors
         self.regained: Callable[[], None] = lambda: None
         """Called when a relay answers after none did."""
         self.draining: Callable[[], None] = lambda: None
@@ -275,8 +260,8 @@ class RelayClient:
 
     def _statement(self) -> relay_pb2.WaitRequest:
         return relay_pb2.WaitRequest(
-            revocations=list(self._revocations())[-REVOCATIONS_MAX:],
-            anchors=list(self._anchors())[-ANCHORS_MAX:],
+            revocations=self._roster.revocations()[-REVOCATIONS_MAX:],
+            anchors=self._roster.invitations()[-ANCHORS_MAX:],
         )
 
     def _tell(self, relay: Relay) -> None:

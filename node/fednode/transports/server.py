@@ -1,4 +1,4 @@
-"""A node's gRPC server: its options, its listeners, its services."""
+"""What a node's gRPC server needs: its options, a folder for its sockets, a free port."""
 
 from __future__ import annotations
 
@@ -6,19 +6,11 @@ import errno
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
-import grpc.aio
-
 from fednode.errors import AddressError
-from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint
-from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
-from fednode.transports.credentials import Own, server_credentials
-from fednode.transports.framing import PIECE_BYTES
-from fednode.transports.limits import Limits
 
 Register = Callable[[Any], None]
 """Adds a servicer to a grpc.aio server, such as a generated add_..._to_server function."""
@@ -66,98 +58,6 @@ OPTIONS: Final[Options] = (
     # Each stream that the caller resets is answered by a ping, whose answer gRPC waits for.
     ("grpc.http2.ping_on_rst_stream_percent", 100),
 )
-
-
-class Server:
-    """The server of one node. With keys, connections come in through a ConnectionLimiter."""
-
-    def __init__(
-        self,
-        own: Own | None,
-        roster: Roster | None,
-        limits: Limits,
-        most: int = ALL_MAX,
-        calls_s: float = CALLS_S,
-    ) -> None:
-        """Set up.
-
-        own, roster: what it shows and whom it believes; None without keys. most: connections at a
-        time. calls_s: calls of a key in a second.
-        """
-        self._own, self._roster, self._limits = own, roster, limits
-        self._most, self._calls_s = most, calls_s
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._server: Any = None
-        self.connections: ConnectionLimiter | None = None
-
-    async def start(
-        self,
-        endpoint: Endpoint,
-        services: Sequence[Register],
-        inside: str = "",
-        message_bytes: int = PIECE_BYTES + AROUND_BYTES,
-    ) -> Endpoint:
-        """Serve at an address (port 0: any free port); return it.
-
-        inside: path of a further socket, for relayed calls. message_bytes: the most bytes of one
-        message. Raise AddressError if the address is taken.
-        """
-        if not endpoint.relayed:
-            check_free(endpoint)
-        keyless = self._own is None
-        server = grpc.aio.server(
-            options=(
-                *OPTIONS,
-                ("grpc.max_receive_message_length", message_bytes),
-                # Connections of all callers, with those in their handshake.
-                ("grpc.max_allowed_incoming_connections", 2 * self._most),
-            ),
-            interceptors=[self._limits],
-            maximum_concurrent_rpcs=CALLS_MAX if keyless else None,
-        )
-        for register in services:
-            register(server)
-        try:
-            if keyless:
-                address = str(Endpoint(endpoint.numeric, endpoint.port))
-                endpoint = endpoint.at(server.add_insecure_port(address))
-                await server.start()
-            else:
-                endpoint = await self._listen(server, endpoint, inside, message_bytes)
-        except (RuntimeError, OSError) as fault:
-            raise in_use(endpoint) from fault
-        self._server = server
-        return endpoint
-
-    async def _listen(
-        self, server: Any, endpoint: Endpoint, inside: str, message_bytes: int
-    ) -> Endpoint:
-        """Open gRPC's own socket with TLS, and accept connections for it."""
-        assert self._own is not None
-        assert self._roster is not None
-        self._folder = socket_folder()
-        limiter = ConnectionLimiter(
-            Path(self._folder.name), message_bytes, self._most, self._calls_s
-        )
-        credentials = server_credentials(self._own, self._roster)
-        server.add_secure_port(f"unix:{limiter.core}", credentials)
-        await server.start()
-        if inside:
-            await limiter.listen(path=inside)
-        if not endpoint.relayed:
-            port = await limiter.listen(host=endpoint.numeric, port=endpoint.port)
-            endpoint = endpoint.at(port)
-        self.connections = self._limits.connections = limiter
-        return endpoint
-
-    async def close(self) -> None:
-        """Let calls end for CLOSE_GRACE_S, then drop all connections."""
-        if self._server is not None:
-            await self._server.stop(CLOSE_GRACE_S)
-        if self.connections is not None:
-            await self.connections.close()
-        if self._folder is not None:
-            self._folder.cleanup()
 
 
 def socket_folder() -> tempfile.TemporaryDirectory[str]:

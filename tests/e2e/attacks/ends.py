@@ -27,12 +27,10 @@ from fednode.errors import FednodeError
 from fednode.identity.certificates import Credential
 from fednode.identity.keys import read_public
 from fednode.identity.roster import Roster
-from fednode.transports.address import parse
+from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.limits import Limits
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
-from fednode.transports.server import Server
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -65,7 +63,7 @@ def roster(folder: Path) -> Roster:
 def transport(folder: Path, name: str, relay: str = "") -> GrpcTransport:
     """Return a node's transport; relay: the address of the relay to go through."""
     shown, known = credential(folder, name), roster(folder)
-    relays = [RelayAt(relay, RELAY)] if relay else []
+    relays = [RelayEntry(RELAY, relay)] if relay else []
     client = RelayClient(relays, lambda: shown, known) if relays else None
     return GrpcTransport(lambda: shown, known, client)
 
@@ -100,8 +98,9 @@ async def run_relay(folder: Path) -> None:
     """Be a relay until told to stop."""
     shown, known = credential(folder, RELAY), roster(folder)
     service = RelayService(known)
-    server = Server(lambda: shown, known, Limits(known))
-    print(await server.start(parse("127.0.0.1:0"), [service.register]), flush=True)
+    server = GrpcTransport(lambda: shown, known)
+    server.add_service(service.register)
+    print(await server.listen("127.0.0.1:0", None), flush=True)
     await until_closed()
     await server.close()
 

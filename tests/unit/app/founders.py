@@ -23,8 +23,8 @@ from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.runtime.door import Door
-from fednode.settings.peers import PeerEntry, RelayEntry
-from fednode.transports.address import RELAY
+from fednode.settings.peers import PeerEntry
+from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports
 
 MESH = "ward"

@@ -19,7 +19,8 @@ from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member, Roster
 from fednode.observe.admitting import Site
-from fednode.settings.peers import RelayEntry, load_peers
+from fednode.settings.peers import load_peers
+from fednode.transports.address import RelayEntry
 from tests.unit.app.founders import MESH, admits, founded, identity_of, ledger_of, mesh_key_of
 
 KEY_B, KEY_C = keys.grouped(bytes([2]) * 32), keys.grouped(bytes([3]) * 32)

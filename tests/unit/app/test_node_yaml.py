@@ -19,9 +19,10 @@ from fednode.app.node_yaml import (
 )
 from fednode.errors import ConfigError
 from fednode.settings.agreed import agreed
-from fednode.settings.peers import PeerEntry, RelayEntry, load_peers
+from fednode.settings.peers import PeerEntry, load_peers
 from fednode.settings.read import Settings, Source, load_settings, settings_of
 from fednode.shipped import config_file
+from fednode.transports.address import RelayEntry
 from tests.unit.identity.people import SmallMesh
 
 ABOUT = "docs/settings.md explains the keys (*)."

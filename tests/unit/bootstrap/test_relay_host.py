@@ -13,8 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fednode.errors import AddressError, ConfigError, IdentityError, StateError, Unreachable
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
+from fednode.transports.address import RelayEntry
 from fednode.transports.ports import free_ports
-from fednode.transports.relay_client import RelayAt
 from fednode.transports.relay_service import RelayService
 from fednode_bootstrap import relay_host
 from fednode_bootstrap.relay_host import close_metrics, keep_certificate, serve, serve_metrics
@@ -40,7 +40,7 @@ class Running:
     def __init__(self, state: Path, *more: str) -> None:
         self.said: list[str] = []
         self.changed, self.stop = asyncio.Event(), asyncio.Event()
-        self.at = RelayAt(f"127.0.0.1:{free_ports(1)[0]}", "relay")
+        self.at = RelayEntry("relay", f"127.0.0.1:{free_ports(1)[0]}")
         served = serve(state, state / "peers.yaml", self.at.address, self.stop, self.say, *more)
         self.task = asyncio.ensure_future(served)
 
@@ -98,7 +98,9 @@ async def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path:
     state = folder(mesh, tmp_path / "relay")
     mesh.id("n1")
     running = Running(state)
-    teller = mesh.transport("n2", running.at, revocations=lambda: (mesh.revocation("n1"),))
+    roster = mesh.roster()
+    roster.take_revocation(mesh.revocation("n1"))
+    teller = mesh.transport("n2", running.at, roster=roster)
     await teller.listen("relay", who)
     assert teller.relay is not None
     await teller.relay.up.wait()
@@ -166,7 +168,7 @@ async def test_the_certificate_is_renewed_in_its_last_third(
 
     monkeypatch.setattr(relay_host, "RENEWAL_S", 0.0)
     monkeypatch.setattr(relay_host, "renew", renew)
-    at = RelayAt("127.0.0.1:1", "relay")
+    at = RelayEntry("relay", "127.0.0.1:1")
 
     def say(text: str) -> None:
         said.append(text)

@@ -21,7 +21,7 @@ from fednode.enrolment.invitation import (
 )
 from fednode.errors import ConfigError
 from fednode.identity import keys
-from fednode.settings.peers import RelayEntry
+from fednode.transports.address import RelayEntry
 
 LINK = Invitation(
     mesh="clinic",

@@ -17,7 +17,7 @@ from fednode.errors import FrameError, Unreachable
 from fednode.identity.identity import NodeIdentity
 from fednode.observe import others
 from fednode.observe.client import Client
-from fednode.transports.relay_client import RelayAt
+from fednode.transports.address import RelayEntry
 from tests.meshes import Mesh
 
 GUARD_S = 30.0
@@ -93,7 +93,7 @@ async def test_an_answer_to_a_command_and_to_a_renewal(tmp_path: Path) -> None:
 async def test_a_ticket_of_a_relay() -> None:
     mesh = Mesh.new()
     async with odd(mesh, "relay") as (there, answers):
-        a = mesh.transport("a", RelayAt(there, "relay"))
+        a = mesh.transport("a", RelayEntry("relay", there))
         await a.listen("relay", echo)
         assert a.relay is not None
         async with asyncio.timeout(GUARD_S):

@@ -12,9 +12,10 @@ import pytest
 from fednode.errors import Unreachable
 from fednode.identity.certificates import Authority
 from fednode.transports import relay_client as module
+from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.ports import free_ports
-from fednode.transports.relay_client import RelayAt, RelayClient
+from fednode.transports.relay_client import RelayClient
 from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh, RunningRelay
@@ -27,8 +28,8 @@ async def who(frame: bytes, caller: str) -> bytes:
     return caller.encode()
 
 
-def nowhere() -> RelayAt:
-    return RelayAt(f"127.0.0.1:{free_ports(1)[0]}", "relay")
+def nowhere() -> RelayEntry:
+    return RelayEntry("relay", f"127.0.0.1:{free_ports(1)[0]}")
 
 
 async def all_up(*nodes: GrpcTransport) -> None:
@@ -127,11 +128,12 @@ async def test_calls_move_to_another_relay_when_one_is_about_to_stop() -> None:
 async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mesh, proofs, anchors = Mesh.new(), list[bytes](), list[bytes]()
+    mesh = Mesh.new()
+    roster = mesh.roster()
     mesh.id("c")
     monkeypatch.setattr("fednode.transports.relay_service.PING_S", 0.01)
     async with mesh.relay() as relay:
-        b = mesh.transport("b", relay.at, revocations=lambda: proofs, anchors=lambda: anchors)
+        b = mesh.transport("b", relay.at, roster=roster)
         known, taken = asyncio.Event(), asyncio.Event()
         relay.roster.on_revoked = known.set
         take = relay.roster.set_invitations
@@ -142,13 +144,13 @@ async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
 
         relay.roster.set_invitations = notice  # type: ignore[method-assign, assignment]
         await b.listen("relay", who)
-        proofs.append(mesh.revocation("c"))
-        anchors.append(Authority.invitation(TOKEN).anchor(7, below=0))
+        roster.take_revocation(mesh.revocation("c"))
+        roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
         async with asyncio.timeout(GUARD_S):
             await known.wait()
             await taken.wait()
         guest = mesh.transport("", relay.at, own=guest_of(TOKEN))
-        with pytest.raises(Unreachable, match="b closed the connection"):  # which it reached
+        with pytest.raises(Unreachable, match="b refuses this node: hospital-b is invited"):
             await guest.send("relay", b"x", GUARD_S, "b")
         await asyncio.gather(guest.close(), b.close())
 
@@ -184,7 +186,7 @@ async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
 async def test_each_relay_says_why_it_cannot_be_used() -> None:
     mesh, other, lost = Mesh.new(), Mesh.new("other"), nowhere()
     async with mesh.relay() as good, other.relay() as foreign:
-        wrong = RelayAt(good.at.address, "another")
+        wrong = RelayEntry("another", good.at.address)
         relays = (good.at, lost, foreign.at, wrong)
         client = RelayClient(relays, mesh.own("a"), mesh.roster())
         client.wait()
