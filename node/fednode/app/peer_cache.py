@@ -26,7 +26,7 @@ from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
 
 FILE: Final = "peers"
-LOOK_S: Final = 5.0
+LOOK_S: Final = 1.0
 """Time between two looks at the members."""
 LOG: Final = logging.getLogger("fednode")
 
