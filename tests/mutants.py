@@ -111,9 +111,9 @@ _GATEWAY: Final = {
         "node/fednode/core/gate.py", "message.round > over:", "message.round > over + 1:", (_GATE,)
     ),
     "swim-own-incarnation": Mutant(
-        "node/fednode/core/members/own.py",
-        "if news.incarnation < self.incarnation:",
-        "if news.incarnation <= self.incarnation:",
+        "node/fednode/core/members/swim.py",
+        "news.incarnation < self._incarnation:",
+        "news.incarnation <= self._incarnation:",
         (_SWIM,),
     ),
     "driver-quota": Mutant("node/fednode/runtime/driver.py", "if over:", "if False:", (_FRAMES,)),

@@ -78,7 +78,7 @@ class Kernel(Peering):
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case ev.Regained():
-                return self._swim.hellos(self._swim.greetings.absent())
+                return self._swim.greet(self._members.absent())
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
                 return [*effects, *self._next_round(now)] if self._run.pace.holds else effects
@@ -135,7 +135,6 @@ class Kernel(Peering):
     # Life -----------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> list[ev.Effect]:
-        self._reach.begin(now)
         begun = self._wait(now)  # before the hellos, which say what became of the rounds
         return [*self._swim.start(), *begun]
 
@@ -214,7 +213,6 @@ class Kernel(Peering):
         self._run.adopted(snapshot)
         self._run.pace.ended(now)
         told = self._tell(now, event)
-        told += self._reach.adopted(now, self._members.live(), self._swim.around_s)
         self._run.note_state(snapshot.policy)
         return [ended(snapshot), *told, *self._next_round(now)]
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
-from fednode.core.members.reachability import QUIET, UNREACHED
+from fednode.core.members.reachability import UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import ZERO_SHOT, MergeCounts
 from fednode.core.view import KernelView
@@ -19,7 +19,7 @@ from fednode.wire.gen import status_pb2
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
-SAID_NOW: Final = frozenset({"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS})
+SAID_NOW: Final = frozenset({"peer.unreachable", "peer.refused", UNREACHED, DIFFERS})
 """Kinds of records that status says elsewhere while they hold."""
 ASKS: Final = "admission.asks"
 """The kind of the record on a site that waits to be admitted; it is over once it is a member."""

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fednode.core.members.lists import ANSWER
+from fednode.core.members.swim import DIGEST
 from fednode.core.rounds.catchup import STATE
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
@@ -67,7 +67,7 @@ async def test_a_member_that_moves_in_each_message_stops_nobody(tmp_path: Path) 
             where = f"127.0.{number // 250}.{number % 250 + 2}:1"
             said = replace(
                 mesh.message("members"),
-                facts={ANSWER: "yes"},
+                facts={DIGEST: "0"},
                 members=(Update(HOSTILE, "alive", number, where, mesh.ids[HOSTILE]),),
             )
             with contextlib.suppress(FednodeError):

@@ -92,7 +92,7 @@ def test_a_difference_that_was_settled_is_over_and_a_bad_message_is_not() -> Non
 
 def test_what_the_warnings_say_is_not_said_twice_and_damage_stays() -> None:
     records = [
-        fault("peer.unreachable", peer="b"), fault("reach.address", peer="b"), fault("reach.quiet"),
+        fault("peer.unreachable", peer="b"), fault("reach.address", peer="b"),
         fault("state.differs"), fault("state.damaged"),
     ]  # fmt: skip
     assert shown([*records, ADOPTED, ADOPTED, ADOPTED], view(b="alive")) == ["state.damaged"]

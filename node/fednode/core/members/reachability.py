@@ -21,18 +21,19 @@ from fednode.core.members.table import Member
 
 UNREACHED: Final = "reach.address"
 REACHED: Final = "reach.again"
-QUIET: Final = "reach.quiet"
 SAID_MAX: Final = 200
 """Characters of a peer's explanation that are kept."""
 RELAYED: Final = "relay"
 """The address of a node that takes no connections and is reached through relays."""
+AT_AN_ADDRESS: Final = (
+    "set `advertise`, or the address in peers.yaml, to an address that the others reach"
+)
 AT_A_RELAY: Final = (
     "`fednode status` tells whether this node waits at its relays; all nodes need the same `relays`"
 )
 EVERY_S: Final = 60.0
 """Least time between two records on what peers say."""
 NAMED: Final = 3
-QUIET_ROUNDS: Final = 3
 FAILURES: Final = 3
 """Unanswered sends in a row to a member that lives, from which on this node warns."""
 MEMBERS_NAMED: Final = 4
@@ -48,20 +49,12 @@ class Reach:
     address: str
     _said: dict[str, str] = field(default_factory=dict)  # by peer: why it cannot reach this node
     _came: dict[str, float] = field(default_factory=dict)  # by peer: when its last message came
-    _last_came: float = 0.0
-    _rounds: int = 0  # adopted since any message came
     _recorded_at: float = float("-inf")
     _recorded: bool = False
-    _quiet_s: float = 0.0  # how long nothing has come; 0 if that is no cause for a warning
-
-    def begin(self, now: float) -> None:
-        """Start to count the time without messages."""
-        self._last_came = now
 
     def came(self, now: float, peer: str) -> list[Effect]:
         """Note that a message of a peer arrived: the peer reaches this node."""
-        self._came[peer] = self._last_came = now
-        self._rounds, self._quiet_s = 0, 0.0
+        self._came[peer] = now
         self._said.pop(peer, None)
         if self._said or not self._recorded:
             return []
@@ -83,44 +76,19 @@ class Reach:
         self._recorded, self._recorded_at = True, now
         return [Record(UNREACHED, self._sentence([peer], 1), "warning", {"peer": peer})]
 
-    def adopted(self, now: float, live: Collection[str], lately_s: float) -> list[Effect]:
-        """Count a round; return a warning after several rounds without any message."""
-        self._rounds += 1
-        quiet_s = now - self._last_came
-        if not live or self._rounds < QUIET_ROUNDS or quiet_s <= lately_s:
-            return []
-        first, self._quiet_s = not self._quiet_s, quiet_s
-        return [Record(QUIET, self._silence(len(live)), "warning")] if first else []
-
     def warnings(self, live: Collection[str]) -> list[str]:
         """Return what is wrong now, in sentences."""
         said = sorted(set(self._said) & set(live))
-        if said:
-            return [self._sentence(said, len(live))]
-        return [self._silence(len(live))] if self._quiet_s and live else []
+        return [self._sentence(said, len(live))] if said else []
 
     def _sentence(self, said: list[str], live: int) -> str:
         names = ", ".join(said[:NAMED])
         who = names if len(said) <= NAMED else f"{len(said)} of {live} live peers ({names}, ...)"
         verb = "say that they" if len(said) > 1 else "says that it"
-        place, remedy = self._place(
-            "set `advertise`, or the address in peers.yaml, to an address that the others reach"
-        )
-        return f"{who} {verb} cannot reach this node{place}: {self._said[said[0]]}; {remedy}"
-
-    def _place(self, otherwise: str) -> tuple[str, str]:
-        """Return where this node is reached, and what its operator can do; otherwise: at a port."""
+        place, remedy = f" at {self.address}", AT_AN_ADDRESS
         if self.address == RELAYED:
-            return " through a relay", AT_A_RELAY
-        return f" at {self.address}", otherwise
-
-    def _silence(self, live: int) -> str:
-        peers = f"{live} live peers answer" if live > 1 else "a live peer answers"
-        place, remedy = self._place("check `advertise` and the firewall")
-        return (
-            f"nothing has come from any peer for {self._rounds} rounds ({self._quiet_s:.0f} s), "
-            f"although {peers}: perhaps they cannot reach this node{place}; {remedy}"
-        )
+            place, remedy = " through a relay", AT_A_RELAY
+        return f"{who} {verb} cannot reach this node{place}: {self._said[said[0]]}; {remedy}"
 
 
 def out_of_reach(member: Member) -> bool:

@@ -5,18 +5,27 @@ not answer within probe_timeout_s, `indirect` others are asked to ping it. If no
 through, the member is suspect. It is dead if it does not contradict in time. A member that hears
 that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
-these messages. Now and then two nodes compare their lists (lists.py). A node that seems to be at
-fault itself waits longer before it doubts others (health.py). Each interval one absent member is
-greeted: so the parts of a cut mesh meet. At its start a node greets all members. The phases on the
-wire stand in phases.py.
+these messages. Each interval one absent member is greeted: so the parts of a cut mesh meet. At its
+start a node greets all members. The phases on the wire stand in phases.py.
+
+Now and then, and when a member is back, two nodes compare their lists by a digest. If it differs,
+each sends the other its whole list.
+
+A node of an overloaded machine, or behind a bad link, gets answers too late, and would take live
+members for dead. It notices: its pings fail, and the members that it asks for help do not answer
+either; or others get through to a member that it cannot reach; or others suspect it. Then it probes
+less often and waits longer (Lifeguard's local health, Dadgar et al. 2018).
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Final
+from bisect import bisect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, Literal
 
 from fednode.core.events import (
     Answer,
@@ -29,15 +38,10 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
-from fednode.core.members import lists
-from fednode.core.members.errands import Errands, Probe
 from fednode.core.members.gossip import Gossip
-from fednode.core.members.health import Health
-from fednode.core.members.own import Own
 from fednode.core.members.phases import Phase
 from fednode.core.members.reachability import become
-from fednode.core.members.table import ABSENT, GONE, LIVE, Members
-from fednode.core.members.turns import Greetings, Rota
+from fednode.core.members.table import ABSENT, GONE, INCARNATION_MAX, LIVE, Members
 from fednode.core.policy import NodeContext
 from fednode.core.settings import Timing
 from fednode.core.types import Message, Update
@@ -47,34 +51,90 @@ SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
+ERRAND: Final = "errand"
+"""Fact of a "ping" that a node sends because another node does not reach the receiver."""
+DIGEST: Final = "digest"
+"""Fact of a "members" message: the digest of the sender's list."""
+ANSWER: Final = "answer"
+"""Fact of a "members" message that answers a digest with a list, and asks for a list in return."""
 HELPERS: Final = 3
 """Number of members that are asked to ping a member that does not answer, as in SWIM's paper."""
 INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
+ERRANDS_MAX: Final = 64
+GREETED_MAX: Final = 64
+"""Members that a node greets in one interval; the others wait for the next one."""
+SLOWNESS_MAX: Final = 8
+DOUBTED: Final = frozenset({"suspect", "dead", "left"})
+
+
+@dataclass(slots=True)
+class Probe:
+    """A ping that failed. helpers: members that may still get through."""
+
+    helpers: set[str]
+    reason: str
+
+
+class RoundRobin:
+    """The members in some states, each in its turn, in an order that is drawn for each turn."""
+
+    def __init__(
+        self, members: Members, states: frozenset[str], draw: Callable[[], random.Random]
+    ) -> None:
+        self._members, self._states, self._draw = members, states, draw
+        self._left: list[str] = []  # the next one last
+
+    def next(self, names: Sequence[str]) -> str:
+        """Return the member whose turn it is; "" if there is none. names: all in these states."""
+        while self._left:
+            name = self._left.pop()
+            if self._members[name].state in self._states:
+                return name
+        self._left = list(names)
+        self._draw().shuffle(self._left)
+        self._left.reverse()
+        return self._left.pop() if self._left else ""
+
+
+def digest_of(listed: Iterable[Update]) -> str:
+    """Return the digest of what nodes can agree on: which members are live, which are revoked.
+
+    It leaves out the members that are dead or unknown, and whether a member is only suspected.
+    """
+    lines = [
+        f"{one.name}\0{one.id}\0{'revoked' if one.state == 'revoked' else one.incarnation}"
+        for one in listed
+        if one.state in {*LIVE, "revoked"}
+    ]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 class Swim:
     """Membership of one node; see the file's header.
 
-    The kernel takes changes of state from `members.changes`.
+    slowness: the multiplier of this node's probe interval and probe timeout, from 1 (well) to
+    SLOWNESS_MAX. The kernel takes changes of state from `members.changes`.
     """
 
     def __init__(self, context: NodeContext, timing: Timing, say: Callable[[str], Message]) -> None:
         """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
-        self.health = Health()
         self._context = context
         self._say = say
         self._timing = timing
-        self.own = Own(context)
+        self.slowness = 1
+        self._incarnation, self._proof = 0, context.proof
+        self._unannounced: set[str] = set()  # peers that may know an address of an earlier start
         self._period = 0
-        self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
-        self._absentees = Rota(self.members, ABSENT, lambda: self._random("greet"))
-        self.greetings = Greetings(self.members)
-        self._compared = -1  # the interval in which this node last sent entries of its list
+        self._targets = RoundRobin(self.members, LIVE, lambda: self._random("probe"))
+        self._absentees = RoundRobin(self.members, ABSENT, lambda: self._random("greet"))
+        self._waiting: dict[str, None] = {}  # members to greet in the next interval
+        self._room = GREETED_MAX
+        self._compared = -1  # the interval in which this node last sent its list
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
-        self._errands = Errands()
+        self._errands: dict[str, list[int]] = {}  # by target: the tokens of the nodes that wait
         self._gossip = Gossip(self.members)
 
     @property
@@ -91,7 +151,9 @@ class Swim:
             SetTimer(PROBE, self._timing.probe_interval_s),
             SetTimer(SYNC, self._timing.sync_interval_s),
         ]
-        return [*clocks, *self.hellos(self.greetings.first(self._context.name))]
+        names = sorted(self.members.remaining())
+        behind = bisect(names, self._context.name)  # so that not all nodes greet the same members
+        return [*clocks, *self.greet([*names[behind:], *names[:behind]])]
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -111,16 +173,24 @@ class Swim:
 
     def _probe(self) -> list[Effect]:
         self._period += 1
-        interval = self._timing.probe_interval_s * self.health.factor
-        effects: list[Effect] = [SetTimer(PROBE, interval)]
-        target = self._rota.next(self.members.live())
+        effects: list[Effect] = [SetTimer(PROBE, self._timing.probe_interval_s * self.slowness)]
+        target = self._targets.next(self.members.live())
         if target and target not in self._probes:
             effects.append(self._ping(target))
-        greeted = self.greetings.interval()
-        if not greeted:
-            target = self._absentees.next(self.members.absent())
-            greeted = self.greetings.add([target] if target else [])
-        return [*effects, *self.hellos(greeted)]
+        silent = [name for name in self._waiting if self.members[name].state in ABSENT]
+        self._waiting, self._room = {}, GREETED_MAX
+        if not silent and (absentee := self._absentees.next(self.members.absent())):
+            silent = [absentee]
+        return [*effects, *self.greet(silent)]
+
+    def greet(self, names: Iterable[str]) -> list[Effect]:
+        """Greet members, at most GREETED_MAX in an interval; the others wait for the next one."""
+        self._waiting |= dict.fromkeys(names)
+        greeted = list(islice(self._waiting, self._room))
+        self._room -= len(greeted)
+        for name in greeted:
+            del self._waiting[name]
+        return self.hellos(sorted(greeted))
 
     def _compare(self) -> list[Effect]:
         live = self.members.live()
@@ -138,25 +208,41 @@ class Swim:
         peer, only its "ok" is a sign of life of that peer.
         """
         peer, message = event.to, event.message
-        phase, target = message.phase, message.facts.get(TARGET, "")
-        self.health.sent(event)
+        target = message.facts.get(TARGET, "")  # "" unless it was an indirect ping
+        self._judge_itself(event)
         if isinstance(event, Delivered):
-            self.own.told(peer, message)
+            if (self._context.name, self._context.address) in _addresses(message):
+                self._unannounced.discard(peer)
             if event.note:
-                self.own.missed(peer)
-            relayed = self._relayed(now, target, peer) if phase == Phase.INDIRECT else []
-            return [*self.heard(now, peer), *relayed, *self._errands.end(peer, message, "ok")]
-        unhelped = self._unhelped(now, target, peer) if phase == Phase.INDIRECT else []
+                self._unannounced.add(peer)
+            relayed = self._relayed(now, target, peer)
+            return [*self.heard(now, peer), *relayed, *self._end_errand(peer, message, "ok")]
+        unhelped = self._unhelped(now, target, peer)
         if not event.sent:
-            return [*unhelped, *self._errands.end(peer, message, "silent")]
+            return [*unhelped, *self._end_errand(peer, message, "silent")]
         if event.code != "unreachable":
             answered = self._answered(now, peer, event)
-            return [*answered, *unhelped, *self._errands.end(peer, message, "ok")]
+            return [*answered, *unhelped, *self._end_errand(peer, message, "ok")]
         before = self.members[peer]
         self.members.failed(peer, now, event.reason)
-        errands = self._errands.end(peer, message, "silent")
+        errands = self._end_errand(peer, message, "silent")
         warned = become(before, self.members[peer])
         return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
+
+    def _judge_itself(self, event: Delivered | Undelivered) -> None:
+        """Note whether a ping was answered, or a helper did not answer."""
+        if isinstance(event, Undelivered) and not event.sent:
+            return
+        silent = isinstance(event, Undelivered) and event.code == "unreachable"
+        phase = event.message.phase
+        if phase == Phase.PING and not silent:
+            self.slowness = max(1, self.slowness - 1)
+        elif phase == Phase.INDIRECT and silent:
+            self._slow_down()
+
+    def _slow_down(self) -> None:
+        """Note a sign that this node is at fault."""
+        self.slowness = min(SLOWNESS_MAX, self.slowness + 1)
 
     def _speaks(self, now: float, peer: str) -> bool:
         """Tell whether a member that cannot be reached spoke lately: it lives, nobody need ask."""
@@ -187,8 +273,7 @@ class Swim:
             self._tell(peer)
         back: list[Effect] = self._cleared(peer)
         if before in {"dead", "left"}:
-            if lists.asks(len(self.members.live()), self._random(f"back {peer}")):
-                back.append(self._ask_list(peer))
+            back.append(self._ask_list(peer))  # both may have missed news
         elif before == "unknown" and peer not in self.members.listed and round_number is not None:
             back.append(self._ping(peer))  # a newcomer: see whether it is where it says
         return back
@@ -210,7 +295,7 @@ class Swim:
         helpers = generator.sample(others, min(HELPERS, len(others)))
         if not helpers:
             suspected = self._suspect(now, peer, reason)
-            self.health.worse()
+            self._slow_down()
             return suspected
         if self._asked.get(peer) == self._period:
             return []
@@ -224,7 +309,7 @@ class Swim:
         """Note that a helper reached a target that this node could not reach: the target lives."""
         if self._probes.pop(target, None) is None or target not in self.members:
             return []
-        self.health.worse()
+        self._slow_down()
         before, text = self.members[target], f"{target} answers {helper}, but not this node"
         self.members.relayed(target, now, text)
         if before.state == "suspect":
@@ -250,10 +335,11 @@ class Swim:
         return [SetTimer(SUSPECT + peer, self._suspicion_s())]
 
     def _suspicion_s(self) -> float:
-        return self._timing.suspicion_s(len(self.members) + 1) * self.health.patience
+        patience = 1 + (self.slowness - 1) / (SLOWNESS_MAX - 1)
+        return self._timing.suspicion_s(len(self.members) + 1) * patience
 
     def _timeout(self) -> float:
-        return self._timing.probe_timeout_s * self.health.factor
+        return self._timing.probe_timeout_s * self.slowness
 
     # What came ------------------------------------------------------------------------------------
 
@@ -272,47 +358,67 @@ class Swim:
         return None
 
     def lists(self, message: Message) -> list[Effect]:
-        """Return the entries of this node's list that a "members" message asks for.
+        """Return this node's list, if a "members" message names the digest of another list.
 
-        Digests are answered once an interval, and only once all members were greeted: to a node
-        that comes back to a large mesh, all others send digests, and its list is still short.
+        The list is sent once an interval, and only once all members were greeted: to a node that
+        comes back to a large mesh, all others send digests, and its list is still short.
         """
-        if message.phase != Phase.MEMBERS or lists.ANSWER not in message.facts:
+        theirs = message.facts.get(DIGEST, "")
+        if message.phase != Phase.MEMBERS or not theirs:
             return []
-        by_digests = lists.DIGESTS in message.facts
-        if by_digests and (self.greetings or self._compared == self._period):
+        if self._waiting or self._compared == self._period:
             return []
-        answer = lists.answer(self._list(), message.facts, self._period)
-        if answer is None:
+        listed = self._list()
+        own = digest_of(listed)
+        if theirs == own:
             return []
-        self._compared = self._period if by_digests else self._compared
-        said = self._message(Phase.MEMBERS, answer[0])
-        return [Send(message.sender, replace(said, members=tuple(answer[1])))]
+        self._compared = self._period
+        facts = {} if ANSWER in message.facts else {DIGEST: own, ANSWER: "yes"}
+        answer = replace(self._message(Phase.MEMBERS, facts), members=tuple(listed))
+        return [Send(message.sender, answer)]
 
     def _run_errand(self, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
             return [Answer(token, "ok")]
         if target not in self.members or self.members[target].state in GONE:
             return [Answer(token, "silent", f"{target[:64]!r} is not known here")]
-        if self._errands.full:
+        if sum(map(len, self._errands.values())) >= ERRANDS_MAX:
             return [Answer(token, "busy", "this node runs too many errands already")]
-        if not self._errands.begin(target, token):
+        waiting = self._errands.setdefault(target, [])
+        waiting.append(token)
+        if len(waiting) > 1:
             return []
-        message = self._message(Phase.PING, {lists.ANSWER: ""})
+        message = self._message(Phase.PING, {ERRAND: "yes"})
         return [Send(target, message, self._timing.probe_timeout_s)]
 
+    def _end_errand(
+        self, peer: str, message: Message, code: Literal["ok", "silent"]
+    ) -> list[Effect]:
+        """Answer those who wait, if the message to a peer was the ping of an errand."""
+        if ERRAND not in message.facts:
+            return []
+        detail = "" if code == "ok" else f"{peer} does not answer"
+        return [Answer(token, code, detail) for token in self._errands.pop(peer, [])]
+
     # News -----------------------------------------------------------------------------------------
+
+    @property
+    def news(self) -> Update:
+        """The news of this node itself, which others pass on."""
+        own = self._context
+        return Update(own.name, "alive", self._incarnation, own.address, own.id, self._proof)
 
     def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
         """Apply news from a peer; sender: "" for the host."""
         effects: list[Effect] = []
         for update in news:
-            if update.name == self._context.name and update.proof and not sender:
-                self.own.renew(update.proof)
-                self._gossip.add(self.own.news)
-            effects += self._contradict(update) if update.name == self._context.name else ()
             if update.name != self._context.name:
                 effects += self._learn(now, update, sender)
+                continue
+            if update.proof and not sender:  # a new certificate, which replaces the old one
+                self._proof, self._incarnation = update.proof, self._incarnation + 1
+                self._gossip.add(self.news)
+            effects += self._contradict(update)
         return effects
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
@@ -331,27 +437,32 @@ class Swim:
             return []
         if members.place(news, sender):
             effects.append(Introduce(news.name, members[news.name].address))
-        lately_s = 2 * self._timing.probe_interval_s
-        what = members.weigh(news, now, lately_s, self._speaks(now, news.name))
-        if new or what == "ask":
-            return [*effects, *self.hellos(self.greetings.add([news.name]))]
-        if what:
-            self._tell(news.name)
-        if what == "suspect":
+        before, lately_s = members[news.name].state, 2 * self._timing.probe_interval_s
+        members.weigh(news, now, lately_s, self._speaks(now, news.name))
+        held = members[news.name]
+        returned = news.state == "alive" and news.incarnation == held.incarnation
+        if new or (returned and held.state in ABSENT):
+            return [*effects, *self.greet([news.name])]
+        if held.state == before:
+            return effects
+        self._tell(news.name)
+        if held.state == "suspect":
             timer = SetTimer(SUSPECT + news.name, self._suspicion_s())
             return [*effects, timer, self._ping(news.name)]
-        if what in {"alive", "dead", "revoked"}:
-            effects += self._cleared(news.name)
-        return effects
+        return [*effects, *self._cleared(news.name)]
 
     def _contradict(self, news: Update) -> list[Effect]:
-        """Contradict doubts about this node; take over its incarnation from an earlier life."""
+        """Contradict doubts about this node; take over its incarnation from an earlier start."""
         if news.state == "revoked":
             return [Record("identity.revoked", "the mesh revoked this node's key", "error")]
-        if self.own.contradicts(news):
+        if news.incarnation >= INCARNATION_MAX or news.incarnation < self._incarnation:
+            return []
+        self._incarnation = news.incarnation
+        if news.state in DOUBTED:
+            self._incarnation += 1
+            self._gossip.add(self.news)
             if news.state == "suspect":
-                self.health.worse()
-            self._gossip.add(self.own.news)
+                self._slow_down()
         return []
 
     def _tell(self, peer: str) -> None:
@@ -362,13 +473,13 @@ class Swim:
     # Messages -------------------------------------------------------------------------------------
 
     def _ping(self, peer: str) -> Send:
-        own = (self.own.news,) if self.own.unknown_to(peer) else ()
+        own = (self.news,) if peer in self._unannounced else ()
         message = replace(self._message(Phase.PING), members=(*own, *self._gossip.take(peer)))
         return Send(peer, message, self._timeout())
 
     def hellos(self, peers: Iterable[str]) -> list[Effect]:
         """Return a hello to each of the peers."""
-        own, limit = self.own.news, self._timeout()
+        own, limit = self.news, self._timeout()
         plain = replace(self._message(Phase.HELLO), members=(own,))
         return [
             Send(peer, replace(plain, members=(own, *about)) if about else plain, limit)
@@ -377,13 +488,18 @@ class Swim:
         ]
 
     def _ask_list(self, peer: str) -> Send:
-        message = self._message(Phase.MEMBERS, lists.question(self._list()))
-        return Send(peer, replace(message, members=(self.own.news,)))
+        message = self._message(Phase.MEMBERS, {DIGEST: digest_of(self._list())})
+        return Send(peer, replace(message, members=(self.news,)))
 
     def _list(self) -> list[Update]:
         known = (member.update() for member in self.members.view())
-        return [self.own.news, *(update for update in known if update is not None)]
+        return [self.news, *(update for update in known if update is not None)]
 
     def _message(self, phase: str, facts: dict[str, str] | None = None) -> Message:
         message = self._say(phase)
         return message if facts is None else replace(message, facts=facts)
+
+
+def _addresses(message: Message) -> set[tuple[str, str]]:
+    """Return the members that a message tells of, with their addresses."""
+    return {(one.name, one.address) for one in message.members}

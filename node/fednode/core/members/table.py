@@ -11,10 +11,9 @@ that answers here.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from fednode.core.types import STANDINGS, Update
 
@@ -27,9 +26,6 @@ MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
 """Number of unanswered hellos after which a listed peer that was never heard counts as dead."""
-
-Weighed = Literal["", "suspect", "dead", "revoked", "alive", "ask"]
-"""The effect of news: "" for none, a new state, or "ask" to ask the member itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,31 +70,6 @@ class Member:
         return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
 
 
-class _Names:
-    """A sorted set of names, whose tuple is made again only after a name came or went."""
-
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._sorted = sorted(names)
-        self._shown: tuple[str, ...] | None = None
-
-    def move(self, name: str, inside: bool) -> None:
-        """Add or remove a name; without effect if nothing changes."""
-        at = bisect_left(self._sorted, name)
-        there = at < len(self._sorted) and self._sorted[at] == name
-        if there != inside:
-            self._shown = None
-            if inside:
-                insort(self._sorted, name)
-            else:
-                del self._sorted[at]
-
-    def all(self) -> tuple[str, ...]:
-        """Return the names; the same tuple until a name moves."""
-        if self._shown is None:
-            self._shown = tuple(self._sorted)
-        return self._shown
-
-
 class Members:
     """All peers by name, sorted. changes: state changes, as (name, before, after).
 
@@ -106,15 +77,11 @@ class Members:
 
     inactive: the peers that take part in no round now, as they said last. turned: the peers that
     became active or inactive, until the kernel takes them.
-
-    Which of them are live and which are absent is kept up to date with every change, because a node
-    asks for both with every message.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._table = {name: Member(name=name) for name in sorted(names)}
-        self._live, self._absent = _Names(), _Names(self._table)
-        self._remaining: frozenset[str] | None = None
+        self._names: dict[frozenset[str], tuple[str, ...]] = {}  # by states, until one changes
         self.listed = frozenset(names)
         self.changes: list[tuple[str, str, str]] = []
         self.inactive: set[str] = set()
@@ -135,7 +102,7 @@ class Members:
 
     def live(self) -> tuple[str, ...]:
         """Return the names of the peers that can be sent to, sorted."""
-        return self._live.all()
+        return self._in(LIVE)
 
     def active(self) -> set[str]:
         """Return the names of the live peers that take part in rounds."""
@@ -143,14 +110,18 @@ class Members:
 
     def absent(self) -> tuple[str, ...]:
         """Return the names of the peers to greet now and then, because they may be back."""
-        return self._absent.all()
+        return self._in(ABSENT)
 
     def remaining(self) -> frozenset[str]:
         """Return the names of all peers, live or not, except those that left or were revoked."""
-        if self._remaining is None:
-            names = (name for name, member in self._table.items() if member.state not in GONE)
-            self._remaining = frozenset(names)
-        return self._remaining
+        return frozenset(self._table).difference(self._in(GONE))
+
+    def _in(self, states: frozenset[str]) -> tuple[str, ...]:
+        """Return the names of the peers in some states, sorted."""
+        if states not in self._names:
+            names = (name for name, member in self._table.items() if member.state in states)
+            self._names[states] = tuple(names)
+        return self._names[states]
 
     def expected(self) -> list[str]:
         """Return the names of the peers that may take part, sorted.
@@ -175,25 +146,11 @@ class Members:
         held = self._table[name]
         if held.state in SHUT or (held.state == "left" and round_number is None):
             return
-        answered = round_number is None  # so this node reaches it
-        unreached = "" if answered else held.unreached
-        # Each message passes here twice; `replace` would take twice as long.
-        new = Member(
-            name=name,
-            state="alive",
-            failures=0 if answered else held.failures,
-            heard_at=now,
-            spoke_at=held.spoke_at if answered else now,
-            failed_at=held.failed_at,
-            round=held.round if round_number is None else round_number,
-            reason=unreached,
-            unreached=unreached,
-            incarnation=held.incarnation,
-            address=held.address,
-            id=held.id,
-            proof=held.proof,
-        )
-        self._put(new)
+        new = replace(held, state="alive", heard_at=now)
+        if round_number is None:  # it answered, so this node reaches it
+            self._put(replace(new, failures=0, unreached="", reason=""))
+        else:
+            self._put(replace(new, spoke_at=now, round=round_number, reason=held.unreached))
 
     def turn(self, name: str, active: bool) -> None:
         """Note whether a peer takes part in rounds."""
@@ -292,8 +249,7 @@ class Members:
             return False
         table = {**self._table, news.name: Member(name=news.name)}
         self._table = {name: table[name] for name in sorted(table)}
-        self._absent.move(news.name, True)
-        self._remaining = None
+        self._names.clear()
         return True
 
     def place(self, news: Update, sender: str) -> bool:
@@ -317,51 +273,42 @@ class Members:
         self._table[news.name] = replace(new, failures=0, unreached="") if moved else new
         return moved
 
-    def weigh(self, news: Update, now: float, lately_s: float, speaks: bool = False) -> Weighed:
-        """Apply news of a known member if it outweighs what is held; return the effect.
+    def weigh(self, news: Update, now: float, lately_s: float, speaks: bool = False) -> None:
+        """Apply news of a known member, if it outweighs what is held.
 
         lately_s: a peer that was heard directly within this time is not dead on hearsay. It becomes
-        suspect, and is asked. speaks: it cannot be reached and speaks to this node, so no hearsay
-        makes it a suspect.
+        suspect. speaks: it cannot be reached and speaks to this node, so no hearsay makes it a
+        suspect.
         """
         held = self._table[news.name]
         if news.state == "revoked" and held.state != "revoked":
-            if held.id and news.id not in {"", held.id}:
-                return ""  # it has another key by now
-            text, id = "its key was revoked by the mesh", news.id or held.id
-            self._put(replace(held, state="revoked", reason=text, id=id, proof=news.proof))
-            return "revoked"
+            if not held.id or news.id in {"", held.id}:  # else it has another key by now
+                text, id = "its key was revoked by the mesh", news.id or held.id
+                self._put(replace(held, state="revoked", reason=text, id=id, proof=news.proof))
+            return
         older = news.incarnation < held.incarnation or news.incarnation > INCARNATION_MAX
         if older or held.state == "revoked":
-            return ""
+            return
         newer = news.incarnation > held.incarnation
         held = replace(held, incarnation=news.incarnation)
-        if news.state == "alive":
-            self._table[news.name] = held
-            if newer and held.state == "suspect":
-                self._put(replace(held, state="alive", reason=""))
-                return "alive"
-            return "ask" if held.state in ABSENT else ""
-        if not held.live or speaks:
-            self._table[news.name] = held
-            return ""
         lately = held.heard_at >= 0 and now - held.heard_at <= lately_s
-        # A goodbye goes to all live members. Told by another member, it counts only as a death.
-        if news.state == "suspect" or lately:
-            doubted = held.state == "alive"
-            text = "others cannot reach it" if doubted else held.reason
-            self._put(replace(held, state="suspect", reason=text))
-            return "suspect" if doubted else ""
-        text = "it left, others say" if news.state == "left" else "others could not reach it"
-        self._put(replace(held, state="dead", reason=text))
-        return "dead"
+        if news.state == "alive":
+            if newer and held.state == "suspect":
+                held = replace(held, state="alive", reason="")
+        elif held.live and not speaks:
+            # A goodbye goes to all live members. Told by another member, it counts only as a death.
+            if news.state != "suspect" and not lately:
+                text = (
+                    "it left, others say" if news.state == "left" else "others could not reach it"
+                )
+                held = replace(held, state="dead", reason=text)
+            elif held.state == "alive":
+                held = replace(held, state="suspect", reason="others cannot reach it")
+        self._put(held)
 
     def _put(self, new: Member) -> None:
         before = self._table[new.name].state
         self._table[new.name] = new
         if before != new.state:
             self.changes.append((new.name, before, new.state))
-            self._live.move(new.name, new.state in LIVE)
-            self._absent.move(new.name, new.state in ABSENT)
-            if {before, new.state} & GONE:
-                self._remaining = None
+            self._names.clear()

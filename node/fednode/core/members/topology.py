@@ -17,7 +17,6 @@ from fednode.core.members.table import Members
 from fednode.core.settings import TopologySettings
 
 Edge = frozenset[str]
-REGULAR_TRIES: Final = 200
 SEED: Final = 1
 """Seed of random graphs, besides the names: all nodes need the same graph."""
 
@@ -82,73 +81,34 @@ def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
         listed = {frozenset(pair) for pair in settings.edges}
         return {edge for edge in listed if edge <= set(names)}
     if kind == "ring":
-        return _lattice(names, 2)
+        return _ring(names, 1)
     if kind == "full" or settings.degree >= count - 1:
         return {frozenset(pair) for pair in combinations(names, 2)}
-    generator = random.Random(f"{SEED} {' '.join(names)}")
-    return _regular(names, settings.degree, generator)
+    return _regular(names, settings.degree)
 
 
-def _lattice(names: Sequence[str], degree: int) -> set[Edge]:
-    """Return the ring in which each node has degree / 2 neighbours on either side."""
+def _ring(names: Sequence[str], step: int) -> set[Edge]:
+    """Return the edges between names that are `step` places apart in a ring."""
     count = len(names)
-    lattice = {
-        frozenset({names[at], names[(at + step) % count]})
-        for at in range(count)
-        for step in range(1, degree // 2 + 1)
-    }
-    return {edge for edge in lattice if len(edge) == 2}
+    pairs = (frozenset({names[at], names[(at + step) % count]}) for at in range(count))
+    return {edge for edge in pairs if len(edge) == 2}
 
 
-def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set[Edge]:
-    """Return a random connected graph where all nodes have `degree` neighbours.
+def _regular(names: Sequence[str], degree: int) -> set[Edge]:
+    """Return a random connected graph where all nodes have `degree` neighbours, at least two.
 
-    If nodes times degree is odd, one node has one neighbour more. Loose ends are paired at random
-    until the graph is simple and connected. After REGULAR_TRIES failures a lattice in random order
-    is used.
+    Put the names in a ring in random order. Link each name to the next one, and to those that are
+    some random numbers of places away. For an odd degree each node has the one across the ring as
+    well; if the number of nodes is odd, too, one node then has one neighbour more.
     """
-    for _ in range(REGULAR_TRIES):
-        ends = [name for name in names for _ in range(degree)]
-        if len(ends) % 2:
-            ends.append(generator.choice(list(names)))
-        paired = _paired(ends, generator)
-        if paired is not None and _connected(names, paired):
-            return paired
-    order = list(names)
+    count, half, degree = len(names), len(names) // 2, max(2, degree)
+    generator, order = random.Random(f"{SEED} {' '.join(names)}"), list(names)
     generator.shuffle(order)
-    return _lattice(order, max(2, degree + degree % 2))
-
-
-def _paired(ends: list[str], generator: random.Random) -> set[Edge] | None:
-    """Return edges between loose ends, paired at random; None if no valid pair is found.
-
-    Pairs that do not fit are drawn again.
-    """
-    pairs: set[Edge] = set()
-    while ends:
-        generator.shuffle(ends)
-        left: list[str] = []
-        for node, other in zip(ends[::2], ends[1::2], strict=True):
-            edge = frozenset({node, other})
-            if node == other or edge in pairs:
-                left += [node, other]
-            else:
-                pairs.add(edge)
-        if len(left) == len(ends):
-            return None
-        ends = left
-    return pairs
-
-
-def _connected(names: Sequence[str], paired: set[Edge]) -> bool:
-    seen, front = {names[0]}, [names[0]]
-    beside: dict[str, list[str]] = {name: [] for name in names}
-    for edge in paired:
-        node, other = sorted(edge)
-        beside[node].append(other)
-        beside[other].append(node)
-    while front:
-        fresh = [name for name in beside[front.pop()] if name not in seen]
-        seen.update(fresh)
-        front += fresh
-    return len(seen) == len(names)
+    across = {half} if degree % 2 else set()
+    steps = [step for step in range(2, (count + 1) // 2) if step not in across]
+    found = _ring(order, 1)
+    for step in generator.sample(steps, degree // 2 - 1):
+        found |= _ring(order, step)
+    for at in range(count - half) if across else ():
+        found.add(frozenset({order[at], order[(at + half) % count]}))
+    return found

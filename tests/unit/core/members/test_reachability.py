@@ -8,7 +8,6 @@ from fednode.core.events import Effect, Record
 from fednode.core.members.reachability import (
     EVERY_S,
     FAILURES,
-    QUIET,
     REACHED,
     SAID_MAX,
     UNREACHED,
@@ -25,9 +24,7 @@ WHY = "the name no.such.host does not resolve"
 
 
 def reach() -> Reach:
-    made = Reach("no.such.host:7443")
-    made.begin(0.0)
-    return made
+    return Reach("no.such.host:7443")
 
 
 def kinds(effects: list[Effect]) -> list[str]:
@@ -92,32 +89,8 @@ def test_an_answer_without_a_complaint_takes_it_back() -> None:
     assert made.warnings(["b"]) == []
 
 
-def test_several_rounds_without_any_message_are_a_warning_until_one_comes() -> None:
-    made = reach()
-    assert made.adopted(1.0, ["b"], LATELY_S) == made.adopted(2.0, ["b"], LATELY_S) == []
-    assert made.adopted(3.0, ["b"], LATELY_S) == []  # three rounds in less than the time of a ping
-    (said,) = only(made.adopted(8.0, ["b"], LATELY_S), Record)
-    assert (said.kind, said.level) == (QUIET, "warning")
-    assert said.text.startswith(
-        "nothing has come from any peer for 4 rounds (8 s), although a live peer answers: perhaps"
-    )
-    assert made.adopted(9.0, ["b"], LATELY_S) == []
-    (now,) = made.warnings(["b"])
-    assert "for 5 rounds (9 s)" in now
-    made.came(10.0, "b")
-    assert made.warnings(["b"]) == []
-
-
-def test_a_node_alone_misses_nobody() -> None:
-    made = reach()
-    for at in range(20):
-        assert made.adopted(10.0 * at, [], LATELY_S) == []
-    assert made.warnings([]) == []
-
-
 def test_a_node_behind_relays_is_told_to_look_at_them_and_not_at_its_address() -> None:
     made = Reach("relay")
-    made.begin(0.0)
     (said,) = only(made.told(9.0, "b", "it does not wait there", LATELY_S), Record)
     assert said.text == (
         "b says that it cannot reach this node through a relay: it does not wait there; `fednode "

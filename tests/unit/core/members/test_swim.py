@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
@@ -19,18 +20,22 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
-from fednode.core.members.errands import ERRANDS_MAX
 from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
-from fednode.core.members.health import FACTOR_MAX
-from fednode.core.members.lists import ANSWER, DIGESTS, PARTS
+from fednode.core.members.phases import Phase
 from fednode.core.members.swim import (
+    DIGEST,
+    ERRANDS_MAX,
+    GREETED_MAX,
     PROBE,
+    SLOWNESS_MAX,
     SUSPECT,
     SYNC,
     TARGET,
+    RoundRobin,
     Swim,
+    digest_of,
 )
-from fednode.core.members.turns import GREETED_MAX
+from fednode.core.members.table import INCARNATION_MAX, LIVE, Members
 from fednode.core.settings import LAN, MembershipSettings
 from fednode.core.types import Message, Update
 from fednode.testing import frame
@@ -116,7 +121,7 @@ def test_a_helper_that_answers_anything_but_ok_did_not_help(code: str) -> None:
     (ping,) = sends(made.timer(PROBE))
     asked = sends(made.sent(1.0, unanswered(ping)), "indirect")
     found = [effect for one in asked for effect in made.sent(1.5, unanswered(one, code))]
-    wait = LAN.suspicion_s(5) * made.health.patience
+    wait = LAN.suspicion_s(5) * (1 + (made.slowness - 1) / (SLOWNESS_MAX - 1))
     assert SetTimer(SUSPECT + ping.to, wait) in found
     assert made.members[ping.to].state == "suspect"
 
@@ -179,7 +184,7 @@ def test_one_helper_that_gets_through_is_enough_and_makes_this_node_doubt_itself
     for one in others:
         made.sent(1.6, unanswered(one, "silent"))
     assert made.members[ping.to].state == "alive"
-    assert made.health.factor == 2
+    assert made.slowness == 2
     (patient,) = sends(made.timer(PROBE))
     assert patient.limit_s == 2 * LAN.probe_timeout_s
 
@@ -190,15 +195,16 @@ def test_a_node_whose_helpers_are_silent_too_probes_less_often_until_it_gets_ans
     helpers = sends(made.sent(1.0, unanswered(ping)), "indirect")
     for one in helpers:
         made.sent(2.0, unanswered(one))
-    assert made.health.factor == 1 + len(helpers)
+    assert made.slowness == 1 + len(helpers)
     assert SetTimer(PROBE, 4 * LAN.probe_interval_s) in made.timer(PROBE)
     for _ in range(9):
         made.sent(3.0, unanswered(helpers[0]))
-    assert made.health.factor == FACTOR_MAX
-    assert made.health.patience == 2.0
+    assert made.slowness == SLOWNESS_MAX
+    made.members.suspect("c", "silent")
+    assert made._suspicion_s() == 2 * LAN.suspicion_s(5)
     for _ in range(9):
         made.sent(4.0, Delivered("c", ping.message))
-    assert made.health.factor == 1
+    assert made.slowness == 1
 
 
 def test_where_there_is_nobody_to_ask_silence_is_suspect_at_once() -> None:
@@ -216,7 +222,7 @@ def test_a_sign_of_life_ends_suspicion_and_a_return_from_the_dead_compares_lists
     made.sent(50.0, unanswered(ping))
     made.timer(SUSPECT + "b")
     (back,) = sends(made.heard(59.0, "b", 5))
-    assert (back.message.phase, back.message.facts[ANSWER]) == ("members", "yes")
+    assert (back.message.phase, list(back.message.facts)) == ("members", [DIGEST])
 
 
 @pytest.mark.parametrize(("event", "code"), [("Delivered", "ok"), ("unreachable", "silent")])
@@ -251,9 +257,9 @@ def test_a_rumour_of_our_death_is_contradicted_with_a_higher_incarnation() -> No
     (ping,) = sends(made.timer(PROBE))
     assert Update("a", "alive", 5, "a:1") in ping.message.members
     made.learn(2.0, [Update("a", "dead", 3)])
-    assert made.own.news.incarnation == 5
+    assert made.news.incarnation == 5
     made.learn(2.0, [Update("a", "alive", 9)])  # from an earlier life
-    assert made.own.news.incarnation == 9
+    assert made.news.incarnation == 9
 
 
 @pytest.mark.parametrize("state", ["suspect", "dead"])
@@ -264,8 +270,50 @@ def test_a_rumour_of_our_own_incarnation_is_contradicted_too(state: Literal["sus
     (ping,) = sends(made.timer(PROBE))
     assert Update("a", "alive", 5, "a:1") in ping.message.members
     # An older rumour is no news: each peer that knows incarnation 5 knows better.
-    made.learn(3.0, [Update("a", state, 4)])
-    assert made.own.news.incarnation == 5
+    made.learn(3.0, [Update("a", state, 4), Update("a", state, INCARNATION_MAX)])
+    assert made.news.incarnation == 5
+
+
+def cannot_send(made: Swim, peer: str) -> None:
+    """Let a peer answer that it cannot reach the node."""
+    made.sent(1.0, Delivered(peer, made._say(Phase.PING), note="cannot send to a:9"))
+
+
+def announced(made: Swim) -> set[str]:
+    """Return the peers that the next pings tell the node's own address."""
+    pings = [one for _ in "bcdebcde" for one in sends(made.timer(PROBE), "ping")]
+    return {one.to for one in pings if made.news in one.message.members}
+
+
+def test_pings_tell_the_address_to_a_peer_that_cannot_reach_the_node_until_it_answered() -> None:
+    made = swim()
+    assert announced(made) == set()
+    cannot_send(made, "b")
+    cannot_send(made, "c")
+    told, *_ = sends(made.hellos(["b"]))
+    made.sent(1.0, Delivered("b", told.message))
+    made.sent(1.0, replace(unanswered(told, "busy"), to="c"))
+    assert announced(made) == {"c"}
+    old = replace(made._say("hello"), members=(Update("a", "alive", 0, "a:0"),))
+    for silent in (old, made._say("ping")):
+        made.sent(1.0, Delivered("c", silent))
+    assert announced(made) == {"c"}
+
+
+def test_peers_take_the_address_from_the_node_itself_alone() -> None:
+    made = swim()
+    moved = Update("b", "alive", 0, "b:2")
+    made.learn(0.0, [replace(moved, address="b:1")], "b")
+    assert made.learn(1.0, [moved], "c") == []
+    assert made.learn(1.0, [moved], "b") == [Introduce("b", "b:2")]
+    assert made.members["b"].address == "b:2"
+
+
+def test_a_new_certificate_is_told_with_a_higher_incarnation() -> None:
+    made = swim()
+    made.learn(1.0, [Update("a", "alive", 0, proof=b"new")])
+    (ping,) = sends(made.timer(PROBE))
+    assert Update("a", "alive", 1, "a:1", proof=b"new") in ping.message.members
 
 
 def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:
@@ -297,6 +345,17 @@ def test_a_newcomer_is_introduced_greeted_and_told_of() -> None:
     assert Update("n", "alive", 0, "127.0.0.1:9", "ID", b"chain") in ping.message.members
 
 
+@pytest.mark.parametrize(("incarnation", "asked"), [(4, False), (5, True), (6, True)])
+def test_hearsay_that_a_member_is_back_is_a_reason_to_ask_it(incarnation: int, asked: bool) -> None:
+    made = swim(("b", "c"))
+    made.learn(9.0, [Update("b", "dead", 5)])
+    assert made.members["b"].state == "dead"
+    hellos = sends(made.learn(9.0, [Update("b", "alive", incarnation)], "c"), "hello")
+    assert [one.to for one in hellos] == (["b"] if asked else [])
+    assert made.members["b"].state == "dead"
+    assert sends(made.learn(9.0, [Update("c", "alive", 9)], "b")) == []
+
+
 def test_a_member_that_moved_is_reached_at_its_new_address() -> None:
     made = swim()
     made.learn(1.0, [Update("b", "alive", 0, "127.0.0.1:1")])
@@ -306,36 +365,51 @@ def test_a_member_that_moved_is_reached_at_its_new_address() -> None:
     assert made.members["b"].state == "alive"
 
 
-def test_lists_are_compared_by_digests_with_somebody_now_and_then() -> None:
+def test_lists_are_compared_by_a_digest_with_somebody_now_and_then() -> None:
     made = swim()
     effects = made.timer(SYNC)
     assert SetTimer(SYNC, LAN.sync_interval_s) in effects
     (send,) = sends(effects)
     assert [one.name for one in send.message.members] == ["a"]
     assert not made.lists(replace(send.message, sender="b"))  # its list is the same
-    parts = replace(send.message, facts={ANSWER: "yes", PARTS: "1 0"}, sender="b")
-    (answer,) = sends(made.lists(parts))
-    assert (answer.to, dict(answer.message.facts)) == ("b", {})
-    assert [one.name for one in answer.message.members] == ["a", "b", "c", "d", "e"]
-    assert not made.lists(replace(answer.message, sender="a"))
+    assert not made.lists(replace(send.message, sender="b", facts={}))  # it asks for nothing
 
 
-def test_a_difference_is_answered_with_entries_once_an_interval() -> None:
+def test_a_difference_is_answered_with_the_lists_of_both_once_an_interval() -> None:
     made, other = swim(), swim()
     other.members.suspect("c", "silent")
     other.members.bury("c")
     (asked,) = sends(other.timer(SYNC))
-    digests = replace(asked.message, sender="b")
-    (answer,) = sends(made.lists(digests))
-    assert DIGESTS not in answer.message.facts
-    assert "c" in [one.name for one in answer.message.members]
-    assert not made.lists(digests)
+    question = replace(asked.message, sender="b")
+    (answer,) = sends(made.lists(question))
+    assert [one.name for one in answer.message.members] == ["a", "b", "c", "d", "e"]
+    assert not made.lists(question)
     made.timer(PROBE)
-    assert made.lists(digests)
+    assert made.lists(question)
     (back,) = sends(other.lists(replace(answer.message, sender="d")))
     assert (back.to, dict(back.message.facts)) == ("d", {})
     assert Update("c", "dead") in back.message.members
-    assert PARTS in answer.message.facts
+    made.timer(PROBE)
+    assert not made.lists(replace(back.message, sender="b"))
+
+
+def test_the_digest_of_a_list_says_who_lives_and_who_was_revoked() -> None:
+    def digest(*changes: Update) -> str:
+        listed = {name: Update(name, "alive", 1, id=name) for name in "abc"}
+        return digest_of({**listed, **{one.name: one for one in changes}}.values())
+
+    alike = (Update("b", "suspect", 1, id="b"), Update("d", "dead"), Update("e", "left"))
+    assert all(digest(one) == digest() for one in alike)
+    others = (
+        Update("b", "dead", 1, id="b"),
+        Update("b", "alive", 2, id="b"),
+        Update("b", "alive", 1, id="another"),
+        Update("b", "revoked", 1, id="b"),
+        Update("d", "alive", 1),
+    )
+    assert len({digest(), *map(digest, others)}) == 1 + len(others)
+    listed = [Update(name, "alive") for name in "abc"]
+    assert digest_of(listed) == digest_of(listed[::-1])
 
 
 def test_all_listed_members_are_greeted_a_few_in_each_interval() -> None:
@@ -348,12 +422,39 @@ def test_all_listed_members_are_greeted_a_few_in_each_interval() -> None:
         greeted += found
     assert counts == [GREETED_MAX, GREETED_MAX, 150 - 2 * GREETED_MAX, 1]
     assert sorted(greeted[:150]) == peers
+    assert greeted[:GREETED_MAX] == peers[:GREETED_MAX]
+
+
+def test_greetings_begin_behind_the_node_s_own_name_and_skip_who_was_heard() -> None:
+    names = [f"p{number:03}" for number in range(GREETED_MAX + 3)]
+    context = frame("local", peers=tuple(names), name="p001x")
+    made = Swim(context, LAN, lambda phase: context.message(3, phase))
+    assert [one.to for one in sends(made.start())] == names[2:-1]
+    made.heard(0.0, names[-1], 1)
+    assert [one.to for one in sends(made.timer(PROBE), "hello")] == names[:2]
+
+
+def test_every_member_has_its_turn_before_any_has_two() -> None:
+    members = Members("bcdefg")
+    for name in "bcdefg":
+        members.heard(name, 1.0, 1)
+    seeds = iter(range(100))
+    turns = RoundRobin(members, LIVE, lambda: random.Random(next(seeds)))
+    orders = [tuple(turns.next(members.live()) for _ in "bcdefg") for _ in range(4)]
+    assert all(sorted(order) == list("bcdefg") for order in orders)
+    assert len(set(orders)) > 1  # each turn is shuffled anew
+    first = turns.next(members.live())
+    gone, *others = (name for name in "bcdefg" if name != first)
+    members.suspect(gone, "silent")
+    members.bury(gone)
+    assert sorted(turns.next(members.live()) for _ in others) == others
+    assert RoundRobin(Members(()), LIVE, lambda: random.Random(1)).next(()) == ""
 
 
 def test_a_node_that_still_greets_does_not_send_its_list() -> None:
     made = swim([f"p{number:03}" for number in range(70)], alive=False)
     made.start()
-    asked = replace(swim()._message("members", {ANSWER: "yes", DIGESTS: "0" * 8}), sender="p001")
+    asked = replace(swim()._message("members", {DIGEST: "0"}), sender="p001")
     assert not made.lists(asked)
     made.timer(PROBE)
     assert made.lists(asked)
