@@ -48,7 +48,7 @@ _ENGINE: Final = "tests/unit/core/rounds/test_engine.py"
 _ALONE: Final = (
     "tests/simulation/test_never_alone.py::test_no_view_claims_a_federation_that_did_not_happen"
 )
-_RUN: Final = "tests/unit/core/test_run.py"
+_ACTIVE_NODE: Final = "tests/unit/core/test_active.py"
 _RUNS: Final = "tests/unit/storage/test_runs.py"
 
 _MERGE_RULES: Final = {
@@ -188,31 +188,31 @@ _COMPANY: Final = {
 }
 _ACTIVE: Final = {
     "active-paused": Mutant(
-        "node/fednode/core/run.py", "return not self.idle", "return True", (_RUN,)
+        "node/fednode/core/kernel.py", "return not self._idle", "return True", (_ACTIVE_NODE,)
     ),
     "active-alone": Mutant(
-        "node/fednode/core/run.py",
-        "return life != Life.FINISHED or not company.never(self.merge_counts, self.by_wish)",
+        "node/fednode/core/kernel.py",
+        "return self.life != Life.FINISHED or not alone",
         "return True",
-        (_RUN,),
+        (_ACTIVE_NODE,),
     ),
     "active-wait": Mutant(
         "node/fednode/core/waiting.py",
         "return len(self.members.active())",
         "return len(self.members.live())",
-        ("tests/unit/core/test_active.py",),
+        (_ACTIVE_NODE,),
     ),
     "active-links": Mutant(
         "node/fednode/core/members/topology.py",
         "if members[peer].live} - members.inactive",
         "if members[peer].live}",
-        ("tests/unit/core/test_active.py",),
+        (_ACTIVE_NODE,),
     ),
     "active-first": Mutant(
         "node/fednode/core/kernel.py",
         "return [done, *self._turned(now), *self._next_round(now)]",
         "return [done, *self._next_round(now)]",
-        ("tests/unit/core/test_active.py",),
+        (_ACTIVE_NODE,),
     ),
 }
 _STORED_RUNS: Final = {

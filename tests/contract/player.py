@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 
 from fednode.core import events as ev
-from fednode.core.assemble import policy_of
+from fednode.core.kernel import policy_of
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings

@@ -56,7 +56,7 @@ def a_timer_is_set_for_the_past(patch: Patch) -> None:
     original = kernel.Kernel._adopted
 
     def adopted(self: Any, now: float, *given: Any) -> Any:
-        waited = self._run.pace._began - now
+        waited = self._pace._began - now
         return [*original(self, now, *given), SetTimer("kernel.interval", waited)]
 
     patch.setattr(kernel.Kernel, "_adopted", adopted)

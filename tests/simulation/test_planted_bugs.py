@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fednode.core import agreement, assemble, gate, kernel, peering, policy
+from fednode.core import agreement, gate, kernel, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, RoundDue, SetTimer
 from fednode.core.members import table as membership
@@ -149,7 +149,7 @@ def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
 def a_repeated_message_is_a_fault(patch: Patch) -> None:
     """A message that comes again or too late is a fault, and each fault counts for three."""
     faults = frozenset({*reputation.FAULTS, "duplicate", "stale"})
-    patch.setattr(peering, "FAULTS", faults)
+    patch.setattr(kernel, "FAULTS", faults)
     original = reputation.Reputation.points
     patch.setattr(reputation.Reputation, "points", lambda *given: original(*given) + 2.0)
 
@@ -189,7 +189,7 @@ def what_was_lost_is_not_sent_again(patch: Patch) -> None:
 
 def a_restart_goes_back_a_round(patch: Patch) -> None:
     """A node that comes back believes that it is where it was when it wrote last but one."""
-    original: Any = assemble.kernel_of
+    original: Any = kernel.kernel_of
 
     def kernel_of(*given: Any, **named: Any) -> Any:
         held = given[5]

@@ -19,8 +19,8 @@ from fednode.app.mesh import Mesh, connect, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
 from fednode.app.servers import Servers
 from fednode.app.state_dir import remember
-from fednode.core.assemble import kernel_of
 from fednode.core.events import Record
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext
 from fednode.data.base import ProgressFn
 from fednode.errors import ConfigError, IdentityError

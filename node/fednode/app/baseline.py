@@ -26,8 +26,8 @@ from fednode import registry, units
 from fednode.app.state_dir import Tuned
 from fednode.core import company
 from fednode.core import events as ev
-from fednode.core.assemble import kernel_of
 from fednode.core.facts import fingerprint
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext
 from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors

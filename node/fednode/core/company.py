@@ -6,29 +6,14 @@ refused prompts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from fednode.core.events import Adopt, Effect
 from fednode.core.types import MergeCounts
 
 BY_WISH: Final = "local"
 """The policy that exchanges nothing. Its nodes, and a node without peers, are alone by wish."""
 SPARSE: Final = 0.5
 """A node that merged fewer than this share of its rounds says so."""
-
-
-def counted(counts: MergeCounts, effects: Sequence[Effect]) -> list[Effect]:
-    """Return a policy's effects; each snapshot that it adopts counts its own round, too."""
-    found: list[Effect] = []
-    for effect in effects:
-        if isinstance(effect, Adopt):
-            more = MergeCounts(counts.rounds + 1, counts.merged + bool(effect.givers))
-            snapshot = replace(effect.snapshot, merge_counts=more)
-            effect = replace(effect, snapshot=snapshot)
-        found.append(effect)
-    return found
 
 
 def never(counts: MergeCounts, by_wish: bool) -> bool:

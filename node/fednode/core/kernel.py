@@ -4,6 +4,15 @@ The kernel owns a node's life (life.py; when rounds begin, how many there are), 
 messages are let in. The policy owns what happens inside a round. Rules of this file: no clock, no
 entropy, no I/O; peers are visited sorted by name; no message makes step raise.
 
+A message passes the gate before anything follows from it. A peer that sends what no correct node
+sends loses its reputation. Membership (members/swim.py) lives on these messages.
+
+A node takes part in the rounds of its peers ("active") unless it is paused, or has run all its
+rounds and merged the prompts of no peer. Each message of the kernel and each answer says it. A node
+that is not active is to its peers like a node that is gone: no round waits for it, the first round
+neither. It sends nothing of its policy, because prompts of rounds that it ran alone are for nobody.
+A node that finished with merged prompts stays active: late nodes take over its state.
+
 If a tuning or a commit fails, the kernel records it and tries again with growing pauses. It keeps
 the snapshot that could not be stored, so that only time is lost.
 """
@@ -11,29 +20,47 @@ the snapshot that could not be stored, so that only time is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
+from fednode.core import company
 from fednode.core import events as ev
+from fednode.core.agreement import Agreement
+from fednode.core.facts import fingerprint
+from fednode.core.gate import TAKEN, Gate, Verdict
 from fednode.core.life import Life
 from fednode.core.members import reachability
-from fednode.core.members.swim import PROBE, SUSPECT, SYNC
+from fednode.core.members.boots import Boots
+from fednode.core.members.phases import NOTED, PHASES, Phase
+from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
+from fednode.core.members.table import LIVE
+from fednode.core.members.topology import Links
 from fednode.core.older import Older
-from fednode.core.peering import RELEASE, Peering
-from fednode.core.policy import NodeContext, Policy
-from fednode.core.reputation import Tolerance
-from fednode.core.run import Anew, Run, again, ended
+from fednode.core.pace import Pace
+from fednode.core.policy import Activity, NodeContext, Policy, PolicyKind
+from fednode.core.rate_limit import Changes
+from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Account, Snapshot
+from fednode.core.types import Account, Json, MergeCounts, Message, PolicyState, Snapshot, Tensors
 from fednode.core.view import KernelView
-from fednode.core.waiting import HELD_S
+from fednode.core.waiting import HELD_S, FirstWait
 
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
+RELEASE = "kernel.release."
+BACKOFF_MAX_S: Final = 60.0
+DOUBLINGS_MAX: Final = 10
+UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
+"""The verdict on a message that meets a defect of this node, although no message may."""
 
 
-class Kernel(Peering):
-    """The kernel of one node; see the file's header."""
+class Kernel:
+    """The kernel of one node; see the file's header.
+
+    policy: of the present rounds. life: what the node does now. round: the last that is durable.
+    """
 
     def __init__(
         self,
@@ -44,17 +71,42 @@ class Kernel(Peering):
         restored: Snapshot | None = None,
         tolerance: Tolerance | None = None,
         *,
-        anew: Anew,
+        anew: Callable[[PolicyState], Policy],
         account: Account | None = None,
     ) -> None:
         """Begin with a policy. anew: returns it as it was stored."""
-        super().__init__(context, facts, membership or LAN, tolerance or Tolerance())
-        self._failures = 0
+        self.context, self._facts = context, dict(facts)
+        self.policy, self._anew = policy, anew
+        self._stored = restored or Snapshot(policy.state(), {})  # what is durable
+        self._best = self._stored  # its best prompts are the best so far
         self._unsaved: Snapshot | None = None
-        held = restored or Snapshot(policy.state(), {})
-        self.older = Older(context, self._members, held.policy.round, account or Account())
-        self._life = Life.PAUSED if self.older.undecided else Life.WAITING
-        self._run = Run(context, self._members, facts, policy, held, anew)
+        self._failures = 0  # of the learner or the disk, in a row
+        self._adopted_state = policy.state()  # what the policy adopted last
+        self._foreign = 0  # the newest round that peers spoke of since the policy was restored
+        self._swim = Swim(context, membership or LAN, self._message)
+        self._members = self._swim.members
+        self._boots = Boots()
+        self._reach = reachability.Reach(context.address)
+        self._links = Links(context.name, context.topology)
+        self._linking = True  # whether this node was active when its links were last looked at
+        self._gate = Gate(context, facts, self._members)
+        self._reputation = Reputation(tolerance or Tolerance())
+        self._refused, self._defects = Tally(), Tally()
+        self._changed = Changes()
+        self._agreement = Agreement(context.rounds.deadline_s)
+        self._wait = FirstWait(context, self._members, self.round)
+        self._begun = False  # the wait before the first round has ended
+        lead = context.rounds.lead if context.rounds.mode == "async" else None
+        self._pace = Pace(lead, context.rounds.min_interval_s)
+        self._exchanges = False  # the policy has sent anything
+        self.older = Older(context, self._members, self.round, account or Account())
+        self.life = Life.PAUSED if self.older.undecided else Life.WAITING
+        self._note_state(self._adopted_state)
+
+    @property
+    def round(self) -> int:
+        """The last round that is durable."""
+        return self._stored.policy.round
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event; return the effects to perform, in order.
@@ -69,7 +121,7 @@ class Kernel(Peering):
             case ev.Started():
                 return self._start(now)
             case ev.Stopping():
-                self._life = Life.LEAVING
+                self.life = Life.LEAVING
                 return []
             case ev.Commanded(command=command):
                 return self._command(now, command)
@@ -81,15 +133,22 @@ class Kernel(Peering):
                 return self._swim.greet(self._members.absent())
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
-                return [*effects, *self._next_round(now)] if self._run.pace.holds else effects
+                return [*effects, *self._next_round(now)] if self._pace.holds else effects
             case ev.Delivered() | ev.Undelivered():
                 return self._sent(now, event)
             case ev.TimerFired(name=name) if name.startswith("kernel."):
                 return self._timer(now, name)
             case ev.Tuned(job=job, report=report):
                 self._failures = 0
-                if job.measure:  # only prompts that the node will use count here
-                    self._run.best.judge(self._run.round + 1, report.metrics, report.tensors)
+                accuracy = report.metrics.get("validation", -math.inf)
+                # Only prompts that the node will use count here.
+                if job.measure and accuracy > self._best.best_validation:
+                    self._best = replace(
+                        self._best,
+                        best=report.tensors,
+                        best_round=self.round + 1,
+                        best_validation=accuracy,
+                    )
             case ev.TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
             case ev.AdoptFailed(snapshot=snapshot, reason=reason):
@@ -98,11 +157,6 @@ class Kernel(Peering):
             case ev.Adopted(snapshot=snapshot):
                 return self._adopted(now, event, snapshot)
         return self._tell(now, event)
-
-    @property
-    def life(self) -> Life:
-        """What the node does now."""
-        return self._life
 
     def view(self) -> KernelView:
         """Return the node as status shows it."""
@@ -114,68 +168,42 @@ class Kernel(Peering):
             *self._reach.warnings(live),
         )
         return KernelView(
-            life=self._life,
+            life=self.life,
             phase=self.policy.phase,
-            round=self._run.round,
+            round=self.round,
             rounds_max=self.context.rounds.max,
-            metrics=self._run.metrics,
+            metrics=self._stored.metrics,
             peers=peers,
             refused=dict(self._refused.counts),
-            best_round=self._run.best.round,
-            best_validation=self._run.best.validation,
+            best_round=self._best.best_round,
+            best_validation=self._best.best_validation,
             alone=bool(peers) and not live,
-            apart=self._run.agreement.apart(live),
+            apart=self._agreement.apart(live),
             warnings=tuple(filter(None, warnings)),
-            awaited=self._run.wait.awaited if self._life == Life.WAITING else "",
-            start_by=math.inf if self._run.wait.held else self._run.wait.by,
-            merge_counts=self._run.merge_counts,
-            by_wish=self._run.by_wish,
+            awaited=self._wait.awaited if self.life == Life.WAITING else "",
+            start_by=math.inf if self._wait.held else self._wait.by,
+            merge_counts=self._stored.merge_counts,
+            by_wish=self._by_wish,
         )
 
     # Life -----------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> list[ev.Effect]:
-        begun = self._wait(now)  # before the hellos, which say what became of the rounds
-        return [*self._swim.start(), *begun]
-
-    def _wait(self, now: float) -> list[ev.Effect]:
-        """Wait for peers before the first round of this life or of these rounds."""
-        self._run.wait.begin(now)
-        limit_s = self._run.wait.limit_s
+        """Greet the members, and wait for peers before the first round."""
+        self._wait.begin(now)
+        limit_s, begun = self._wait.limit_s, self._start_if_ready(now)
+        hellos = self._swim.start()  # these say what became of the rounds
         timer = [ev.SetTimer(START, limit_s)] if limit_s < math.inf else []
-        begun = self._start_if_ready(now)
-        waits = self._life == Life.WAITING
-        return [*timer, *begun, *([self._run.wait.waits(self._run.round + 1)] if waits else [])]
+        waits = [self._wait.waits(self.round + 1)] if self.life == Life.WAITING else []
+        return [*hellos, *timer, *begun, *waits]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]:
-        if self._life != Life.WAITING or (self._run.wait.short and not timeout):
+        if self.life != Life.WAITING or (self._wait.short and not timeout):
             return []
-        if self._run.wait.short and self._run.wait.held:
+        if self._wait.short and self._wait.held:
             return [ev.SetTimer(START, HELD_S)]
-        self._life, self._run.begun = Life.RUNNING, True
-        return [*self._run.wait.late(self._run.round + 1), *self._next_round(now)]
-
-    def _next_round(self, now: float) -> list[ev.Effect]:
-        rounds, number = self.context.rounds, self._run.round + 1
-        if self._life not in {Life.RUNNING, Life.FINISHED} or not self._run.idle:
-            return []
-        if rounds.max and number > rounds.max:
-            ended = self._life == Life.RUNNING
-            self._life = Life.FINISHED
-            text = f"all {rounds.max} rounds are done; still serving peers and status"
-            return [ev.Record("life.finished", text)] if ended else []
-        wait = self._run.pace.wait(now, self._awaited)
-        if wait > 0:
-            return [ev.SetTimer(ROUND, wait)]
-        self._life = Life.RUNNING
-        self._run.pace.began(now)
-        began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
-        due = ev.RoundDue(number, self._run.behind(number), self._members.remaining())
-        return [began, *self._tell(now, due)]
-
-    def _awaited(self, peer: str) -> bool:
-        live = peer in self._members and self._members[peer].live
-        return self._run.exchanges and live and peer not in self._members.inactive
+        self.life, self._begun = Life.RUNNING, True
+        return [*self._wait.late(self.round + 1), *self._next_round(now)]
 
     def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
         done = ev.Record("command", f"the operator asked to {command}")
@@ -184,45 +212,28 @@ class Kernel(Peering):
                 text = f"{command} waits for fednode resume --older-state"
                 return [ev.Record("command", text, "warning")]
             case "resume --older-state" if self.older.undecided:
-                self._life = Life.PAUSED
+                self.life = Life.PAUSED
                 return [done, *self.older.accept(), *self._command(now, "resume")[1:]]
-            case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
-                self._life = Life.PAUSED
+            case "pause" if self.life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+                self.life = Life.PAUSED
                 return [done]
-            case "resume" | "alone" if self._life == Life.PAUSED and self._run.begun:
-                self._life = Life.RUNNING
+            case "resume" | "alone" if self.life == Life.PAUSED and self._begun:
+                self.life = Life.RUNNING
                 return [done, *self._turned(now), *self._next_round(now)]
-            case "resume" if self._life == Life.PAUSED:
-                self._life, over = Life.WAITING, now >= self._run.wait.by
+            case "resume" if self.life == Life.PAUSED:
+                self.life, over = Life.WAITING, now >= self._wait.by
                 return [done, *self._turned(now), *self._start_if_ready(now, over)]
-            case "alone" if self._life in {Life.WAITING, Life.PAUSED}:
-                self._life, self._run.wait.alone = Life.WAITING, True
+            case "alone" if self.life in {Life.WAITING, Life.PAUSED}:
+                self.life, self._wait.alone = Life.WAITING, True
                 return [done, *self._turned(now), *self._start_if_ready(now)]
             case "leave":
-                self._life = Life.LEAVING
+                self.life = Life.LEAVING
                 return [done, *self._swim.leave()]
         return [ev.Record("command", f"{command} does nothing now", "warning")]
 
-    def _met_again(self, now: float) -> list[ev.Effect]:
-        """Tell a policy that is new which peers it exchanges prompts with."""
-        met = [self._tell(now, ev.PeerUp(peer)) for peer in self._links.linked]
-        return [effect for effects in met for effect in effects]
-
-    def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
-        self._failures, self._unsaved = 0, None
-        self._run.adopted(snapshot)
-        self._run.pace.ended(now)
-        told = self._tell(now, event)
-        self._run.note_state(snapshot.policy)
-        return [ended(snapshot), *told, *self._next_round(now)]
-
-    def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
-        self._failures = min(self._failures + 1, 10)
-        return [] if self._life == Life.LEAVING else again(kind, reason, timer, self._failures)
-
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
-            if self._life == Life.LEAVING:
+            if self.life == Life.LEAVING:
                 return []
             return [*self._swim.timer(name), *self._changes(now)]
         if name.startswith(RELEASE):
@@ -236,17 +247,106 @@ class Kernel(Peering):
             return [ev.Adopt(self._unsaved)]
         return []
 
+    @property
+    def _by_wish(self) -> bool:
+        """Whether the node is meant to be alone."""
+        return self.context.policy == company.BY_WISH or not len(self._members)
+
+    @property
+    def _active(self) -> bool:
+        """Whether this node takes part in the rounds of its peers; see the file's header."""
+        if self.life == Life.PAUSED:
+            return not self._idle
+        alone = company.never(self._stored.merge_counts, self._by_wish)
+        return self.life != Life.FINISHED or not alone
+
+    def _turned(self, now: float) -> list[ev.Effect]:
+        """Tell the live peers, and change the links, if this node became active or inactive."""
+        if self.life == Life.LEAVING or self._active == self._linking:
+            return []
+        self._linking, live = self._active, self._members.live()
+        return [*self._swim.hellos(live), *self._relink(now, {*live})]
+
+    # Rounds ---------------------------------------------------------------------------------------
+
+    @property
+    def _idle(self) -> bool:
+        """Whether neither a round nor its commit is under way."""
+        return self.policy.phase == Activity.IDLE and self.policy.round <= self.round
+
+    def _next_round(self, now: float) -> list[ev.Effect]:
+        most, number = self.context.rounds.max, self.round + 1
+        if self.life not in {Life.RUNNING, Life.FINISHED} or not self._idle:
+            return []
+        if most and number > most:
+            ended = self.life == Life.RUNNING
+            self.life = Life.FINISHED
+            text = f"all {most} rounds are done; still serving peers and status"
+            return [ev.Record("life.finished", text)] if ended else []
+        wait = self._pace.wait(now, self._awaited)
+        if wait > 0:
+            return [ev.SetTimer(ROUND, wait)]
+        self.life = Life.RUNNING
+        self._pace.began(now)
+        began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
+        due = ev.RoundDue(number, self._behind(number), self._members.remaining())
+        return [began, *self._tell(now, due)]
+
+    def _behind(self, number: int) -> frozenset[str]:
+        """Return the live peers that have not reached a round, if rounds wait for peers."""
+        if self.context.rounds.mode == "async":  # no round waits for anybody
+            return frozenset()
+        most = self.context.rounds.max or number
+        limit = min(number, most) if len(self._members) > 1 else 0
+        active = self._members.active()
+        return frozenset(peer for peer in active if self._members[peer].round < limit)
+
+    def _awaited(self, peer: str) -> bool:
+        live = peer in self._members and self._members[peer].live
+        return self._exchanges and live and peer not in self._members.inactive
+
+    def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
+        self._failures, self._unsaved, self._stored = 0, None, snapshot
+        self._pace.ended(now)
+        told = self._tell(now, event)
+        self._note_state(snapshot.policy)
+        metrics, number = snapshot.metrics, self.round
+        shown = ", ".join(f"{key} {metrics[key]:.4g}" for key in sorted(metrics))
+        text = f"round {number} adopted" + (f": {shown}" if shown else "")
+        ended = ev.Record("round.adopted", text, "info", {"round": number, **metrics})
+        return [ended, *told, *self._next_round(now)]
+
+    def _note_state(self, state: PolicyState) -> None:
+        """Store the digest of a round's state, if all nodes are to hold the same state."""
+        if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
+            self._agreement.adopted(state.round, state.digest)
+
+    def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
+        """Record what failed, and try again after a pause that doubles with each failure."""
+        self._failures = min(self._failures + 1, DOUBLINGS_MAX)
+        if self.life == Life.LEAVING:
+            return []
+        delay = min(BACKOFF_MAX_S, 2.0 ** (self._failures - 1))
+        text = f"{reason.rstrip('.')}; trying again in {delay:g} s"
+        return [ev.Record(kind, text, "error"), ev.SetTimer(timer, delay)]
+
+    # The policy -----------------------------------------------------------------------------------
+
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Pass an event to the policy. It may fail by what peers said, and that ends no node."""
+        if isinstance(event, ev.Received | ev.Delivered | ev.Undelivered):
+            self._foreign = max(self._foreign, event.message.round, self.round + 1)
         try:
-            effects = self._run.tell(now, event)
+            effects = self._completed(self.policy.handle(now, event))
         except Exception as fault:
-            if not self._run.restore():
-                raise
+            if self._foreign <= self.round:
+                raise  # no peer has said anything since it was restored: it failed by itself
+            self.policy, self._foreign = self._anew(self._adopted_state), 0
             text = f"the policy failed and goes on from round {self.policy.round}"
             failed = self._defect(ev.Record("policy.failed", text, "error", cause=fault))
             timer = self._again("policy.failed", text, ROUND)[1:]
-            return [failed, *timer, *self._met_again(now)]
+            linked = [self._tell(now, ev.PeerUp(peer)) for peer in self._links.linked]
+            return [failed, *timer, *(effect for effects in linked for effect in effects)]
         told = list[ev.Effect]()
         for effect in effects:
             if isinstance(effect, ev.Record) and effect.cause is not None:
@@ -255,3 +355,217 @@ class Kernel(Peering):
                 effect = self._defect(effect)
             told.append(effect)
         return self.older.permitted(told)
+
+    def _completed(self, effects: Sequence[ev.Effect]) -> list[ev.Effect]:
+        """Return a policy's effects; add what belongs to the node to a snapshot that it adopts."""
+        found = list[ev.Effect]()
+        for effect in effects:
+            self._exchanges = self._exchanges or isinstance(effect, ev.Send)
+            if isinstance(effect, ev.Adopt):
+                self._adopted_state = self.policy.state()
+                rounds, merged = self._stored.merge_counts
+                snapshot = replace(
+                    effect.snapshot,
+                    best=self._best.best,
+                    best_round=self._best.best_round,
+                    best_validation=self._best.best_validation,
+                    merge_counts=MergeCounts(rounds + 1, merged + bool(effect.givers)),
+                )
+                effect = replace(effect, snapshot=snapshot)
+            found.append(effect)
+        return found
+
+    def _defect(self, record: ev.Record) -> ev.Record:
+        """Return a record of a defect with its cause only if it is the first of its kind."""
+        kind, peer = type(record.cause).__name__, str(record.fields.get("peer", ""))
+        return record if self._defects.first(kind, peer) else replace(record, cause=None)
+
+    # Messages -------------------------------------------------------------------------------------
+
+    def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
+        try:
+            return self._take(now, message, token)
+        except Exception as fault:  # a defect that a message meets ends no node
+            return self._refuse(now, message, token, UNCHECKED, fault)
+
+    def _take(self, now: float, message: Message, token: int) -> list[ev.Effect]:
+        sender = message.sender
+        effects: list[ev.Effect] = []
+        if self.life == Life.LEAVING:
+            return [ev.Answer(token, "busy", "this node is leaving the mesh")]
+        known = sender in self._members and self._members[sender].state != "revoked"
+        if message.phase == Phase.HELLO and not known:
+            introduction = [member for member in message.members if member.name == sender]
+            effects += self._swim.meet(introduction)
+        verdict = self._gate.check(message, self.policy)
+        if verdict is not TAKEN:
+            heard = known and message.mesh == self.context.mesh and message.phase in PHASES
+            revoked = [one for one in message.members if heard and one.state == "revoked"]
+            effects += [*self._swim.learn(now, revoked, sender), *self._changes(now)]
+            return [*effects, *self._refuse(now, message, token, verdict)]
+        self._pace.heard(self.round, message)
+        effects += self._swim.heard(now, sender, message.round)
+        effects += self._reach.came(now, sender)
+        effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
+        if message.phase not in PHASES:
+            self._members.turn(sender, True)  # it sends prompts, so its rounds run
+            effects += self._changes(now)
+            if sender not in self._links:
+                strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
+                return [*effects, *self._refuse(now, message, token, strange)]
+            policy, told = self.policy, self._tell(now, ev.Received(message))
+            if self.policy is not policy:  # it failed
+                return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
+            return [ev.Answer(token, "ok"), *effects, *told]
+        self._members.turn(sender, message.active)
+        if message.fingerprint == self.context.fingerprint:
+            self._agreement.heard(sender, message.round, message.contributors)
+            if message.contributors and sender in self._links:
+                claim = ev.Claimed(sender, message.round, message.contributors)
+                effects += self._tell(now, claim)
+        effects += self._agreement.look(now, self._members.live())
+        effects += self._swim.learn(now, message.members, sender)
+        special = self._swim.received(now, message, token)
+        note, later = self._members[sender].unreached, self._boots.later(message)
+        plain: list[ev.Effect] = [
+            ev.Answer(token, "ok" if self._active else "inactive", note, later)
+        ]
+        answer = plain if special is None else special
+        effects += [*self._swim.lists(message), *self._changes(now)]
+        return [*answer, *effects]
+
+    def _refuse(
+        self,
+        now: float,
+        message: Message,
+        token: int,
+        verdict: Verdict,
+        cause: Exception | None = None,
+    ) -> list[ev.Effect]:
+        """Answer a refused message, count it, and record the first of its kind and sender."""
+        code, reason, text = verdict
+        sender, effects = message.sender, list[ev.Effect]([ev.Answer(token, code, text)])
+        if code == "refused" and sender in self._members:
+            self._members.refused(sender, now, text)
+            effects += self._changes(now)
+        if reason in FAULTS and sender in self._members:
+            effects += self._misbehaved(now, sender, text)
+        if code == "duplicate":  # nobody's fault
+            self._refused.counts[reason] += 1
+            return effects
+        if self._refused.first(reason, sender):
+            facts: dict[str, Json] = {"peer": sender, "reason": reason}
+            level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
+            said = f"refused a message of {sender!r}: {text}"
+            effects.append(ev.Record("message.refused", said, level, facts, cause))
+        return effects
+
+    def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
+        """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
+        seconds = self._reputation.fault(sender, now)
+        if not seconds:
+            return []
+        self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
+        ends = ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)
+        return [*self._changes(now), *ends]
+
+    def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
+        noted = event.message.phase in NOTED
+        answer = event if isinstance(event, ev.Delivered) and noted else None
+        if answer is not None:  # first, because the node may have to pause
+            effects += self.older.told(event.to, answer.later)
+            if self.older.undecided and self.life != Life.LEAVING:
+                self.life = Life.PAUSED
+        if event.to in self._members:
+            if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
+                self._members.turn(event.to, answer.active)
+            effects += [*self._swim.sent(now, event), *self._changes(now)]
+        if answer is not None:
+            effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
+        if event.message.phase in PHASES:
+            return effects
+        return [*effects, *self._tell(now, event)]
+
+    def _changes(self, now: float) -> list[ev.Effect]:
+        """Return records of members' state changes; tell the policy which peers came and went."""
+        if not self._members.changes and not self._members.turned:
+            return []
+        effects = list[ev.Effect]()
+        moved, self._members.turned = self._members.turned, set()
+        changes, self._members.changes = self._members.changes, []
+        for peer, before, after in changes:
+            effects += self._changed.record(now, peer, after, self._members[peer].reason, before)
+            if (before in LIVE) != (after in LIVE):
+                moved.add(peer)
+        return [*effects, *self._relink(now, moved)] if moved else effects
+
+    def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
+        """Tell the policy which peers it exchanges prompts with, after some came or went."""
+        gone, fresh = self._links.follow(self._members, moved, self._active)
+        effects: list[ev.Effect] = []
+        for peer in gone:
+            effects += self._tell(now, ev.PeerDown(peer))
+        for peer in fresh:
+            effects += self._tell(now, ev.PeerUp(peer))
+        return [*effects, *self._start_if_ready(now)]
+
+    def _message(self, phase: str) -> Message:
+        facts = self._facts if phase == Phase.HELLO else None
+        message = self.context.message(self.round, phase, facts=facts)
+        digest = self._agreement.digest(self.round)
+        return replace(
+            message,
+            contributors=digest,
+            active=self._active,
+            boot=self.context.boot,
+        )
+
+
+def kernel_of(
+    context: NodeContext,
+    kind: PolicyKind,
+    config: Any,
+    initial: Callable[[int], Tensors],
+    facts: Mapping[str, str],
+    held: Snapshot | None,
+    timing: Timing = LAN,
+    tolerance: Tolerance | None = None,
+    account: Account | None = None,
+) -> Kernel:
+    """Return the kernel of a node that starts, new or restored.
+
+    The context's policy, fingerprint, mode and largest norm are filled in here.
+
+    initial: returns the node's initial prompts for a seed. facts: the settings that all nodes must
+    agree on. held: the snapshot on disk; None to start at round 0. account: what the node's
+    privacy account says.
+    """
+    tolerance = tolerance or Tolerance()
+    first, checked = initial(context.start_seed), getattr(kind, "norm_checked", True)
+    context = replace(
+        context,
+        policy=kind.name,
+        fingerprint=fingerprint(facts),
+        rounds=replace(context.rounds, mode=context.rounds.mode or kind.default_mode),
+        norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if checked else math.inf,
+    )
+    return Kernel(
+        context,
+        policy_of(context, kind, config, first, None if held is None else held.policy),
+        facts,
+        timing,
+        held,
+        tolerance,
+        anew=lambda state: kind.restore(config, context, state),
+        account=account,
+    )
+
+
+def policy_of(
+    context: NodeContext, kind: PolicyKind, config: Any, initial: Tensors, held: PolicyState | None
+) -> Policy:
+    """Return a node's policy: at round 0 with initial tensors, or as it was stored."""
+    if held is None:
+        return kind.start(config, context, initial)
+    return kind.restore(config, context, held)

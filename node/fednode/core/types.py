@@ -206,8 +206,8 @@ class Message:
     dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
     members: news of members, on messages of the kernel. active: also there, whether the sender
-    takes part in rounds (node/fednode/core/run.py). boot: also there, what the sender drew at its
-    start; "" if nothing.
+    takes part in rounds (node/fednode/core/kernel.py). boot: also there, what the sender drew at
+    its start; "" if nothing.
     """
 
     mesh: str

@@ -12,8 +12,8 @@ from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
 from fednode.core.settings import StartSettings
 from fednode.core.types import MergeCounts, Snapshot
-from fednode.policies.zerodfl import ZeroDFL
-from tests.unit.core.scenes import FACTS, message, only, recorded, zerodfl
+from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
+from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
 from tests.unit.core.test_kernel import tuned
 
 ALL = StartSettings(peers=2)
@@ -106,6 +106,13 @@ def test_the_first_round_waits_for_a_peer_that_ran_alone_and_says_what_to_do() -
     why = "b (it ran all its rounds alone: fednode reset and fednode start there)"
     assert kernel.view().awaited == why
     assert len(only(kernel.step(2.0, hello("b")), ev.Tune)) == 1, "its state directory was emptied"
+
+
+def test_a_mesh_of_one_is_alone_by_wish() -> None:
+    frame = replace(zerodfl()._context, peers=())
+    kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS, anew=zerodfl)
+    assert kernel.view().by_wish
+    assert not made().view().by_wish
 
 
 def over(counts: MergeCounts) -> tuple[Kernel, list[ev.Effect]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.core.assemble import kernel_of, policy_of
 from fednode.core.facts import fingerprint
+from fednode.core.kernel import kernel_of, policy_of
 from fednode.core.policy import NodeContext, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import Barrier, RoundSettings

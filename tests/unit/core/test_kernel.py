@@ -13,7 +13,7 @@ from fednode.core.kernel import RETRY, ROUND, START, Kernel
 from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
 from fednode.core.settings import GuardSettings, StartSettings
-from fednode.core.types import MEASURE, Message, Report, Tensors, Update
+from fednode.core.types import MEASURE, Message, Report, Snapshot, Tensors, Update
 from fednode.policies.local import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
@@ -141,11 +141,20 @@ def test_the_least_interval_is_from_start_to_start() -> None:
 def test_what_was_best_is_stored_with_every_round() -> None:
     kernel = make(start=ALONE)
     effects = begin(kernel)
-    for number, accuracy in enumerate((0.5, 0.8, 0.6), 1):
+    for number, accuracy in enumerate((0.5, 0.8, 0.8, 0.6), 1):
         (adopt,) = only(kernel.step(0.0, tuned(effects, number, validation=accuracy)), ev.Adopt)
         effects = kernel.step(0.0, ev.Adopted(adopt.snapshot))
     assert (adopt.snapshot.best_round, adopt.snapshot.best_validation) == (2, 0.8)
     assert adopt.snapshot.best["context"][0, 0] == 2.0
+
+
+def test_each_adopted_round_counts_and_those_with_givers_as_merged() -> None:
+    kernel = make(start=ALONE)
+    for givers, counts in (((), (1, 0)), (("b",), (2, 1)), (("b", "c"), (3, 2)), ((), (4, 2))):
+        given = ev.Adopt(Snapshot(kernel.policy.state(), {}), givers)
+        (adopt,) = only(kernel._completed([given]), ev.Adopt)
+        assert (adopt.givers, adopt.snapshot.merge_counts) == (givers, counts)
+        kernel.step(0.0, ev.Adopted(adopt.snapshot))
 
 
 def test_what_is_only_tried_is_not_the_best() -> None:
@@ -396,7 +405,7 @@ def test_a_message_on_which_a_policy_raises_is_refused_and_costs_its_sender_a_po
     kernel, began = failing(at)
     policy, records = kernel.policy, list[ev.Record]()
     for number in range(1, 6):
-        kernel._run.policy = policy
+        kernel.policy = policy
         effects = kernel.step(1.0, ev.Received(message(round=number), number))
         answers = [(one.token, one.code) for one in only(effects, ev.Answer)]
         assert answers == [(number, "invalid")]

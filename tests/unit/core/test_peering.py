@@ -6,7 +6,6 @@ from typing import Any
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
-from fednode.core.peering import Peering
 from fednode.core.types import Update
 from tests.unit.core.scenes import FACTS, context, message, only, zerodfl
 
@@ -16,7 +15,6 @@ OTHER: dict[str, Any] = {"fingerprint": "ab", "policy": "promptfl"}
 
 def kernel() -> Kernel:
     made = Kernel(context(), zerodfl(), FACTS, anew=zerodfl)
-    assert isinstance(made, Peering)
     made.step(0.0, ev.Started())
     return made
 

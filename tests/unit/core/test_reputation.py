@@ -17,8 +17,7 @@ from fednode.core.events import (
     TimerFired,
     TurnAway,
 )
-from fednode.core.kernel import Kernel
-from fednode.core.peering import RELEASE
+from fednode.core.kernel import RELEASE, Kernel
 from fednode.core.reputation import SHOWN_MAX, Reputation, Tally, Tolerance
 from fednode.core.settings import StartSettings
 from fednode.core.types import Tensors
@@ -119,7 +118,7 @@ def test_a_round_is_told_who_has_it_still_before_it() -> None:
     kernel.step(0.1, Received(message("hello", "b", round=5), 1))
     kernel.step(0.2, Received(message("hello", "c", round=0), 2))
     assert policy._stragglers.behind == {"c"}
-    assert kernel._run.behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
+    assert kernel._behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
 
 
 def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
@@ -127,7 +126,7 @@ def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
     kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS, anew=local)
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=0), 1))
-    assert kernel._run.behind(3) == frozenset()
+    assert kernel._behind(3) == frozenset()
 
 
 def test_many_senders_of_one_kind_silence_no_other_kind() -> None:

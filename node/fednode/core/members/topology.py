@@ -24,7 +24,7 @@ SEED: Final = 1
 class Links:
     """The linked peers of one node: those with which its policy exchanges prompts.
 
-    They are live and active. A node that takes part in no round itself has no links (run.py).
+    They are live and active. A node that takes part in no round itself has no links (kernel.py).
     """
 
     def __init__(self, name: str, topology: TopologySettings) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fednode.core.assemble import kernel_of
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import Kernel, kernel_of
 from fednode.core.policy import NodeContext, PolicyKind, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
