@@ -52,6 +52,10 @@ class FrameRefused(Exception):
         self.kind = kind
 
 
+class _Stopped(Exception):  # noqa: N818 (no error: it ends the tasks of a driver)
+    """The driver was told to stop."""
+
+
 class Driver:
     """Run one kernel until it is told to stop."""
 
@@ -83,8 +87,7 @@ class Driver:
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue(EVENTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._died: BaseException | None = None  # why a task ended, which is a defect, too
+        self._tasks = asyncio.TaskGroup()
         self._writer = ThreadPoolExecutor(1, "store")
         self._stop = asyncio.Event()
         self.left = False
@@ -95,30 +98,32 @@ class Driver:
             self.telemetry,
             dtype=learning.dtype,
             post=self._post,
-            spawn=self._spawn,
+            spawn=self._tasks.create_task,
         )
 
     async def run(self) -> None:
         """Step until stop() is called, then wait for one step of tuning and one commit at most.
 
-        The caller makes the transport listen, with on_frame or with a Door that leads to it.
+        The caller makes the transport listen, with on_frame or with a Door that leads to it. A task
+        that fails has met a defect of this program: the node ends with it.
         """
-        for peer in sorted(self.addresses):
-            self._sender.open(peer)
-        for warning in self._store.warnings:
-            self.telemetry.record(ev.Record("state.damaged", warning, "warning"))
-        self._worker.look()
-        self._post(ev.Started())
-        stepping = asyncio.create_task(self._step_all())
-        stopping = asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait({stepping, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if stepping.done():
-                stepping.result()  # a defect of this program: raise it
-            if self._died is not None:
-                raise self._died
+            async with self._tasks:
+                for peer in sorted(self.addresses):
+                    self._sender.open(peer)
+                for warning in self._store.warnings:
+                    self.telemetry.record(ev.Record("state.damaged", warning, "warning"))
+                self._worker.look()
+                self._post(ev.Started())
+                self._tasks.create_task(self._step_all())
+                await self._stop.wait()
+                raise _Stopped
+        except BaseExceptionGroup as ends:
+            for fault in ends.exceptions:
+                if not isinstance(fault, _Stopped):
+                    raise fault from None
         finally:
-            await self._drain(stepping, stopping)
+            await self._drain()
 
     def stop(self) -> None:
         """Ask run() to end; it may be called more than once."""
@@ -184,7 +189,7 @@ class Driver:
                     await self._perform(effect)
             if event == ev.Commanded("leave"):
                 self.left = True
-                self._spawn(self._leave())
+                self._tasks.create_task(self._leave())
             elif isinstance(event, ev.Adopted):
                 self._expect()
 
@@ -209,7 +214,7 @@ class Driver:
             case ev.CancelTimer(name=name):
                 self._cancel_timer(name)
             case ev.Tune(job=job):
-                self._spawn(self._tune(job))
+                self._tasks.create_task(self._tune(job))
             case ev.Adopt(snapshot=snapshot, givers=givers):
                 await self._adopt(snapshot, givers)
             case ev.Spend(releases=releases, undecided=undecided):
@@ -345,26 +350,12 @@ class Driver:
                 await self._sender.emptied()
         self.stop()
 
-    def _spawn(self, work: object) -> None:
-        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            self._died = self._died or fault
-            self._stop.set()
-
-    async def _drain(self, *tasks: asyncio.Task[object]) -> None:
+    async def _drain(self) -> None:
         self.stop()
         for name in tuple(self._timers):
             self._cancel_timer(name)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._worker.close)
-        for task in (*tasks, *self._tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
         # A commit under way is completed before the store closes.
         await loop.run_in_executor(None, self._writer.shutdown)
         for answer in self._answers.values():

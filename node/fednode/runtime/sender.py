@@ -27,7 +27,7 @@ SEND_TIMEOUT_S: Final = 5.0
 SECONDS_PER_MIB: Final = 1.0
 
 Outbox = asyncio.Queue[tuple[Send, Outgoing]]
-Spawn = Callable[[Coroutine[None, None, None]], None]
+Spawn = Callable[[Coroutine[None, None, None]], object]
 
 
 class Sender:
