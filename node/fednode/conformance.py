@@ -15,9 +15,9 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from fednode.core.policy import NodeContext, PolicyKind
+from fednode.core.rounds.engine import Method
 from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, Described, Method, Round
-from fednode.core.rounds.method_policy import MethodPolicy
+from fednode.core.rounds.method import Contribution, Described, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.errors import ConfigError, FednodeError
@@ -97,7 +97,7 @@ def require_hooks(kind: PolicyKind, config: Any, module: PromptModule) -> None:
 
     module: what the class's `prompts` made.
     """
-    offered: Any = kind.method if isinstance(kind, MethodPolicy) else kind
+    offered: Any = kind
     if str(getattr(offered, "__module__", OURS)).startswith(OURS):
         return
     fault = module_fault(module, getattr(offered, "stages", (PROMPTS,))[0])

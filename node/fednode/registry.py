@@ -17,8 +17,6 @@ from typing import Any
 import fednode.policies
 from fednode.conformance import class_fault
 from fednode.core.policy import PolicyKind
-from fednode.core.rounds.method import Method
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.errors import ConfigError
 
 GROUP = "fednode.policies"
@@ -60,30 +58,26 @@ def policy(name: str) -> PolicyKind:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
-    return _kind_of(_method_class(name))
+    return _method_class(name)
 
 
-def _method_class(name: str) -> Any:
+def _method_class(name: str) -> PolicyKind:
     """Return the class of a method in node/fednode/policies."""
     module = importlib.import_module(f"fednode.policies.{name}")
-    classes = [
+    classes: list[Any] = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and getattr(value, "name", None) == name
     ]
-    return classes[0]
+    kind: PolicyKind = classes[0]
+    return kind
 
 
 def _foreign(name: str, offered: Any) -> PolicyKind:
     fault = class_fault(offered)
     if fault:
         raise ConfigError(f"policy.name is {name!r}: {fault}")
-    return _kind_of(offered)
-
-
-def _kind_of(offered: Any) -> PolicyKind:
-    """Return what a node runs of a class: the class itself, or a method's policy."""
-    kind: PolicyKind = MethodPolicy(offered) if issubclass(offered, Method) else offered
+    kind: PolicyKind = offered
     return kind
 
 
@@ -93,4 +87,4 @@ def prompt_module(name: str) -> Any:
     It is the attribute `prompts` of the method's class.
     """
     kind: Any = policy(name)
-    return getattr(kind, "method", kind).prompts
+    return kind.prompts

@@ -45,12 +45,11 @@ class PolicyContract:
     def test_it_names_itself(self, case: Case) -> None:
         kind = case.kind
         assert kind.name
-        assert kind.default_mode in MODES
+        assert {*kind.modes} <= {*MODES}
         assert isinstance(kind.shared_state, bool)
         assert isinstance(case.start().repeatable, frozenset)
         assert dataclasses.is_dataclass(kind.config_type)
         assert case.mode in kind.modes
-        assert kind.default_mode in kind.modes
         assert kind.settings_fault(case.config, case.context().rounds, "photo") == ""
         begun = case.start().state()
         assert (begun.round, begun.tensors, begun.tuned) == (0, case.initial, Tensors())

@@ -12,7 +12,6 @@ from fednode import registry
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import GuardSettings, RoundSettings
 from fednode.policies import plan as aggregator
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
@@ -95,16 +94,14 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
     for set_ in variants:
         shapes, told, config = dpt(**set_)
         title = "-".join(map(str, set_.values()))
-        made.append(
-            (MethodPolicy(FedDPT), title, Kind(shapes, {"prompts": told, **SHARED}, {"": config}))
-        )
+        made.append((FedDPT, title, Kind(shapes, {"prompts": told, **SHARED}, {"": config})))
     for set_ in ({}, {"momentum": False}, {"prompts": "global"}, {"prompts": "domains"}):
         chosen = DiPrompTConfig(domains=DOMAINS, **set_)
         shapes = dict.fromkeys(chosen.names, (4, 2))
         title = "-".join(map(str, set_.values()))
         made.append(
             (
-                MethodPolicy(DiPrompT),
+                DiPrompT,
                 title,
                 Kind(shapes, {"prompts": shapes, **SHARED}, {"": chosen}),
             )
@@ -113,7 +110,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
     made.append((GDA, "", Kind(sums, {"statement": sums}, {"": GDAConfig()})))
     for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
         title = "-".join(map(str, set_.values()))
-        made.append((MethodPolicy(Plan), title, plan(PlanConfig(reduction=2, **set_))))
+        made.append((Plan, title, plan(PlanConfig(reduction=2, **set_))))
     return made
 
 
@@ -121,7 +118,7 @@ def guarded() -> list[tuple[PolicyKind, str, Kind]]:
     """Return policies whose nodes may use what they tuned in place of what was merged."""
     return [
         (PROMPTFL, "guarded", averaging(**{"": PromptFLConfig()})),
-        (MethodPolicy(Plan), "guarded", plan(PlanConfig(reduction=2))),
+        (Plan, "guarded", plan(PlanConfig(reduction=2))),
     ]
 
 
@@ -133,9 +130,9 @@ def some() -> list[tuple[PolicyKind, str, Kind]]:
     says = {"prompts": shapes, **SHARED}
     return [
         (PROMPTFL, "some", averaging(**{"": PromptFLConfig(participants=2)})),
-        (MethodPolicy(FedDPT), "some", Kind(text, {"prompts": told, **SHARED}, {"": dpt_config})),
-        (MethodPolicy(DiPrompT), "some", Kind(shapes, says, {"": prompt})),
-        (MethodPolicy(Plan), "some", plan(PlanConfig(reduction=2, participants=2))),
+        (FedDPT, "some", Kind(text, {"prompts": told, **SHARED}, {"": dpt_config})),
+        (DiPrompT, "some", Kind(shapes, says, {"": prompt})),
+        (Plan, "some", plan(PlanConfig(reduction=2, participants=2))),
     ]
 
 

@@ -16,7 +16,6 @@ import pytest
 from fednode import registry
 from fednode.clip.model import FrozenClip
 from fednode.conformance import class_fault, hooks_fault, module_fault, require_hooks
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.errors import ConfigError
 from fednode.policy import (
     Averaging,
@@ -141,7 +140,7 @@ def test_a_hook_that_returns_something_else_has_a_sentence(
 ) -> None:
     config = offered.config_type()
     assert hooks_fault(offered, config, START).startswith(said)
-    kind = MethodPolicy(offered) if issubclass(offered, Method) else offered
+    kind = offered
     with pytest.raises(ConfigError, match=f"policy {offered.name}: Mine"):
         require_hooks(kind, config, CoOp(model, TuningSettings(context_length=4)))
 

@@ -111,7 +111,7 @@ class NodePlan:
     @property
     def mode(self) -> Barrier:
         """The barrier of the rounds: `rounds.mode` if set, else the policy's default."""
-        return self.settings.rounds.mode or self.policy.kind.default_mode
+        return self.settings.rounds.mode or self.policy.kind.modes[0]
 
 
 def name_of(peers: Peers, settings: Settings, name: str | None, state: Path | None) -> str:

@@ -547,7 +547,7 @@ def kernel_of(
         context,
         policy=kind.name,
         fingerprint=fingerprint(facts),
-        rounds=replace(context.rounds, mode=context.rounds.mode or kind.default_mode),
+        rounds=replace(context.rounds, mode=context.rounds.mode or kind.modes[0]),
         norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if checked else math.inf,
     )
     return Kernel(

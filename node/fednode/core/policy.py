@@ -194,8 +194,7 @@ class Policy(Protocol):
 class PolicyKind(Protocol):
     """The registry's entry under a policy's name: its settings, and how it starts.
 
-    A class of running policies is one (ZeroDFL, Local), and so is `MethodPolicy`
-    (node/fednode/core/rounds/method_policy.py), which runs a method in mesh-wide rounds.
+    The class of each method is one (fednode.core.rounds.method.Described).
     """
 
     @property
@@ -209,13 +208,8 @@ class PolicyKind(Protocol):
         ...
 
     @property
-    def default_mode(self) -> Barrier:
-        """Return the barrier of rounds where rounds.mode is not set."""
-        ...
-
-    @property
     def modes(self) -> tuple[Barrier, ...]:
-        """Return the round modes that the policy can work with."""
+        """Return the round modes that the policy can work with, the default one first."""
         ...
 
     @property

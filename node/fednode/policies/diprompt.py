@@ -37,7 +37,8 @@ import numpy as np
 
 from fednode.core.merge.mean import mean, weights_of
 from fednode.core.merge.robust import combine
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.engine import Method
+from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
 from fednode.core.rounds.settings import MomentSettings
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Json, Report, Tensors
@@ -370,8 +371,9 @@ class DiPrompT(Method):
         if config.momentum and not rounds.max:
             return "rounds.max is 0; DiPrompT's moving average needs to know how many there are."
         if config.query == "labels":
-            return domains.settings_fault(config.domains, domain)
-        return ""
+            fault = domains.settings_fault(config.domains, domain)
+            return fault or super().settings_fault(config, rounds, domain)
+        return super().settings_fault(config, rounds, domain)
 
     @classmethod
     def paper_bytes(

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fednode.core.merge.robust import combine
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round
+from fednode.core.rounds.engine import Method
+from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.rounds.settings import MomentSettings
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Job, Json, Tensors
@@ -250,7 +251,8 @@ class FedDPT(Method):
     @classmethod
     def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Refuse a node whose domain is not one of the mesh's."""
-        return domains.settings_fault(config.domains, domain)
+        fault = domains.settings_fault(config.domains, domain)
+        return fault or super().settings_fault(config, rounds, domain)
 
     @classmethod
     def paper_bytes(

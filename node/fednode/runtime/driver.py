@@ -52,7 +52,7 @@ class FrameRefused(Exception):
         self.kind = kind
 
 
-class _Stopped(Exception):  # noqa: N818 (no error: it ends the tasks of a driver)
+class _Stopped(Exception):
     """The driver was told to stop."""
 
 

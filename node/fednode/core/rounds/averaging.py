@@ -18,7 +18,8 @@ from typing import ClassVar, Literal
 from fednode.core.merge.mean import weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.engine import Method
+from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
 from fednode.core.rounds.settings import MomentSettings
 from fednode.core.types import OWN, PRIVATE, Report, Tensors
 

@@ -88,8 +88,8 @@ class Found:
 class CatchUp:
     """One node's attempts to take over the state of others, and its answers to theirs.
 
-    drifts, trusting: as in `Method`. stragglers: a peer that withholds its state is noted there,
-    too.
+    drifts, trusting: as in `MethodHooks`. stragglers: where a peer that withholds its state is
+    noted, too.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from fednode.core import events as ev
 from fednode.core.facts import contributors
@@ -36,7 +36,7 @@ from fednode.core.rounds.catchup import (
 )
 from fednode.core.rounds.drift import first_stage, later_stage
 from fednode.core.rounds.exchange import AGAIN, Exchange, participants
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round
+from fednode.core.rounds.method import Contribution, MethodHooks, MethodState, Round
 from fednode.core.rounds.personal import Personal
 from fednode.core.rounds.progress import (
     Adopting,
@@ -51,7 +51,7 @@ from fednode.core.rounds.progress import (
     Working,
 )
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
-from fednode.core.types import Job, Message, PolicyState, Report, Snapshot, Tensors
+from fednode.core.types import EMPTY, Job, Message, PolicyState, Report, Snapshot, Tensors
 
 
 class Rounds:
@@ -61,7 +61,7 @@ class Rounds:
     repeatable: Final = QUESTIONS | {AGAIN}
     shown = Policy.shown
 
-    def __init__(self, method: Method, context: NodeContext, state: PolicyState) -> None:
+    def __init__(self, method: MethodHooks, context: NodeContext, state: PolicyState) -> None:
         self.method = method
         self.context = context
         self.name = context.policy
@@ -406,3 +406,19 @@ class Rounds:
         used = self._personal.kept(now, self._used, draft)
         notes = [skipped] if found.tensors is None else []
         return [*self._catch_up.left(), *notes, *self._finish(used)]
+
+
+class Method(MethodHooks):
+    """A method that runs in mesh-wide rounds. The class is what the registry offers."""
+
+    @classmethod
+    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Rounds:
+        """Begin at round 0 with initial tensors."""
+        first = cls(config, context).first(initial)
+        state = PolicyState(0, first.shared, EMPTY, first.carry, arrays=first.arrays)
+        return cls.restore(config, context, state)
+
+    @classmethod
+    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Rounds:
+        """Go on from a stored state."""
+        return Rounds(cls(config, context), context, state)

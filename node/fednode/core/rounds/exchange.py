@@ -48,6 +48,11 @@ def participants(config: Any) -> int:
     return count
 
 
+def participating(config: Any, clients: int) -> int:
+    """Return how many of the clients contribute to a round."""
+    return min(participants(config) or clients, clients)
+
+
 def sample(seed: int, number: int, names: Collection[str], count: int) -> frozenset[str]:
     """Return the `count` names that take part in round `number`; all names if count is 0."""
     if not count or count >= len(names):

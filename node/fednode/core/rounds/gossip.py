@@ -85,13 +85,10 @@ class InboxMessage:
 class GossipMethod(Described):
     """A method of gossip: pure hooks, which depend on settings and arguments alone.
 
-    The class is what the registry offers (fednode.core.policy.PolicyKind). With these defaults a
-    node exchanges nothing.
+    The class is what the registry offers. With these defaults a node exchanges nothing.
     """
 
-    default_mode: ClassVar[Barrier] = "async"
     modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
-    shared_state: ClassVar[bool] = False
 
     def message(self, tensors: Tensors) -> Tensors:
         """Return the arrays that a node with these tensors sends; EMPTY: it exchanges nothing."""
@@ -146,7 +143,7 @@ class Gossip:
 
     def __init__(self, method: GossipMethod, state: PolicyState) -> None:
         self._method, self._context, self._config = method, method.context, method.config
-        self._sync = (self._context.rounds.mode or method.default_mode) == "sync"
+        self._sync = (self._context.rounds.mode or method.modes[0]) == "sync"
         self._waiting: Idle | Training | Exchanging | Trying | Adopting = Idle()
         self._live: set[str] = set()
         self._members = {*self._context.peers}  # all other members, live or not

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 from fednode.core.policy import NodeContext
-from fednode.core.settings import RoundSettings
+from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import (
     ARRAYS,
     EMPTY,
@@ -104,16 +104,8 @@ class Sent:
     draft: MethodState
 
 
-def sync_fault(name: str, rounds: RoundSettings) -> str:
-    """Return why a policy that works with sync alone refuses rounds.mode; "" if it does not."""
-    if rounds.mode in (None, "sync"):
-        return ""
-    only = f"policy {name} works with sync alone"
-    return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
-
-
 class Described(ABC):
-    """What the registry reads of every method.
+    """What the registry reads of every method (fednode.core.policy.PolicyKind).
 
     Attributes:
         name: as in policy.name
@@ -122,6 +114,8 @@ class Described(ABC):
             it; None: a base class, which no registry offers
         tuning: the method's own defaults of the section `tuning`, from its paper or code
         rounds: the method's own defaults of the section `rounds`
+        modes: the values of rounds.mode that the method works with, the default one first
+        shared_state: whether all nodes are to hold the same state after a round
         state_bytes: of the largest state, if it grows with the members
     """
 
@@ -130,6 +124,8 @@ class Described(ABC):
     prompts: ClassVar[Callable[..., Any] | None] = None
     tuning: ClassVar[Mapping[str, Json]] = {}
     rounds: ClassVar[Mapping[str, Json]] = {}
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
+    shared_state: ClassVar[bool] = False
     state_bytes: ClassVar[int] = 0
 
     def __init__(self, config: Any, context: NodeContext) -> None:
@@ -138,8 +134,11 @@ class Described(ABC):
 
     @classmethod
     def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Return which settings do not fit together, "" if all do."""
-        return ""
+        """Return which settings do not fit together, "" if all do. An override asks super()."""
+        if rounds.mode in (None, *cls.modes):
+            return ""
+        only = f"policy {cls.name} works with {cls.modes[0]} alone"
+        return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
 
     @classmethod
     def paper_bytes(
@@ -154,7 +153,7 @@ class Described(ABC):
         return None
 
 
-class Method(Described):
+class MethodHooks(Described):
     """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
 
     stages: the exchanges of one round, in order. norm_checked: whether the norm of contributions
@@ -162,6 +161,7 @@ class Method(Described):
     whether guard.merged_rise can keep personal prompts beside the merged ones.
     """
 
+    shared_state: ClassVar[bool] = True
     norm_checked: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     stages: tuple[str, ...] = ("prompts",)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fednode.core.rounds.method import Method, MethodState, Round
+from fednode.core.rounds.method import MethodHooks, MethodState, Round
 from fednode.core.rounds.progress import Comparing, Measuring, TrainingOwn
 from fednode.core.types import EMPTY, MEASURE, Job, Report, Tensors
 
@@ -35,7 +35,7 @@ class Personal:
     tuned for its contribution to this round, EMPTY if it tuned nothing.
     """
 
-    method: Method
+    method: MethodHooks
     rise: float | None
 
     def kept(self, now: Round, used: Tensors, taken: MethodState) -> Tensors:

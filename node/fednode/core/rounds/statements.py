@@ -17,15 +17,14 @@ member's word for another member's statement.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import numpy as np
 
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext, Policy
-from fednode.core.rounds.method import Described, sync_fault
+from fednode.core.rounds.method import Described
 from fednode.core.rounds.progress import Adopting, Exchanging, Idle, Training
-from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import (
     EMPTY,
     Array,
@@ -54,12 +53,8 @@ Statements = Mapping[str, Tensors]
 class StatementMethod(Described):
     """A method of statements: pure hooks, which depend on settings and arguments alone.
 
-    The class is what the registry offers (fednode.core.policy.PolicyKind).
+    The class is what the registry offers.
     """
-
-    default_mode: ClassVar[Barrier] = "sync"
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
-    shared_state: ClassVar[bool] = False
 
     def statement_bytes(self, initial: Tensors) -> int:
         """Return how large a node's statement may be."""
@@ -76,11 +71,6 @@ class StatementMethod(Described):
     def note(self, statements: Statements, counted: Statements) -> str:
         """Return whose statements do not count in full; "" if all do."""
         return ""
-
-    @classmethod
-    def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Return why settings do not fit together; "" if they do."""
-        return sync_fault(cls.name, rounds)
 
     @classmethod
     def start(cls, config: Any, context: NodeContext, initial: Tensors) -> StatementRounds:

@@ -23,6 +23,7 @@ from fednode import registry
 from fednode.conformance import require_hooks
 from fednode.core.merge.mean import mean
 from fednode.core.policy import start_seed
+from fednode.core.rounds.exchange import participating
 from fednode.core.settings import LAN, StartSettings
 from fednode.core.types import Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
@@ -164,14 +165,16 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
     policy, world = settings.policy, played.world
     traffic = _once(kept[rounds]) if prepared.method.mean_at_end else world.traffic
     shapes = prepared.objective.initial(prepared.seed).shapes
+    clients = len(scene.clients)
+    part = participating(policy.config, clients)
     return {
         **outcome,
         "curve": curve,
         "loss": list(played.diary.losses),
         "consensus": list(played.diary.distances),
         "bytes": {phase: asdict(meter) for phase, meter in sorted(traffic.items())},
-        "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, len(scene.clients)),
-        "nodes": len(scene.clients),
+        "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, part),
+        "nodes": clients,
         "rounds": rounds,
         "warnings": sorted(
             {

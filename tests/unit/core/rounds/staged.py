@@ -11,7 +11,6 @@ import numpy as np
 from fednode.core.events import Delivered, Effect, PeerUp, Received, Send, Tune, Tuned
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors
 from fednode.policies import plan as aggregator
@@ -47,9 +46,7 @@ def plan(given: NodeContext | None = None, **config: Any) -> Rounds:
     for name, shape in PLAN_SHAPES.items():
         arrays |= aggregator.aggregator_shapes(name, shape, 2, tied=False)
     start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
-    return up(
-        MethodPolicy(Plan).start(PlanConfig(reduction=2, **config), given or context("plan"), start)
-    )
+    return up(Plan.start(PlanConfig(reduction=2, **config), given or context("plan"), start))
 
 
 def row(value: float) -> Tensors:

@@ -13,7 +13,6 @@ from fednode.core.events import Received, RoundDue
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.types import Dtype, Report, Tensors
 from fednode.testing import frame
 from tests.contract.player import PEERS, Case, up
@@ -88,7 +87,7 @@ def test_a_merge_of_one_s_own_gets_prompts_in_each_number_format(form: Dtype) ->
     """Equal contributions merge to themselves, the node's own and those of its peers."""
     shapes = {"context": (1, 3)}
     says = {"prompts": shapes, "again": {}, "want": {}}
-    case = Case(MethodPolicy(Largest), AveragingConfig(wire_dtype=form), "sync", shapes, says)
+    case = Case(Largest, AveragingConfig(wire_dtype=form), "sync", shapes, says)
     player = up(case.player())
     player.feed(RoundDue(1))
     assert player.tune is not None

@@ -16,7 +16,6 @@ from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.catchup import ADOPTED
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.types import OWN, Message, Tensors
 from fednode.policies import plan as aggregator
 from tests.unit.core.rounds.staged import (
@@ -425,7 +424,7 @@ def test_a_contribution_that_cannot_be_merged_is_left_out(
     values: Sequence[float], blamed: list[str | None], merged: float
 ) -> None:
     start = Tensors({"context": np.zeros((1, 2))})
-    policy = MethodPolicy(Picky).start(AveragingConfig(), context("promptfl", PEERS), start)
+    policy = Picky.start(AveragingConfig(), context("promptfl", PEERS), start)
     for peer in PEERS:
         policy.handle(0.0, ev.PeerUp(peer))
     effects = begin(policy)

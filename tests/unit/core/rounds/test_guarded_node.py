@@ -13,7 +13,6 @@ from fednode.core.policy import NodeContext
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.exchange import sample
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
 from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
@@ -165,7 +164,7 @@ def test_a_fed_dpt_node_has_what_it_tuned_and_others_slots_as_the_round_began() 
     config = FedDPTConfig(domains=("art", "photo"))
     shapes = {"text.art": (3, 2), "text.photo": (3, 2), "visual.art": (4,), "visual.photo": (4,)}
     start = drawn(Tensors({name: np.zeros(shape) for name, shape in shapes.items()}), 2)
-    policy = up(MethodPolicy(FedDPT).start(config, guarded("feddpt", "art"), start))
+    policy = up(FedDPT.start(config, guarded("feddpt", "art"), start))
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     own = told(effects, "prompts").tensors
     other = {name: one + 5 for name, one in start.items() if name != "text.art"}
@@ -194,7 +193,7 @@ def test_a_plan_node_has_its_local_prompts() -> None:
 def test_a_node_that_was_not_drawn_keeps_what_it_used_or_takes_what_was_merged() -> None:
     config = DiPrompTConfig(domains=("art",), participants=1)
     start = drawn(Tensors({"global": np.zeros((3, 2)), "domain.art": np.zeros((3, 2))}), 2)
-    policy = MethodPolicy(DiPrompT).start(config, guarded("diprompt"), start)
+    policy = DiPrompT.start(config, guarded("diprompt"), start)
     up(policy)
     used, seen = start, set()
     for number in range(1, 11):

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from fednode.core.policy import NodeContext
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.engine import Method
+from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
 from fednode.core.settings import MergeSettings, RoundSettings
-from fednode.core.types import Report, Tensors
+from fednode.core.types import EMPTY, PolicyState, Report, Tensors
+from fednode.policies.diprompt import DiPrompT, DiPrompTConfig
 from fednode.testing import frame
 
 SHARED = Tensors({"context": [[1.0, 2.0]], "scale": [3.0]})
@@ -99,3 +101,24 @@ def test_only_the_mean_trusts_every_node_and_lets_no_difference_stay() -> None:
     krum = method(merge=MergeSettings(rule="krum"))
     assert not krum.trusting
     assert krum.drifts
+
+
+CONFIG = DiPrompTConfig(domains=("art",))
+NODE = frame("diprompt", rounds=RoundSettings(mode="sync", max=9))
+
+
+def test_a_method_works_in_sync_alone_unless_it_says_more() -> None:
+    assert (DiPrompT.modes, DiPrompT.shared_state) == (("sync",), True)
+    assert DiPrompT.settings_fault(CONFIG, RoundSettings("sync", 9), "") == ""
+    fault = DiPrompT.settings_fault(CONFIG, RoundSettings("async", 9), "")
+    assert fault.startswith("rounds.mode is 'async'; policy diprompt works with sync alone")
+
+
+def test_a_run_begins_with_the_method_s_first_state_and_goes_on_from_a_later_one() -> None:
+    start = Tensors({"domain.art": [[1.0, 2.0]]})
+    state = DiPrompT.start(CONFIG, NODE, start).state()
+    first = DiPrompT(CONFIG, NODE).first(start)
+    assert (state.round, state.tensors, state.arrays) == (0, first.shared, first.arrays)
+    assert state.tuned == EMPTY
+    later = PolicyState(4, state.tensors, state.tensors, arrays=state.arrays)
+    assert DiPrompT.restore(CONFIG, NODE, later).state().round == 4

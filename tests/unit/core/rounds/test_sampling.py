@@ -8,7 +8,7 @@ from itertools import combinations
 import pytest
 
 from fednode import registry
-from fednode.core.rounds.exchange import period, sample
+from fednode.core.rounds.exchange import participating, period, sample
 from fednode.core.settings import RoundSettings
 
 NAMES = tuple("abcdef")
@@ -71,7 +71,6 @@ def test_every_policy_of_mesh_wide_rounds_has_the_setting(policy: str) -> None:
 
 
 def test_papers_count_the_bytes_of_the_nodes_that_take_part() -> None:
-    kind, shapes = registry.policy("promptfl"), {"context": (16, 512)}
-    some, every = (kind.config_type(participants=one) for one in (5, 0))
-    assert kind.paper_bytes(some, shapes, 100, 20) == 100 * 5 * 2 * 16 * 512 * 4
-    assert kind.paper_bytes(some, shapes, 100, 3) == kind.paper_bytes(every, shapes, 100, 3)
+    kind = registry.policy("promptfl").config_type
+    assert participating(kind(participants=5), 20) == 5
+    assert participating(kind(participants=5), 3) == participating(kind(), 3) == 3

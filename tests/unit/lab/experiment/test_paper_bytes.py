@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fednode import registry
+from fednode.core.rounds.exchange import participating
 from fednode.policies.diprompt import DiPrompTConfig
 from fednode.policies.feddpt import FedDPTConfig
 from fednode.policies.fedtpg import FedTPGConfig
@@ -18,7 +19,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def paper_bytes(policy: str, config: Any, shapes: Shapes, rounds: int, clients: int) -> int | None:
-    return registry.policy(policy).paper_bytes(config, shapes, rounds, clients)
+    part = participating(config, clients)
+    return registry.policy(policy).paper_bytes(config, shapes, rounds, part)
 
 
 def test_the_papers_way_to_count_bytes() -> None:

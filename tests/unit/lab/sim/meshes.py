@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fednode.core.policy import PolicyKind
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
@@ -42,12 +41,12 @@ def feddpt(**set_: Any) -> Kind:
     config = FedDPTConfig(domains=DOMAINS, **set_)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
     shapes.update(dict.fromkeys(config.visual_names, (4,)))
-    return Kind(MethodPolicy(FedDPT), config, shapes)
+    return Kind(FedDPT, config, shapes)
 
 
 def diprompt(**set_: Any) -> Kind:
     config = DiPrompTConfig(domains=DOMAINS, **set_)
-    return Kind(MethodPolicy(DiPrompT), config, dict.fromkeys(config.names, (4, 2)))
+    return Kind(DiPrompT, config, dict.fromkeys(config.names, (4, 2)))
 
 
 def plan(**set_: Any) -> Kind:
@@ -57,7 +56,7 @@ def plan(**set_: Any) -> Kind:
         shapes[name] = prompts
         if name in config.aggregated:
             shapes |= aggregator.aggregator_shapes(name, prompts, config.reduction, config.tied)
-    return Kind(MethodPolicy(Plan), config, shapes)
+    return Kind(Plan, config, shapes)
 
 
 KINDS = {

@@ -10,7 +10,6 @@ import pytest
 
 from fednode.core.events import PeerDown, Received, RoundDue
 from fednode.core.rounds.method import MethodState, Round
-from fednode.core.rounds.method_policy import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Tensors
 from fednode.policies.feddpt import FedDPT, FedDPTConfig
@@ -25,7 +24,7 @@ def case(**set_: Any) -> Case:
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
     shapes.update(dict.fromkeys(config.visual_names, (4,)))
     told = {name: shapes[name] for name in sorted(config.trained("photo"))}
-    return Case(MethodPolicy(FedDPT), config, "sync", shapes, {"prompts": told})
+    return Case(FedDPT, config, "sync", shapes, {"prompts": told})
 
 
 def test_a_slot_is_the_unweighted_mean_of_its_owners() -> None:
