@@ -352,7 +352,9 @@ def words(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join("null" if one is type(None) else words(one) for one in inside)
     if origin is tuple and inside[0] in plain:
-        return f"list of {words(inside[0])}s" if inside[-1] is Ellipsis else "two numbers"
+        return (
+            f"list of {words(inside[0])}s" if inside[-1] is Ellipsis else f"two {words(inside[0])}s"
+        )
     if origin is tuple:
         return "list of pairs of names"
     if hint == dict[str, str]:

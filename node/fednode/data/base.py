@@ -73,7 +73,14 @@ class DataSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     path: str = "builtin"
-    """builtin (the images in the package), or a folder with one folder per class."""
+    """builtin (the images in the package), or a folder with one folder per class. With data.table:
+    the folder of the images."""
+    table: str | None = None
+    """A CSV file with a line for each image: its file and its class. Its path counts from
+    data.path. null: folders name the classes."""
+    columns: tuple[str, str] | None = None
+    """The columns of data.table that name the files and the classes, such as [id_code, diagnosis].
+    null: the columns with usual names."""
     classes: tuple[str, ...] | None = None
     """Class folders to use, by name; null: all."""
     rename: dict[str, str] | None = None
@@ -113,6 +120,16 @@ class DataSettings:
         for key, share in (("validation", self.validation), ("test", self.test)):
             if not 0.0 <= share < 1.0:
                 raise ValueError(f"data.{key} is {share}; it is a share from 0 to below 1.")
+        if self.table is not None and (self.path == BUILTIN or not self.table.strip()):
+            raise ValueError(
+                f"data.table is {self.table!r} with data.path {self.path!r}; give a CSV file, and "
+                "the folder of its images in data.path."
+            )
+        if self.columns is not None and self.table is None:
+            raise ValueError(
+                f"data.columns is {list(self.columns)}, and there is no data.table: set it, or "
+                "remove data.columns."
+            )
         if self.window is not None and not -inf < self.window[0] < self.window[1] < inf:
             raise ValueError(
                 f"data.window is {list(self.window)}; give the value of black and a greater value "
@@ -120,10 +137,12 @@ class DataSettings:
             )
 
     def placed(self) -> DataSettings:
-        """Return the settings with a path that counts from no current folder."""
+        """Return the settings with paths that count from no current folder."""
         if self.path == BUILTIN or not self.path.strip():
             return self
-        return replace(self, path=os.path.abspath(Path(self.path).expanduser()))
+        path = os.path.abspath(Path(self.path).expanduser())
+        table = self.table and os.path.normpath(Path(path) / Path(self.table).expanduser())
+        return replace(self, path=path, table=table)
 
 
 @dataclass(frozen=True, slots=True)

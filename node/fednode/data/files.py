@@ -85,7 +85,11 @@ def read_list(path: Path) -> str:
         raise ValueError(f"it has more than {LIST_MAX >> 20} MiB")
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError("it is UTF-16 text: save it as UTF-8")
-    return content.decode("utf-8-sig")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = content[: fault.start].count(b"\n") + 1
+        raise ValueError(f"line {line} is not UTF-8 text: save it as UTF-8") from None
 
 
 def is_utf8(name: str) -> bool:

@@ -42,11 +42,13 @@ class ClassFolder:
     """One class: its image files (judged by suffix) and the other entries of its folder.
 
     Attributes:
-        name: the folder's name, or the name that a published split gives
+        name: the folder's name, or the name that a published split or a table gives
+        path: the class's folder, or the folder of all images
         files: all images; with a published split, the training images
         others: entries that are not used, and why
         validation, test: the images of a published split; test is None if nothing is published
         text: the name in a prompt if it differs from `name`
+        source: the published split or the table that gives the images; "" for a folder
     """
 
     name: str
@@ -56,6 +58,14 @@ class ClassFolder:
     validation: tuple[Path, ...] = ()
     test: tuple[Path, ...] | None = None
     text: str = ""
+    source: str = ""
+
+    @property
+    def title(self) -> str:
+        """What a sentence on the class begins with."""
+        if self.source:
+            return f"The class '{self.name}' of '{self.source}'"
+        return f"The class folder '{self.path}'"
 
     @property
     def display(self) -> str:
@@ -76,6 +86,7 @@ class Found:
         classes: sorted by name, or by label if a published split gives labels
         strays: files outside class folders, and why they are not used
         source: the file or folder that publishes the split; "" if nothing is published
+        notes: sentences on the table that gives the classes
         watched: files and folders whose times change if the content does, besides root's folders
     """
 
@@ -83,6 +94,7 @@ class Found:
     classes: tuple[ClassFolder, ...]
     strays: tuple[tuple[Path, str], ...] = ()
     source: str = ""
+    notes: tuple[str, ...] = ()
     watched: tuple[Path, ...] = ()
 
 
@@ -101,7 +113,8 @@ def scan(root: Path) -> Found:
         if any(map(is_image, files)):
             raise DataError(
                 f"'{root}' holds images but no class folders: put the images of each class into "
-                "a folder that bears the name of the class."
+                "a folder that bears the name of the class, or name a table of their classes in "
+                "data.table."
             )
         raise DataError(
             f"The data folder '{root}' is empty: it must hold one folder per class, with the "

@@ -21,6 +21,7 @@ from fednode.data.images import Cache, Verdict, examine
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import found_in
 from fednode.data.reasons import listed
+from fednode.data.table import read_classes
 from fednode.errors import DataError
 
 LAYOUT_NAMED: Final = 4
@@ -118,7 +119,9 @@ def _survey(
     settings: DataSettings, cache: Cache | None, progress: base.ProgressFn, fixed: bool = False
 ) -> tuple[_Survey, NodeData | None]:
     survey = _Survey(settings=settings, fixed=fixed)
-    layout = found_in(_root(settings))
+    root, table = _root(settings), settings.placed().table
+    layout = read_classes(root, Path(table), settings.columns) if table else found_in(root)
+    survey.notes.extend(layout.notes)
     survey.skipped.extend(layout.strays)
     survey.watched = layout.watched
     if layout.source:
@@ -144,7 +147,7 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
     settings = survey.settings
     every = {folder.name: folder for folder in layout.classes}
     rename = {normalize("NFC", name): text for name, text in (settings.rename or {}).items()}
-    if settings.classes is None and not layout.source:
+    if settings.classes is None and not layout.source and not settings.table:
         survey.faults += _no_classes(layout)
     chosen_names = every if settings.classes is None else settings.classes
     wanted = tuple(normalize("NFC", name) for name in chosen_names)
@@ -175,7 +178,7 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
             f"({', '.join(names) or 'none'}); it takes at least 2."
         )
     empty = [folder for folder in survey.folders.values() if not folder.files]
-    survey.faults += [_empty_class(folder, layout.source) for folder in empty]
+    survey.faults += map(_empty_class, empty)
     return names
 
 
@@ -190,11 +193,12 @@ def _no_classes(layout: Found) -> list[str]:
         few = "', '".join(named[:LAYOUT_NAMED])
         parts.append(f"its folders '{few}' are named as parts of a data set, not as classes")
     if tables:
-        parts.append(f"the table '{tables[0]}' lies beside them, and labels in tables are not read")
+        parts.append(f"the table '{tables[0]}' lies beside them")
+    table = layout.root / tables[0] if tables else "FILE.csv"
     return [
-        f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. Sort the "
-        "images into a folder for each class; if the folders are classes, list them in "
-        "data.classes."
+        f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. If a table "
+        f"names the class of each image, set data.table to '{table}'; otherwise sort the images "
+        "into a folder for each class. If the folders are classes, list them in data.classes."
     ]
 
 
@@ -223,14 +227,14 @@ def _unknown_class(key: str, name: str, known: Sequence[str], root: Path) -> str
         name.replace(" ", "_").lower(), known, 1, 0.6
     )
     hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(known[:5])} ..."
-    return f"data.{key} names '{name}', which is no class folder in '{root}'; {hint}."
+    return f"data.{key} names '{name}', which is no class in '{root}'; {hint}."
 
 
-def _empty_class(folder: ClassFolder, source: str) -> str:
-    if source:
+def _empty_class(folder: ClassFolder) -> str:
+    if folder.source:
         return (
-            f"The class '{folder.name}' of '{source}' has no training image in '{folder.path}': "
-            "add the missing files, or leave the class out through data.classes."
+            f"{folder.title} has no image to train on in '{folder.path}': add the missing files, "
+            "or leave the class out through data.classes."
         )
     if any(path.is_dir() for path, _ in folder.others):
         return (
@@ -329,12 +333,12 @@ def _examine(
         if not good and folder.files:
             path, why = bad[0]
             survey.faults.append(
-                f"The class folder '{folder.path}' holds no readable image: all {len(bad)} were "
+                f"{folder.title} holds no readable image: all {len(bad)} were "
                 f"skipped, such as '{path.name}' ({why})."
             )
         elif len(good) == 1 and survey.settings.test > 0.0 and folder.test is None:
             survey.faults.append(
-                f"The class folder '{folder.path}' holds 1 readable image; a test split needs at "
+                f"{folder.title} holds 1 readable image; a test split needs at "
                 "least 2: add images, or set data.test to 0."
             )
 

@@ -19,45 +19,10 @@ _QUOTES: Final = str.maketrans(
         **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'),
     }
 )
-_LAYOUT: Final = frozenset(
-    [
-        "annotation",
-        "annotations",
-        "batch",
-        "data",
-        "dataset",
-        "dev",
-        "eval",
-        "evaluation",
-        "fold",
-        "folder",
-        "holdout",
-        "image",
-        "images",
-        "img",
-        "imgs",
-        "label",
-        "labeled",
-        "labelled",
-        "labels",
-        "mask",
-        "masks",
-        "part",
-        "raw",
-        "set",
-        "split",
-        "subset",
-        "test",
-        "testing",
-        "train",
-        "training",
-        "unlabeled",
-        "unlabelled",
-        "val",
-        "valid",
-        "validation",
-        "crossval",
-    ]
+_LAYOUT: Final = re.compile(
+    "annotations?|batch|crossval|data|dataset|dev|eval|evaluation|fold|folder|holdout|images?|imgs?"
+    "|label|labell?ed|labels|masks?|part|raw|set|split|subset|test|testing|train|training"
+    "|unlabell?ed|val|valid|validation"
 )
 """Words that say what a folder is for, not what its images show."""
 _PART: Final = re.compile(r"(^|[\W_])(images?|imgs?|part|fold|split|batch|shard)[\W_]*\d+$")
@@ -115,6 +80,4 @@ def refuse_twins(where: str, names: Iterable[tuple[str, str]]) -> None:
 def for_layout(name: str) -> bool:
     """Tell whether a folder's name says what it is for: train, test_images, images_part_1."""
     words = [word for word in re.split(r"[\W\d_]+", name.lower()) if word]
-    return bool(words) and (
-        all(word in _LAYOUT for word in words) or bool(_PART.search(name.lower()))
-    )
+    return bool(words) and (all(map(_LAYOUT.fullmatch, words)) or bool(_PART.search(name.lower())))

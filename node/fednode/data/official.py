@@ -221,11 +221,13 @@ def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> F
             "data set's images there (docs/data.md lists the folders)."
         )
     classes = tuple(
-        _class(names[label], base, files, absent[label]) for label, files in parts.items()
+        _class(names[label], base, source.name, files, absent[label])
+        for label, files in parts.items()
     )
     refuse_twins(f"'{source}'", [(of_class.name, of_class.display) for of_class in classes])
     folders = {path.parent for of_class in classes for path in of_class.every}
-    return Found(root, classes, (), source.name, (*lists, *sorted(folders)))
+    watched = (*lists, *sorted(folders))
+    return Found(root, classes, (), source.name, watched=watched)
 
 
 def _named(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
@@ -248,6 +250,7 @@ def _named(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
 def _class(
     name: str,
     path: Path,
+    source: str,
     parts: Mapping[Part, Iterable[Path]],
     others: Iterable[tuple[Path, str]],
     text: str = "",
@@ -265,6 +268,7 @@ def _class(
         validation=validation,
         test=test,
         text=text,
+        source=source,
     )
 
 
@@ -311,6 +315,7 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
     places = _parts(base)
     tested = "test" in places.values()
     training = next(iter(places))
+    source = f"{base.name}/{training.name}"
     parts: dict[str, dict[Part, list[Path]]] = {}
     others: dict[str, list[tuple[Path, str]]] = {}
     for place, part in places.items():
@@ -326,7 +331,9 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
             f"'{root / 'classnames.txt'}' has no name for the class folder '{unnamed[0]}'."
         )
     classes = tuple(
-        _class(name, training / name, parts[name], others[name], (texts or {}).get(name, ""))
+        _class(
+            name, training / name, source, parts[name], others[name], (texts or {}).get(name, "")
+        )
         for name in sorted(parts, key=sort_key)
     )
     if texts is None:
@@ -339,4 +346,4 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
     strays = tuple(
         (spelled(path), f"lies beside the images of {shown}: not used") for path in beside
     )
-    return Found(root, classes, strays, f"{base.name}/{training.name}", (*places, *watched))
+    return Found(root, classes, strays, source, watched=(*places, *watched))

@@ -293,7 +293,7 @@ def test_classes_are_renamed_and_their_draws_stay(make_folder: MakeFolder) -> No
 @pytest.mark.parametrize(
     ("rename", "sentence"),
     [
-        ({"lesion": "x"}, "data.rename names 'lesion', which is no class folder"),
+        ({"lesion": "x"}, "data.rename names 'lesion', which is no class in"),
         ({"lesions": "mole"}, "gives the classes 'lesions' and 'mole' the same name 'mole': put"),
         ({"mole": " "}, "data.rename gives the class 'mole' an empty name."),
     ],

@@ -338,8 +338,8 @@ def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
     (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
     said = [str(one) for one in look(settings(tmp_path / "dtd"))[0] if one.fatal]
     assert said == [
-        f"The class '{CARS[3]}' of 'split_zhou_DescribableTextures.json' has no training image in "
-        f"'{tmp_path / 'dtd/images'}': add the missing files, or leave the class out through "
+        f"The class '{CARS[3]}' of 'split_zhou_DescribableTextures.json' has no image to train on "
+        f"in '{tmp_path / 'dtd/images'}': add the missing files, or leave the class out through "
         "data.classes."
     ]
 

@@ -1,0 +1,215 @@
+"""Read the class of each image from a table: a CSV file whose first line names the columns.
+
+The separator is a comma, a semicolon or a tab. `data.columns` names the columns of files and
+classes, or they have one of the usual names. A file is written as a path from the table or from
+`data.path`, or as the end of such a path, without its suffix if that is not needed to find it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+from unicodedata import normalize
+
+from fednode.data.files import is_utf8, read_list, why
+from fednode.data.folder import ClassFolder, Found, entries, sort_key
+from fednode.data.formats import is_image
+from fednode.data.names import TABLES, refuse_twins
+from fednode.errors import DataError
+
+FILES: Final = re.compile(
+    "(image|img|file|dicom)(_?(id|index|name|path|file|filename))?|path|id_code"
+)
+LABELS: Final = re.compile(
+    "labels?|class(_?(label|name))?|category|target|diagnosis|dx|finding_labels|level|species|breed"
+)
+"""The usual names of the two columns, in small letters; a blank or hyphen counts as "_"."""
+COLUMNS_NAMED: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One image of a table: the number of its line, its file and its class as they are written."""
+
+    line: int
+    file: str
+    label: str
+
+
+def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Found:
+    """Return the classes of the images below root that a table names.
+
+    A class has `others`: files that are not there. Raise DataError if the table is wrong.
+    """
+    rows, files = read_rows(table, columns), _Files(root, table)
+    labels: dict[Path, Row] = {}
+    absent: dict[str, list[tuple[Path, str]]] = {}
+    strays, repeated = list[tuple[Path, str]](), 0
+    for row in rows:
+        if not row.label:
+            strays.append((root / row.file, f"no class in '{table.name}'"))
+            continue
+        others = absent.setdefault(row.label, [])
+        path = files.find(row)
+        if path is None:
+            others.append((root / row.file, f"named by '{table.name}', and not there"))
+        elif (first := labels.setdefault(path, row)).label != row.label:
+            raise DataError(
+                f"'{table}' gives '{row.file}' the class '{first.label}' in line {first.line} and "
+                f"'{row.label}' in line {row.line}: an image has one class."
+            )
+        else:
+            repeated += first is not row
+    if not labels:
+        raise DataError(_no_image(root, table, rows))
+    refuse_twins(f"'{table}'", [(name, name) for name in absent])
+    images: dict[str, list[Path]] = {name: [] for name in sorted(absent, key=sort_key)}
+    for path, row in labels.items():
+        images[row.label].append(path)
+    classes = [
+        ClassFolder(
+            name=normalize("NFC", name),
+            path=root,
+            files=tuple(sorted(paths)),
+            others=tuple(absent[name]),
+            source=table.name,
+        )
+        for name, paths in images.items()
+    ]
+    unnamed = len(files.images) - len(labels)
+    notes = [f"The classes of the images are those of '{table}'."]
+    if repeated:
+        notes.append(f"{repeated:,} lines of '{table.name}' repeat one; an image counts once.")
+    if unnamed:
+        notes.append(f"'{table.name}' does not name {unnamed:,} images, which are not used.")
+    if all(name.isdigit() for name in images):
+        notes.append(
+            "Its classes are numbers, which say nothing to the model: give them names, such as "
+            f'data.rename: {{"{classes[0].name}": healthy}}.'
+        )
+    watched = (table, *files.folders)
+    return Found(root, tuple(classes), tuple(strays), notes=tuple(notes), watched=watched)
+
+
+def read_rows(table: Path, columns: tuple[str, str] | None) -> list[Row]:
+    """Return the rows of a table; raise DataError if it has none, or lacks a column."""
+    if table.suffix.lower() in set(TABLES) - {".csv", ".tsv"}:
+        raise DataError(f"data.table is '{table}'; tables are read as CSV: save it as CSV (UTF-8).")
+    try:
+        text = read_list(table)
+        first = next((line for line in text.splitlines() if line.strip()), "")
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+        lines = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
+    except FileNotFoundError:
+        raise DataError(
+            f"The table '{table}' does not exist: a path in data.table counts from data.path."
+        ) from None
+    except (OSError, ValueError, csv.Error) as fault:
+        text = why(fault) if isinstance(fault, OSError) else str(fault)
+        raise DataError(f"The table '{table}' cannot be read: {text}.") from None
+    if len(lines) < 2:
+        raise DataError(f"The table '{table}' names no image: its first line names the columns.")
+    places = _places(table, [name.strip() for name in lines[0][1]], columns)
+    return list(_rows(table, lines[1:], places))
+
+
+def _rows(
+    table: Path, lines: Sequence[tuple[int, list[str]]], places: tuple[int, int]
+) -> Iterator[Row]:
+    for number, cells in lines:
+        file, label = (cells[at].strip() if at < len(cells) else "" for at in places)
+        if not file:
+            raise DataError(f"'{table}' names no file in line {number}: name it, or drop the line.")
+        yield Row(number, file, label)
+
+
+def _places(table: Path, names: Sequence[str], columns: tuple[str, str] | None) -> tuple[int, int]:
+    """Return the places of the columns of files and of classes."""
+    found = []
+    for at, (use, usual) in enumerate((("files", FILES), ("classes", LABELS))):
+        wanted = [name for name in names if usual.fullmatch(_plain(name))]
+        if columns is not None:
+            wanted = [columns[at]]
+        if columns is not None and columns[at] not in names:
+            said = f"has no column '{columns[at]}', which data.columns names"
+        elif len(wanted) > 1:
+            said = f"has several columns that may be the {use} ({', '.join(wanted)})"
+        elif not wanted:
+            said = f"has no column whose name says that it holds the {use}"
+        else:
+            found.append(names.index(wanted[0]))
+            continue
+        shown = ", ".join(names[:COLUMNS_NAMED]) + (", ..." if len(names) > COLUMNS_NAMED else "")
+        raise DataError(
+            f"The table '{table}' {said}; it has {shown}: set data.columns to the column of files "
+            "and the column of classes."
+        )
+    return found[0], found[1]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace(" ", "_").replace("-", "_")
+
+
+def _no_image(root: Path, table: Path, rows: Sequence[Row]) -> str:
+    if not any(row.label for row in rows):
+        return f"'{table}' gives no image a class: its column of classes is empty."
+    return (
+        f"'{table}' names {len(rows):,} images, such as '{rows[0].file}', and none of them lies in "
+        f"'{root}': set data.path to the folder of the images."
+    )
+
+
+class _Files:
+    """The images below a folder, and how a table may write them."""
+
+    def __init__(self, root: Path, table: Path) -> None:
+        self._root, self._table = root, table
+        self.images: set[Path] = set()
+        self.folders: list[Path] = []
+        self._by_name: dict[str, list[Path]] = {}
+        self._list(root, set())
+
+    def _list(self, folder: Path, seen: set[tuple[int, int]]) -> None:
+        """List a folder and those in it; a link back to one of them is not followed."""
+        folders, files = entries(folder, "data folder")
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        self.folders.append(folder)
+        for path in files:
+            if is_utf8(path.name) and is_image(path):
+                self.images.add(path)
+                for name in {path.name, path.stem}:
+                    self._by_name.setdefault(name, []).append(path)
+        for inner in folders:
+            self._list(inner, seen)
+
+    def find(self, row: Row) -> Path | None:
+        """Return the image that a row means; None if it is not there."""
+        written = PurePosixPath(row.file.replace("\\", "/"))
+        for base in (self._table.parent, self._root):
+            path = Path(os.path.normpath(base / written))
+            if path in self.images:
+                return path
+        *folders, name = written.parts or (".",)
+        above = len(folders)
+        ends = [
+            path
+            for path in self._by_name.get(name, ())
+            if not above or path.parts[-1 - above : -1] == tuple(folders)
+        ]
+        found = [path for path in ends if path.name == name] or ends
+        if len(found) > 1:
+            raise DataError(
+                f"'{self._table}' names '{row.file}' in line {row.line}, which may be '{found[0]}' "
+                f"or '{found[1]}': write the path from data.path, with its suffix."
+            )
+        return found[0] if found else None

@@ -1,0 +1,249 @@
+"""Classes of images from a table: the layouts of Kaggle, APTOS and HAM10000, and wrong tables."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from fednode.data.base import DataSettings, NodeData
+from fednode.data.load import load, look
+from fednode.data.rescan import Rescan
+from fednode.errors import DataError
+
+KAGGLE = "﻿file,label\n" + "".join(
+    f"train/{at}.png,{'cat' if at % 2 else 'dog'}\n" for at in range(8)
+)
+APTOS = "id_code,diagnosis\n" + "".join(f"{at:012x},{at % 3}\n" for at in range(12))
+HAM = "lesion_id,image_id,dx,dx_type,age\n" + "".join(
+    f"HAM_1,ISIC_{at:07},{('bkl', 'nv')[at % 2]},histo,80.0\n" for at in range(10)
+)
+HOSPITAL = 'Nr;"Datei";"Befund"\r\n' + "".join(
+    f'{at};"Bilder\\{at}.png";"{("gesund", "Zyste; rechts")[at % 2]}"\r\n' for at in range(6)
+)
+
+
+def write(
+    root: Path, files: list[str], table: str, name: str = "t.csv", code: str = "utf-8"
+) -> Path:
+    """Write a table beside images that all differ; return the table's path."""
+    for at, file in enumerate(files):
+        path = root / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (5, 5), (at, 7, 9))
+        image.putpixel((0, 0), (255, 255, 255))
+        image.save(path)
+    (root / name).write_bytes(table.encode(code))
+    return root / name
+
+
+def settings(root: Path, table: Path | str, **changes: Any) -> DataSettings:
+    return DataSettings(path=str(root), table=str(table), **({"shots": 0} | changes))
+
+
+def labels(data: NodeData) -> dict[str, str]:
+    """Return the class of each image by its file's name."""
+    return {
+        image.path.name: split.classes[image.label]
+        for split in (data.train, data.own)
+        for image in split.images
+    }
+
+
+LAYOUTS: Mapping[str, tuple[list[str], str, str, dict[str, Any], int]] = {
+    "kaggle": ([f"train/{at}.png" for at in range(8)], KAGGLE, "", {}, 8),
+    "kaggle, data.path is the folder": (
+        [f"train/{at}.png" for at in range(8)], KAGGLE, "train", {}, 8
+    ),
+    "aptos": ([f"train_images/{at:012x}.png" for at in range(12)], APTOS, "train_images", {}, 12),
+    "ham10000": (
+        [f"HAM10000_images_part_{1 + at // 5}/ISIC_{at:07}.jpg" for at in range(10)],
+        HAM, "", {}, 10,
+    ),
+    "a hospital": (
+        [f"Export/Bilder/{at}.png" for at in range(6)], HOSPITAL, "",
+        {"columns": ("Datei", "Befund")}, 6,
+    ),
+    "tabs": (
+        ["a/x.png", "a/y.png", "b/x.png", "b/z.png"],
+        "Image Path\tClass Name\na/x\tcup\na/y\tcrab\n../root/b/x.png\tcrab\nz\tcup\n", "", {}, 4,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_image_gets_the_class_of_its_line(tmp_path: Path, layout: str) -> None:
+    files, text, folder, changes, count = LAYOUTS[layout]
+    root = tmp_path / "root"
+    table = write(root, files, text)
+    data = load(settings(root / folder, os.path.relpath(table, root / folder), **changes))
+    images = [image for split in (data.train, data.own) for image in split.images]
+    assert len({image.path for image in images}) == len(images) == count
+    separator = max(",;\t", key=text.splitlines()[0].count)
+    rows = list(csv.reader(text.splitlines()[1:], delimiter=separator))
+    wanted = Counter[str]()
+    for row in rows:
+        file, label = row[1:3] if layout in {"ham10000", "a hospital"} else row
+        wanted[label] += 1
+        end = file.replace("\\", "/").removeprefix("../root/")
+        (path,) = [one for one in files if one.removesuffix(".png").removesuffix(".jpg")
+                   .endswith(end.removesuffix(".png"))]  # fmt: skip
+        (image,) = [image for image in images if image.path == root / path]
+        split = data.train if image in data.train.images else data.own
+        assert split.classes[image.label] == label
+    found = Counter(label for split in (data.train, data.own) for label in
+                    (split.classes[image.label] for image in split.images))  # fmt: skip
+    assert found == wanted
+
+
+FILES = ["a.png", "b.png", "c.png", "d.png", "x/e.png", "y/e.png"]
+GOOD = "file,label\na.png,cup\nb.png,cup\nc.png,crab\nd.png,crab\n"
+
+WRONG = {
+    "missing": ("", "t2.csv", {}, "The table '{root}/t2.csv' does not exist: a path in"),
+    "a spreadsheet": (GOOD, "t.xlsx", {}, "tables are read as CSV: save it as CSV (UTF-8)."),
+    "empty": ("", "t.csv", {}, "names no image: its first line names the columns."),
+    "no rows": ("file,label\n\n", "t.csv", {}, "names no image: its first line"),
+    "no column of files": (
+        GOOD.replace("file", "what"), "t.csv", {},
+        "'{root}/t.csv' has no column whose name says that it holds the files; it has what, label: "
+        "set data.columns to the column of files and the column of classes.",
+    ),
+    "no column of classes": (
+        GOOD.replace("label", "what"), "t.csv", {}, "holds the classes; it has file, what: set",
+    ),
+    "two columns of classes": (
+        GOOD.replace("file,label", "file,label,target"), "t.csv", {},
+        "has several columns that may be the classes (label, target); it has file, label, target:",
+    ),
+    "a column that is not there": (
+        GOOD, "t.csv", {"columns": ("file", "dx")},
+        "has no column 'dx', which data.columns names; it has file, label: set data.columns",
+    ),
+    "two classes of a file": (
+        GOOD + "./a.png,crab\n", "t.csv", {},
+        "gives './a.png' the class 'cup' in line 2 and 'crab' in line 6: an image has one class.",
+    ),
+    "no file": (GOOD + ",crab\n", "t.csv", {}, "names no file in line 6: name it, or drop the"),
+    "no class at all": (
+        "file,label\na.png,\nb.png, \n", "t.csv", {},
+        "gives no image a class: its column of classes is empty.",
+    ),
+    "no image that is there": (
+        "file,label\nq.png,cup\nr.png,crab\n", "t.csv", {},
+        "names 2 images, such as 'q.png', and none of them lies in '{root}': set data.path to the",
+    ),
+    "two files of a name": (
+        GOOD + "e.png,cup\n", "t.csv", {},
+        "names 'e.png' in line 6, which may be '{root}/x/e.png' or '{root}/y/e.png': write the",
+    ),
+    "names that a model takes for one": (
+        GOOD.replace("d.png,crab", "d.png,Crab"), "t.csv", {}, "a model takes both names for one",
+    ),
+    "one class": ("file,label\na.png,cup\nb.png,cup\n", "t.csv", {}, "gives 1 class to tell apart"),
+    "one image of a class": (
+        "file,label\na.png,cup\nb.png,cup\nc.png,crab\n", "t.csv", {},
+        "The class 'crab' of 't.csv' holds 1 readable image; a test split needs at least 2",
+    ),
+    "only absent images of a class": (
+        "file,label\na.png,cup\nb.png,cup\nq.png,crab\n", "t.csv", {},
+        "The class 'crab' of 't.csv' has no image to train on in '{root}': add the missing files",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_table_is_one_sentence(tmp_path: Path, case: str) -> None:
+    text, name, changes, sentence = WRONG[case]
+    root = tmp_path / "root"
+    write(root, FILES, text)
+    (root / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError) as fault:
+        load(settings(root, root / name, **changes))
+    assert sentence.replace("{root}", str(root)) in str(fault.value)
+    assert str(fault.value).count(". ") == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("utf-16", "it is UTF-16 text: save it as UTF-8"),
+        ("latin-1", "line 2 is not UTF-8 text: save it as UTF-8"),
+    ],
+)
+def test_a_table_in_another_encoding_is_named(tmp_path: Path, code: str, sentence: str) -> None:
+    table = write(tmp_path, FILES, GOOD.replace("cup", "c\xfcp"), code=code)
+    with pytest.raises(DataError, match=f"cannot be read: {sentence}"):
+        load(settings(tmp_path, table))
+
+
+def test_a_table_is_no_fifo(tmp_path: Path) -> None:
+    write(tmp_path, FILES, GOOD)
+    os.mkfifo(tmp_path / "fifo.csv")
+    with pytest.raises(DataError, match="cannot be read: not a regular file but a FIFO"):
+        load(settings(tmp_path, tmp_path / "fifo.csv"))
+
+
+def test_what_a_table_leaves_open_is_counted_and_named(tmp_path: Path) -> None:
+    text = GOOD + "a.png,cup\nq.png,cup\nx/e.png,\n"
+    problems, data = look(settings(tmp_path, write(tmp_path, FILES, text)))
+    assert data is not None
+    assert labels(data) == {"a.png": "cup", "b.png": "cup", "c.png": "crab", "d.png": "crab"}
+    said = [str(problem) for problem in problems]
+    assert f"The classes of the images are those of '{tmp_path}/t.csv'." in said
+    assert "1 lines of 't.csv' repeat one; an image counts once." in said
+    assert "'t.csv' does not name 2 images, which are not used." in said
+    assert any("named by 't.csv', and not there" in one and "q.png" in one for one in said)
+    assert any("no class in 't.csv'" in one and "x/e.png" in one for one in said)
+
+
+def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
+    text = GOOD.replace("cup", "0").replace("crab", "1")
+    table = write(tmp_path, FILES, text)
+    said = " ".join(map(str, look(settings(tmp_path, table))[0]))
+    assert 'give them names, such as data.rename: {"0": healthy}.' in said
+    data = load(settings(tmp_path, table, rename={"0": "healthy", "1": "ill"}))
+    assert set(labels(data).values()) == {"healthy", "ill"}
+
+
+def test_links_back_to_a_folder_end(tmp_path: Path) -> None:
+    table = write(tmp_path / "root", FILES, GOOD)
+    (tmp_path / "root" / "again").symlink_to(tmp_path / "root")
+    assert len(labels(load(settings(tmp_path / "root", table.name)))) == 4
+
+
+def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
+    table = write(tmp_path, FILES, GOOD)
+    chosen = settings(tmp_path, table)
+    rescan = Rescan(chosen, None, load(chosen))
+    assert rescan.look() is None
+    table.write_text(GOOD + "x/e.png,crab\n")
+    fresh = rescan.look(60.0)
+    assert fresh is not None
+    assert len(labels(fresh)) == 5
+
+
+@pytest.mark.parametrize(
+    ("written", "sentence"),
+    [
+        ({"table": "t.csv"}, "data.table is 't.csv' with data.path 'builtin'"),
+        ({"table": " ", "path": "x"}, "data.table is ' '"),
+        ({"columns": ("a", "b"), "path": "x"}, "there is no data.table"),
+    ],
+)
+def test_settings_that_do_not_go_together(written: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        DataSettings(**written)
+
+
+def test_a_table_beside_folders_is_named(tmp_path: Path) -> None:
+    write(tmp_path, [f"train/{at}.png" for at in range(4)] + ["test/9.png"], KAGGLE, "train.csv")
+    with pytest.raises(DataError) as fault:
+        load(DataSettings(path=str(tmp_path)))
+    assert f"set data.table to '{tmp_path}/train.csv'" in str(fault.value)
