@@ -54,20 +54,30 @@ def test_an_image_that_is_added_renamed_or_copied_moves_no_other(
     """Only an image that fills a part that would be empty may move, and its neighbour with it."""
 
     def parts(paths: list[Path], digests: dict[Path, str]) -> dict[str, str]:
-        tested, order = splits.places(digests, 0, "test"), splits.places(digests, seed, "train")
-        test, rest = splits.draw_test(paths, "ant", share, tested)
+        units = [digests[path] for path in paths]
+        tested = splits.held_out([units], share, lambda unit: splits.place(unit, 0, "test"))
+        test = [path for path in paths if digests[path] in tested]
+        rest = [path for path in paths if digests[path] not in tested]
         assert test
         assert rest
-        shuffled = splits.shuffle(rest, "ant", seed, order)
-        train, kept = splits.draw_training(shuffled, 0, validation, order)
+        units = [digests[path] for path in rest]
+        last = splits.held_out(
+            [units], validation, lambda unit: 1 - splits.place(unit, seed, "train")
+        )
+        kept = [path for path in rest if digests[path] in last]
+        train = [path for path in rest if digests[path] not in last]
         assert train
         assert sorted([*train, *kept, *test]) == sorted(paths)
         named = {"test": test, "train": train, "validation": kept}
         return {digests[path]: name for name, held in named.items() for path in held}
 
     def sound(digests: dict[Path, str]) -> bool:
-        tested, order = splits.places(digests, 0, "test"), splits.places(digests, seed, "train")
-        kept = {order[path] >= 1.0 - validation for path in digests if tested[path] >= share}
+        tested = {path: splits.place(unit, 0, "test") for path, unit in digests.items()}
+        kept = {
+            1 - splits.place(digests[path], seed, "train") < validation
+            for path in digests
+            if tested[path] >= share
+        }
         return len({tested[path] < share for path in digests}) == len(kept) == 2
 
     digests = {path: path.stem for path in paths}
@@ -83,6 +93,29 @@ def test_an_image_that_is_added_renamed_or_copied_moves_no_other(
     if sound(digests):
         copy = Path("/data/copy.jpg")
         assert parts([*paths, copy], {**digests, copy: paths[0].stem}) == after
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=12), min_size=1, max_size=4),
+    st.floats(0.0, 0.99),
+    seeds,
+)
+def test_no_group_is_divided_and_every_class_trains(
+    classes: list[list[str]], share: float, seed: int
+) -> None:
+    """A group, such as a patient, may have images of several classes."""
+
+    def place(unit: str) -> float:
+        return splits.place(unit, seed, "test")
+
+    kept = splits.held_out(classes, share, place)
+    assert kept <= {unit for units in classes for unit in units}
+    assert all(set(units) - kept for units in classes if units)
+    assert bool(kept) <= (share > 0.0)
+    assert kept == splits.held_out([units[::-1] for units in classes], share, place)
+    apart = all(len([units for units in classes if unit in units]) == 1 for unit in "abcdefgh")
+    if share and apart:
+        assert all(kept & set(units) for units in classes if len(set(units)) > 1)
 
 
 @given(st.integers(1, 400), st.integers(1, 60))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -13,6 +14,9 @@ from fednode.core.settings import STRICT
 
 BUILTIN: Final = "builtin"
 """The path that stands for the images that ship."""
+FOLDER: Final = "folder"
+DICOM: Final = "dicom:PatientID"
+"""Values of data.groups that are no regular expressions."""
 
 ProgressFn = Callable[[str, int, int], None]
 """Called with the work ("encoding images"), the number of images that are done, and of how many; 0
@@ -81,6 +85,11 @@ class DataSettings:
     columns: tuple[str, str] | None = None
     """The columns of data.table that name the files and the classes, such as [id_code, diagnosis].
     null: the columns with usual names."""
+    groups: str | None = None
+    """What tells which images are of one patient: folder (the first folder in the class folder, or
+    in data.path with data.table), dicom:PatientID, or a regular expression over the path from
+    data.path, such as person(\\d+), of which the first group counts. The images of a patient all
+    train, all validate or all test. null: images are drawn singly."""
     classes: tuple[str, ...] | None = None
     """Class folders to use, by name; null: all."""
     rename: dict[str, str] | None = None
@@ -130,6 +139,8 @@ class DataSettings:
                 f"data.columns is {list(self.columns)}, and there is no data.table: set it, or "
                 "remove data.columns."
             )
+        if self.groups is not None:
+            _check_groups(self.groups, self.partition)
         if self.window is not None and not -inf < self.window[0] < self.window[1] < inf:
             raise ValueError(
                 f"data.window is {list(self.window)}; give the value of black and a greater value "
@@ -143,6 +154,21 @@ class DataSettings:
         path = os.path.abspath(Path(self.path).expanduser())
         table = self.table and os.path.normpath(Path(path) / Path(self.table).expanduser())
         return replace(self, path=path, table=table)
+
+
+def _check_groups(groups: str, partition: PartitionSettings) -> None:
+    """Raise ValueError if data.groups is no regular expression, or images are dealt out singly."""
+    try:
+        re.compile(groups)
+    except re.error as fault:
+        raise ValueError(
+            f"data.groups is {groups!r}; give {FOLDER}, {DICOM} or a regular expression ({fault})."
+        ) from None
+    if not groups or partition.how == "dirichlet":
+        raise ValueError(
+            f"data.groups is {groups!r} with data.partition.how {partition.how}; it is not empty, "
+            "and dirichlet deals out single images."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +199,7 @@ class NodeData:
         notes: sentences on deviations from the settings, such as fewer shots
         warnings: sentences on images that make the test accuracy wrong
         watched: files and folders of a published split whose times change if the content does
+        groups: the patient of each image, as far as it is known
     """
 
     train: Split
@@ -185,6 +212,7 @@ class NodeData:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     watched: tuple[Path, ...] = ()
+    groups: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def files(self) -> frozenset[Path]:

@@ -1,7 +1,4 @@
-"""Count exact copies of images, and patients whose images both train and test.
-
-Sentences give counts only: no file and no patient is named.
-"""
+"""Count exact copies of images; no file is named."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ Verdicts = Mapping[Path, Verdict]
 
 
 def warnings(train: Split, test: Split, verdicts: Verdicts) -> list[str]:
-    """Return a sentence on copies between training and test images, and one on patients in both."""
+    """Return a sentence on copies between training and test images, if there are any."""
     sentences = []
     paths = {image.path for image in test.images}
     known = {verdicts[image.path].digest for image in train.images}
@@ -26,17 +23,6 @@ def warnings(train: Split, test: Split, verdicts: Verdicts) -> list[str]:
         sentences.append(
             f"{copies:,} of {len(paths):,} test images {verb}, so the test accuracy is too high: "
             "remove the copies from the training images or from the test images."
-        )
-    trained, tested = (
-        {verdicts[image.path].patient for image in split.images} - {""} for split in (train, test)
-    )
-    if both := len(trained & tested):
-        verb = "has" if both == 1 else "have"
-        sentences.append(
-            f"{both:,} of {len(trained | tested):,} patients (by the DICOM tag PatientID) {verb} "
-            "images for training and images for testing, so the test accuracy does not tell how "
-            "well new patients are recognized: divide the images by patient, into folders train "
-            "and test."
         )
     return sentences
 

@@ -103,8 +103,11 @@ def sort_key(name: str) -> tuple[str, str]:
     return unicodedata.normalize("NFC", name), name
 
 
-def scan(root: Path) -> Found:
-    """List a folder of class folders; raise DataError if it is not such a folder."""
+def scan(root: Path, nested: bool = False) -> Found:
+    """List a folder of class folders; raise DataError if it is not such a folder.
+
+    nested: images may lie in folders inside the class folders.
+    """
     folders, files = entries(root, "data folder")
     strays = tuple(
         (spelled(path), "lies beside the class folders, in none of them") for path in files
@@ -120,8 +123,9 @@ def scan(root: Path) -> Found:
             f"The data folder '{root}' is empty: it must hold one folder per class, with the "
             "images of that class in it."
         )
-    classes = tuple(class_folder(path) for path in folders)
-    _refuse_domains(root, classes)
+    classes = tuple(class_folder(path, nested) for path in folders)
+    if not nested:
+        _refuse_domains(root, classes)
     refuse_twins(f"'{root}'", [(folder.path.name, folder.display) for folder in classes])
     return Found(root, classes, strays)
 
@@ -186,9 +190,11 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def class_folder(path: Path) -> ClassFolder:
-    """Return the class whose images lie in a folder."""
+def class_folder(path: Path, nested: bool = False) -> ClassFolder:
+    """Return the class whose images lie in a folder; nested: and in the folders inside it."""
     folders, files = entries(path, "class folder")
+    if nested:
+        folders, files = [], walk(path)[0]
     images = tuple(file for file in files if _named(file) and is_image(file))
     others = [
         (file, f"not an image by its suffix ({', '.join(SUFFIXES)})")
@@ -200,6 +206,26 @@ def class_folder(path: Path) -> ClassFolder:
     return ClassFolder(
         name=unicodedata.normalize("NFC", path.name), path=path, files=images, others=tuple(others)
     )
+
+
+def walk(root: Path) -> tuple[list[Path], list[Path]]:
+    """Return all files below a folder and all folders, root first; links that lead back are not
+    followed."""
+    files, folders, seen = list[Path](), list[Path](), set[tuple[int, int]]()
+
+    def look(folder: Path) -> None:
+        inner, held = entries(folder, "folder")
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in seen:
+            return
+        seen.add((status.st_dev, status.st_ino))
+        folders.append(folder)
+        files.extend(held)
+        for path in inner:
+            look(path)
+
+    look(root)
+    return files, folders
 
 
 def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:

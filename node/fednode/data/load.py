@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 from unicodedata import normalize
 
-from fednode.data import base, builtin, copies, splits
+from fednode.data import base, builtin, copies, groups, splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
 from fednode.data.files import DESCRIPTORS
-from fednode.data.folder import ClassFolder, Found
+from fednode.data.folder import ClassFolder, Found, walk
 from fednode.data.images import Cache, Verdict, examine
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import found_in
@@ -61,12 +61,18 @@ class _Survey:
     watched: tuple[Path, ...] = ()
     constant: list[Path] = field(default_factory=list)
     fixed: bool = False
+    groups: Mapping[Path, str] = field(default_factory=dict)
 
-    def places(self, files: Iterable[Path], seed: int, purpose: str) -> splits.Places | None:
-        """Return what decides on each image (splits.py); None if the data set does not change."""
-        if self.fixed or self.settings.path == BUILTIN:
-            return None
-        return splits.places({path: self.verdicts[path].digest for path in files}, seed, purpose)
+    @property
+    def by_content(self) -> bool:
+        """Whether a hash of content or patient decides on each image (splits.py)."""
+        changes = not self.fixed and self.settings.path != BUILTIN
+        return changes or self.settings.groups is not None
+
+    def unit(self, path: Path) -> str:
+        """Return what an image is drawn by: its patient, or its content."""
+        drawn = self.settings.groups is not None and path in self.groups
+        return f"patient {self.groups[path]}" if drawn else self.verdicts[path].digest
 
 
 def load(
@@ -120,7 +126,10 @@ def _survey(
 ) -> tuple[_Survey, NodeData | None]:
     survey = _Survey(settings=settings, fixed=fixed)
     root, table = _root(settings), settings.placed().table
-    layout = read_classes(root, Path(table), settings.columns) if table else found_in(root)
+    nested = settings.groups == base.FOLDER
+    layout = read_classes(root, Path(table), settings.columns) if table else found_in(root, nested)
+    if nested and not table:
+        layout = replace(layout, watched=(*layout.watched, *walk(root)[1]))
     survey.notes.extend(layout.notes)
     survey.skipped.extend(layout.strays)
     survey.watched = layout.watched
@@ -137,9 +146,12 @@ def _survey(
     survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
     survey.place = _place(survey, settings.partition)
     _examine(survey, _needed(survey), cache, progress)
+    if not survey.faults:
+        _group(survey, root)
     if survey.faults:
         return survey, None
-    return survey, _draw(survey)
+    data = _draw(survey)
+    return survey, None if survey.faults else data
 
 
 def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
@@ -343,6 +355,29 @@ def _examine(
             )
 
 
+def _group(survey: _Survey, root: Path) -> None:
+    """Store the patients of the readable images; record that data.groups finds none."""
+    how = survey.settings.groups
+    images = {
+        path: survey.folders[name].path
+        for name, files in survey.readable.items()
+        for path in (*files, *(survey.published.get(name) or ((), ()))[0], *_kept(survey, name))
+    }
+    survey.groups = groups.find_groups(how, root, images, survey.verdicts)
+    if how is None or not images:
+        return
+    unknown = [path for path in images if path not in survey.groups]
+    if len(unknown) == len(images):
+        survey.faults.append(
+            f"data.groups is '{how}', and it finds no patient of any image, such as '{unknown[0]}':"
+            f" give {base.FOLDER}, {base.DICOM}, or a regular expression that finds the patient in "
+            "the path."
+        )
+    patients = len(set(survey.groups.values())) + len(unknown)
+    alone = f"; {len(unknown):,} of them have one image, whose patient is not known" * bool(unknown)
+    survey.notes.append(f"The images are of {patients:,} patients by data.groups ({how}){alone}.")
+
+
 def _note_frames(survey: _Survey, frames: Mapping[Path, int]) -> None:
     several = [path for path, count in frames.items() if count > 1]
     if several:
@@ -354,12 +389,15 @@ def _note_frames(survey: _Survey, frames: Mapping[Path, int]) -> None:
 
 def _draw(survey: _Survey) -> NodeData | None:
     settings, partition = survey.settings, survey.settings.partition
-    test: dict[str, splits.Files] = {}
+    test = _test_images(survey)
     pools: dict[str, splits.Files] = {}
     for name, files in survey.readable.items():
-        test[name], rest = _tested(survey, name, files)
-        order = survey.places(rest, settings.seed, "train")
-        pools[name] = splits.shuffle(rest, name, settings.seed, order)
+        tested = set(test[name])
+        rest = [path for path in files if path not in tested]
+        if name in survey.published and not settings.test:
+            published, _ = survey.published[name]
+            rest += [*published, *(() if settings.validation else _kept(survey, name))]
+        pools[name] = _shuffled(survey, name, rest)
     own = {name: pools[name] for name in survey.base if name in pools}
     if survey.place is not None and partition.how == "classes":
         own = {name: own[name] for name in _block(survey)}
@@ -376,33 +414,93 @@ def _draw(survey: _Survey) -> NodeData | None:
     return _assemble(survey, own, test)
 
 
-def _tested(survey: _Survey, name: str, files: list[Path]) -> tuple[splits.Files, splits.Files]:
-    """Return a class's test images and the rest, published or drawn."""
-    settings = survey.settings
-    if name not in survey.published:
-        drawn = survey.places(files, splits.TEST_SEED, "test")
-        return splits.draw_test(files, name, settings.test, drawn)
-    test, validation = survey.published[name]
-    if settings.test:
-        return test, tuple(files)
-    return (), (*files, *(() if settings.validation else validation), *test)
+def _shuffled(survey: _Survey, name: str, files: Sequence[Path]) -> splits.Files:
+    """Return a class's images in the order in which they are taken for training."""
+    seed = survey.settings.seed
+    if not survey.by_content:
+        return splits.shuffle(files, name, seed)
+    digests = {path: survey.verdicts[path].digest for path in files}
+    return tuple(
+        sorted(splits.in_order(files), key=lambda path: splits.place(digests[path], seed, "train"))
+    )
+
+
+def _test_images(survey: _Survey) -> dict[str, splits.Files]:
+    """Return the test images of each class, published or drawn."""
+    share = survey.settings.test
+    test: dict[str, splits.Files] = {}
+    for name, files in survey.readable.items():
+        if name in survey.published:
+            test[name] = survey.published[name][0] if share else ()
+        elif not survey.by_content:
+            test[name], _ = splits.draw_test(files, name, share)
+    drawn = {name: files for name, files in survey.readable.items() if name not in test}
+    return test | _held_out(survey, drawn, share, splits.TEST_SEED, "test")
+
+
+def _held_out(
+    survey: _Survey,
+    classes: Mapping[str, Sequence[Path]],
+    share: float,
+    seed: int,
+    purpose: str,
+    last: bool = False,
+) -> dict[str, splits.Files]:
+    """Return the images of each class that a hash keeps from training.
+
+    last: the images of the highest places, not of the lowest.
+    """
+
+    def place(unit: str) -> float:
+        found = splits.place(unit, seed, purpose)
+        return 1.0 - found if last else found
+
+    units = {name: [survey.unit(path) for path in files] for name, files in classes.items()}
+    kept = splits.held_out(units.values(), share, place)
+    one = [name for name, of_class in units.items() if share and len({*of_class}) == 1]
+    if one and not last:
+        survey.notes.append(
+            f"No image of {len(one)} classes, such as '{one[0]}', is tested: all images of the "
+            "class are of one patient, or copies of one image."
+        )
+    return {
+        name: splits.in_order(path for path in files if survey.unit(path) in kept)
+        for name, files in classes.items()
+    }
+
+
+def _kept(survey: _Survey, name: str) -> splits.Files:
+    """Return the published validation images of a class."""
+    return survey.published.get(name, ((), ()))[1]
 
 
 def _validated(
-    survey: _Survey, name: str, files: splits.Files
-) -> tuple[splits.Files, splits.Files]:
-    """Return a class's training and validation images.
+    survey: _Survey, own: Mapping[str, splits.Files]
+) -> dict[str, tuple[splits.Files, splits.Files]]:
+    """Return the training and validation images of each class.
 
     Published validation images are used by nodes that have all images of their classes. Nodes that
     share classes draw theirs from their own images, so that no two nodes have the same.
     """
     settings = survey.settings
-    _, kept = survey.published.get(name, ((), ()))
+    share, shots = settings.validation, settings.shots
     dealt = settings.partition.how == "dirichlet"
-    if not kept or not settings.validation or dealt:
-        order = None if dealt else survey.places(files, settings.seed, "train")
-        return splits.draw_training(files, settings.shots, settings.validation, order)
-    return splits.draw_training(files, settings.shots, 0.0)[0], kept
+    published = {
+        name: kept for name in own if share and not dealt and (kept := _kept(survey, name))
+    }
+    found = {
+        name: (splits.draw_training(own[name], shots, 0.0)[0], kept)
+        for name, kept in published.items()
+    }
+    drawn = {name: files for name, files in own.items() if name not in published}
+    if dealt or not survey.by_content:
+        parts = {name: splits.draw_training(files, shots, share) for name, files in drawn.items()}
+        return {name: (found | parts)[name] for name in own}
+    held = _held_out(survey, drawn, share, settings.seed, "train", last=True)
+    for name, files in drawn.items():
+        rest = tuple(path for path in files if path not in set(held[name]))
+        found[name] = (rest[:shots] if shots else rest), held[name]
+    return {name: found[name] for name in own}
 
 
 def _assemble(
@@ -410,7 +508,7 @@ def _assemble(
 ) -> NodeData:
     settings = survey.settings
     names = tuple(own)
-    drawn = {name: _validated(survey, name, own[name]) for name in names}
+    drawn = _validated(survey, own)
     _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
     _note_unused(survey, own, drawn)
     train = _split(survey, names, {name: train for name, (train, _) in drawn.items()})
@@ -419,6 +517,7 @@ def _assemble(
     every = _split(survey, tuple(test), test)
     sets = {"training": train, "validation": validation, "test": every}
     survey.notes += copies.note(sets, survey.verdicts)
+    warnings = copies.warnings(train, every, survey.verdicts) + _divided(survey, sets)
     return NodeData(
         train=train,
         validation=validation,
@@ -428,9 +527,38 @@ def _assemble(
         skipped=tuple(survey.skipped),
         constant=tuple(survey.constant),
         notes=tuple(survey.notes),
-        warnings=tuple(copies.warnings(train, every, survey.verdicts)),
+        warnings=tuple(warnings),
         watched=survey.watched,
+        groups=survey.groups,
     )
+
+
+def _divided(survey: _Survey, sets: Mapping[str, Split]) -> list[str]:
+    """Return a warning on patients who both train and test; with data.groups this is a fault.
+
+    Record a note if only the names of the files tell of patients.
+    """
+    for first, second in (("training", "test"), ("training", "validation"), ("validation", "test")):
+        both, every = groups.divided(survey.groups, sets[first], sets[second])
+        if not both or (survey.settings.groups is None and second == "validation"):
+            continue
+        how = survey.settings.groups or f"the DICOM tag {base.DICOM.partition(':')[2]}"
+        verb = "has" if len(both) == 1 else "have"
+        said = (
+            f"{len(both):,} of {len(every):,} patients (by {how}) {verb} {first} images and "
+            f"{second} images, so the accuracy does not tell how well new patients are recognized: "
+        )
+        if survey.published:
+            said += "divide the published images by patient."
+        else:
+            said += f"set data.groups to {base.DICOM}, and no patient is divided."
+        if survey.settings.groups is None:
+            return [said]
+        survey.faults.append(said)
+    if not survey.groups and survey.settings.path != BUILTIN:
+        names = groups.numbered(survey.readable.values())
+        survey.notes += groups.numbers_note(names, sets["training"], sets["test"])
+    return []
 
 
 def _note(survey: _Survey, sizes: Mapping[str, int]) -> None:

@@ -76,9 +76,10 @@ class Entry:
     name: str
 
 
-def found_in(root: Path) -> Found:
+def found_in(root: Path, nested: bool = False) -> Found:
     """List a data folder by its published split, or else as a folder of class folders.
 
+    nested: images may lie in folders inside the class folders.
     Raise DataError if it is neither, or if a split cannot be read.
     """
     require_text(root, "data folder")
@@ -96,14 +97,14 @@ def found_in(root: Path) -> Found:
     if (root / "variants.txt").is_file() and lists[0].is_file():
         return _listed(root, root / "images", lists, list(_aircraft(root, lists)))
     if (root / "classnames.txt").is_file() and (root / "images" / "train").is_dir():
-        return _parted(root, root / "images", _class_names(root / "classnames.txt"))
+        return _parted(root, root / "images", _class_names(root / "classnames.txt"), nested)
     if _has_parts(root):
-        return _parted(root, root, _vlcs_names(root))
+        return _parted(root, root, _vlcs_names(root), nested)
     for folder in (root.parent, root.parent / LISTS):
         lists = [folder / f"{root.name}_{part}.txt" for part in ("train", "test")]
         if all(path.is_file() for path in lists) and _lists_domain(root.name, lists[0]):
             return _listed(root, root.parent, lists, list(_domain_net(lists)))
-    return scan(root)
+    return scan(root, nested)
 
 
 def _json(path: Path) -> Iterator[Entry]:
@@ -307,7 +308,7 @@ def _vlcs_names(root: Path) -> dict[str, str] | None:
     return numbered if root.name.lower() in VLCS_DOMAINS and names <= numbered.keys() else None
 
 
-def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
+def _parted(root: Path, base: Path, texts: Mapping[str, str] | None, nested: bool) -> Found:
     """Return the classes of base/<part>/<class>; without test images, those of `val` are for tests.
 
     texts: names in prompts, by class folder; None: the folders' names.
@@ -321,7 +322,7 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
     for place, part in places.items():
         meant = part if tested or part == "train" else "test"
         for folder in entries(place, "folder")[0]:
-            of_class = class_folder(folder)
+            of_class = class_folder(folder, nested)
             held = parts.setdefault(of_class.name, {part: [] for part in PARTS})
             held[meant] += of_class.files
             others.setdefault(of_class.name, []).extend(of_class.others)

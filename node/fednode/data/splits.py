@@ -3,11 +3,11 @@
 The draw for a class depends neither on the other classes nor on the number of nodes that share the
 data set. There are two ways to draw:
 
-- Of a folder that a node uses, each image has a *place* from 0 to 1, a hash of its content. The
-  place alone says whether the image tests, validates or may train, so images that are added,
-  removed or renamed move no other, and copies of an image stay together. The shares are right in
-  expectation. If no image of a class falls into a part, or all do, one image is moved to keep both
-  sides filled; only that image may move later.
+- Of a folder that a node uses, each *unit* has a place from 0 to 1, a hash of its name. A unit is
+  an image's content, or a patient (groups.py). The place alone says whether its images test,
+  validate or may train, so images that are added, removed or renamed move no other, and copies of
+  an image stay together. The shares are right in expectation. If no unit of a class falls into a
+  part, or all do, one unit is moved to keep both sides filled; only that unit may move later.
 - Of a data set that does not change (the built-in images, experiments), a generator that is seeded
   by (seed, purpose, class) draws from the sorted file names, and the shares are exact. Only the
   standard library draws, because its generators are stable across versions.
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -28,7 +28,6 @@ from typing import Final
 from fednode.data.folder import sort_key
 
 Files = tuple[Path, ...]
-Places = Mapping[Path, float]
 
 TEST_SEED: Final = 0
 """Seed of every test split, so that runs with different seeds are tested on the same images."""
@@ -78,64 +77,70 @@ def _blocks(classes: int, count: int, size: int) -> tuple[range, ...]:
     return tuple(map(range, starts, [*starts[1:], classes]))
 
 
-def places(digests: Mapping[Path, str], seed: int, purpose: str) -> Places:
-    """Return the place of each image by the digest of its content."""
-    return {path: _place(f"{seed}/{purpose}/{digest}") for path, digest in digests.items()}
+def place(unit: str, seed: int, purpose: str) -> float:
+    """Return the place of a unit, from 0 to below 1."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{unit}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) / 2**64
 
 
-def draw_test(
-    files: Sequence[Path], name: str, share: float, places: Places | None = None
-) -> tuple[Files, Files]:
-    """Return a class's test images and the rest, both sorted by file name.
+def held_out(
+    classes: Iterable[Sequence[str]], share: float, place: Callable[[str], float]
+) -> frozenset[str]:
+    """Return the units that are kept from training: those whose place is below the share.
 
-    If share is above 0, both sides get at least one image. places: the images with the least places
-    are tested; None: the generator draws. Raise ValueError if the class then has fewer than two
-    images.
+    classes: the unit of each image, for each class. A class of two units or more gives at least one
+    if share is above 0, unless that leaves another class without a unit to train on.
     """
-    ordered = sorted(files, key=lambda path: sort_key(path.name))
     if share <= 0.0:
-        return (), tuple(ordered)
+        return frozenset()
+    classes = [sorted(set(units), key=place) for units in classes]
+    kept = {unit for units in classes for unit in units if place(unit) < share}
+    kept |= {units[0] for units in classes if len(units) > 1 and not kept.intersection(units)}
+    for units in classes:
+        if kept.issuperset(units):
+            kept.difference_update(units[-1:])
+    return frozenset(kept)
+
+
+def draw_test(files: Sequence[Path], name: str, share: float) -> tuple[Files, Files]:
+    """Return a class's test images, drawn by the generator, and the rest, both sorted by file name.
+
+    If share is above 0, both sides get at least one image. Raise ValueError if the class then has
+    fewer than two images.
+    """
+    ordered = in_order(files)
+    if share <= 0.0:
+        return (), ordered
     if len(ordered) < 2:
         raise ValueError(f"class '{name}' has {len(ordered)} images; a test split needs 2")
-    if places is None:
-        size = _within(_share(len(ordered), share), len(ordered))
-        chosen = set(_generator(TEST_SEED, "test", name).sample(ordered, size))
-    else:
-        size = _within(sum(places[path] < share for path in ordered), len(ordered))
-        chosen = set(sorted(ordered, key=places.__getitem__)[:size])
+    size = _within(_share(len(ordered), share), len(ordered))
+    chosen = set(_generator(TEST_SEED, "test", name).sample(ordered, size))
     test = tuple(path for path in ordered if path in chosen)
     return test, tuple(path for path in ordered if path not in chosen)
 
 
-def shuffle(files: Sequence[Path], name: str, seed: int, places: Places | None = None) -> Files:
-    """Return a class's files in the order in which training images are taken from them."""
-    ordered = sorted(files, key=lambda path: sort_key(path.name))
-    if places is not None:
-        return tuple(sorted(ordered, key=places.__getitem__))
-    return tuple(_generator(seed, "train", name).sample(ordered, len(ordered)))
+def in_order(files: Iterable[Path]) -> Files:
+    """Return files sorted by name, and then by path."""
+    return tuple(sorted(files, key=lambda path: (sort_key(path.name), path)))
 
 
-def draw_training(
-    shuffled: Sequence[Path], shots: int, validation: float, places: Places | None = None
-) -> tuple[Files, Files]:
+def shuffle(files: Sequence[Path], name: str, seed: int) -> Files:
+    """Return a class's files in the order in which the generator takes training images."""
+    return tuple(_generator(seed, "train", name).sample(in_order(files), len(files)))
+
+
+def draw_training(shuffled: Sequence[Path], shots: int, validation: float) -> tuple[Files, Files]:
     """Return a class's training and validation images from files in shuffled order.
 
     Training images come from the front, validation images from the back. So k shots are among k + 1
     shots, and a validation split does not change the shots (while there are enough images). If
     validation is above 0 and there are two images or more, it gets at least one. shots 0 takes all.
-    places: those by which the files are shuffled; None: the share is exact.
     """
     count, kept = len(shuffled), 0
     if validation > 0.0 and count > 1:
-        kept = (
-            _share(count, validation)
-            if places is None
-            else sum(places[path] >= 1.0 - validation for path in shuffled)
-        )
-        kept = _within(kept, count)
+        kept = _within(_share(count, validation), count)
     pool = shuffled[: count - kept]
-    train = pool[:shots] if shots else pool
-    return tuple(train), tuple(shuffled[count - kept :])
+    return tuple(pool[:shots] if shots else pool), tuple(shuffled[count - kept :])
 
 
 def dirichlet(
@@ -190,10 +195,6 @@ def _donate(shares: list[dict[str, Files]], to: int) -> None:
 def _within(size: int, count: int) -> int:
     """Return a size that leaves an image on each side."""
     return min(max(size, 1), count - 1)
-
-
-def _place(text: str) -> float:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) / 2**64
 
 
 def _share(count: int, share: float) -> int:

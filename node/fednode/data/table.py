@@ -18,7 +18,7 @@ from typing import Final
 from unicodedata import normalize
 
 from fednode.data.files import is_utf8, read_list, why
-from fednode.data.folder import ClassFolder, Found, entries, sort_key
+from fednode.data.folder import ClassFolder, Found, sort_key, walk
 from fednode.data.formats import is_image
 from fednode.data.names import TABLES, refuse_twins
 from fednode.errors import DataError
@@ -171,26 +171,12 @@ class _Files:
 
     def __init__(self, root: Path, table: Path) -> None:
         self._root, self._table = root, table
-        self.images: set[Path] = set()
-        self.folders: list[Path] = []
+        files, self.folders = walk(root)
+        self.images = {path for path in files if is_utf8(path.name) and is_image(path)}
         self._by_name: dict[str, list[Path]] = {}
-        self._list(root, set())
-
-    def _list(self, folder: Path, seen: set[tuple[int, int]]) -> None:
-        """List a folder and those in it; a link back to one of them is not followed."""
-        folders, files = entries(folder, "data folder")
-        status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            return
-        seen.add((status.st_dev, status.st_ino))
-        self.folders.append(folder)
-        for path in files:
-            if is_utf8(path.name) and is_image(path):
-                self.images.add(path)
-                for name in {path.name, path.stem}:
-                    self._by_name.setdefault(name, []).append(path)
-        for inner in folders:
-            self._list(inner, seen)
+        for path in sorted(self.images):
+            for name in {path.name, path.stem}:
+                self._by_name.setdefault(name, []).append(path)
 
     def find(self, row: Row) -> Path | None:
         """Return the image that a row means; None if it is not there."""

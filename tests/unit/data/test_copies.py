@@ -1,4 +1,4 @@
-"""Exact copies and patients are counted in and between the sets; nothing is named."""
+"""Exact copies are counted in and between the sets; nothing is named."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fednode.data.images import Verdict
 from fednode.data.load import load, look
 from tests.unit.data.conftest import MakeFolder
 
-Row = tuple[str, int, str, str]
-"""A file, its label, its content and its patient."""
+Row = tuple[str, int, str]
+"""A file, its label and its content."""
 
 
 def split(*rows: Row) -> tuple[Split, dict[Path, Verdict]]:
-    images = tuple(Image(Path(file), label) for file, label, _, _ in rows)
-    verdicts = {Path(file): Verdict(digest=held, patient=who) for file, _, held, who in rows}
+    images = tuple(Image(Path(file), label) for file, label, _ in rows)
+    verdicts = {Path(file): Verdict(digest=held) for file, _, held in rows}
     return Split(("ant", "bee"), images), verdicts
 
 
@@ -30,17 +30,17 @@ def said(sets: Mapping[str, tuple[Row, ...]]) -> tuple[list[str], list[str]]:
     return warnings(splits["training"], splits["test"], verdicts), note(splits, verdicts)
 
 
-def test_different_images_and_patients_are_no_matter() -> None:
-    training = (("a", 0, "1", ""), ("b", 1, "2", "p"))
-    assert said({"training": training, "test": (("c", 0, "3", ""), ("d", 0, "4", "q"))}) == ([], [])
+def test_different_images_are_no_matter() -> None:
+    training = (("a", 0, "1"), ("b", 1, "2"))
+    assert said({"training": training, "test": (("c", 0, "3"), ("d", 0, "4"))}) == ([], [])
 
 
 def test_copies_are_counted_in_and_between_sets_and_classes() -> None:
     warned, noted = said(
         {
-            "training": (*((name, 0, "1", "") for name in "abc"), ("d", 1, "2", "")),
-            "validation": (("e", 1, "3", ""),),
-            "test": (("f", 1, "1", ""), ("g", 1, "1", ""), ("h", 1, "3", ""), ("i", 0, "9", "")),
+            "training": (*((name, 0, "1") for name in "abc"), ("d", 1, "2")),
+            "validation": (("e", 1, "3"),),
+            "test": (("f", 1, "1"), ("g", 1, "1"), ("h", 1, "3"), ("i", 0, "9")),
         }
     )
     assert warned == [
@@ -52,18 +52,6 @@ def test_copies_are_counted_in_and_between_sets_and_classes() -> None:
         "Exact copies of images: 2 among the training images, 1 among the test images, "
         f"1 {both.format('training')}, 1 {both.format('validation')}, 1 in more than one class."
     ]
-
-
-def test_patients_in_both_sets_are_counted_and_not_named() -> None:
-    training = (("a", 0, "1", "Ada"), ("b", 0, "2", "Bob"), ("c", 0, "3", ""), ("d", 0, "4", "Ada"))
-    test = (("e", 0, "5", "Ada"), ("f", 0, "6", "Cy"), ("g", 0, "7", ""))
-    warned, noted = said({"training": training, "test": test})
-    assert warned == [
-        "1 of 3 patients (by the DICOM tag PatientID) has images for training and images for "
-        "testing, so the test accuracy does not tell how well new patients are recognized: divide "
-        "the images by patient, into folders train and test."
-    ]
-    assert noted == []
 
 
 def test_a_copy_in_the_other_set_is_a_warning_and_no_fault(make_folder: MakeFolder) -> None:

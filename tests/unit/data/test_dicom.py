@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from pydicom.uid import (
     SecondaryCaptureImageStorage,
 )
 
+from fednode.data.base import DataSettings
 from fednode.data.decode import decode
 from fednode.data.dicom import by_window
 from fednode.data.formats import decode_file, is_image
 from fednode.data.images import examine
+from fednode.data.load import load
 from fednode.data.pixels import Unusable
 from tests.unit.data.rgb import read_rgb
 
@@ -81,6 +84,25 @@ def test_an_examination_keeps_no_identifier_of_a_patient(tmp_path: Path) -> None
     assert first.patient == second.patient != third.patient
     assert (len(third.patient), nobody.patient) == (32, "")
     assert "DOE" not in repr(first)
+
+
+def test_patients_of_dicom_files_are_not_divided(tmp_path: Path) -> None:
+    for kind in ("cyst", "stone"):
+        (tmp_path / "images" / kind).mkdir(parents=True)
+        for at in range(24):
+            path = tmp_path / "images" / kind / f"{at}.dcm"
+            dicom(path, slope() + at * 40 + (kind == "stone"), PatientID=f"DOE{at // 3}")
+    settings = DataSettings(path=str(tmp_path / "images"), shots=0, test=0.4)
+    (warned,) = load(settings).warnings
+    assert " of 8 patients (by the DICOM tag PatientID) have training images and test im" in warned
+    assert warned.endswith("set data.groups to dicom:PatientID, and no patient is divided.")
+    assert "DOE" not in warned
+    data = load(replace(settings, groups="dicom:PatientID"))
+    parts = [
+        {data.groups[image.path] for image in split.images} for split in (data.train, data.own)
+    ]
+    assert (len(parts[0] | parts[1]), parts[0] & parts[1]) == (8, set())
+    assert not data.warnings
 
 
 @pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])

@@ -1,0 +1,179 @@
+"""Patients: what tells them, that no split divides them, and what is said without data.groups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from fednode.data.base import DataSettings, NodeData, PartitionSettings
+from fednode.data.groups import divided, numbered
+from fednode.data.load import load, look
+from fednode.data.rescan import Rescan
+from fednode.errors import DataError
+
+PERSON = r"person(\d+)"
+
+
+def make(root: Path, names: list[str]) -> Path:
+    """Write images that all differ."""
+    for at, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (5, 5), (at % 256, at // 256, 9))
+        image.putpixel((0, 0), (255, 255, 255))
+        image.save(path)
+    return root
+
+
+def settings(root: Path, **changes: Any) -> DataSettings:
+    return DataSettings(path=str(root), **({"shots": 0, "test": 0.3, "validation": 0.3} | changes))
+
+
+XRAYS = [
+    f"{kind}/person{at}_{kind}_{number}.png"
+    for kind, patients in (("normal", range(30)), ("pneumonia", range(20, 50)))
+    for at in patients
+    for number in range(1 + at % 4)
+]
+FOLDERS = [name.replace("_", "/", 1) for name in XRAYS]
+
+
+def patients(data: NodeData) -> list[set[str]]:
+    """Return the patients of the training, validation and test images, by the path."""
+    return [
+        {
+            part
+            for image in split.images
+            for part in image.path.as_posix().replace("_", "/").split("/")
+            if part.startswith("person")
+        }
+        for split in (data.train, data.validation, data.own)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "groups"), [(XRAYS, PERSON), (FOLDERS, "folder"), (XRAYS, r"person\d+")]
+)
+def test_no_patient_is_divided(tmp_path: Path, names: list[str], groups: str) -> None:
+    root = make(tmp_path / "images", names)
+    data = load(settings(root, groups=groups))
+    found = patients(data)
+    assert all(found)
+    assert sum(map(len, found)) == 50
+    assert set().union(*found) == {f"person{at}" for at in range(50)}
+    assert sum(len(split.images) for split in (data.train, data.validation, data.own)) == len(XRAYS)
+    assert all(
+        {image.label for image in split.images} == {0, 1}
+        for split in (data.train, data.validation, data.own)
+    )
+    assert len(set(data.groups.values())) == 50
+    assert any(f"The images are of 50 patients by data.groups ({groups})." in note
+               for note in data.notes)  # fmt: skip
+    assert not any("Numbers in file names" in note for note in data.notes)
+
+
+def test_a_patient_stays_where_it_is_when_others_come(tmp_path: Path) -> None:
+    root = make(tmp_path, XRAYS)
+    before = patients(load(settings(root, groups=PERSON)))
+    make(root, ["normal/person7_new.png", *(f"normal/person{at}_z.png" for at in range(60, 70))])
+    after = patients(load(settings(root, groups=PERSON)))
+    assert all(one <= other for one, other in zip(before, after, strict=True))
+
+
+def test_without_groups_a_number_that_repeats_in_names_is_pointed_out(tmp_path: Path) -> None:
+    problems, data = look(settings(make(tmp_path, XRAYS)))
+    assert data is not None
+    both, _ = divided({image.path: image.path.name.split("_")[0] for split in (data.train, data.own)
+                       for image in split.images}, data.train, data.own)  # fmt: skip
+    (said,) = [str(one) for one in problems if "Numbers in file names" in str(one)]
+    assert f"{len(both)} of them are in training and in test images" in said
+    assert said.endswith(f"such as '{PERSON}'.")
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"image_{at:04}.jpg" for at in range(20)],
+        [f"n01440764_{at}.JPEG" for at in range(20)],
+        [f"real_001_{at:06}.jpg" for at in range(20)],
+        [f"5858bf{at:02x}-23d2-11e8-a6a3-ec086b02610b.jpg" for at in range(20)],
+        [f"{at:02}_256.png" for at in range(20)],
+        [f"20{19 + at % 2}_{at}.png" for at in range(20)],
+        ["sun_abc.jpg", "sun_def.jpg"],
+        [],
+    ],
+)
+def test_numbers_that_are_no_patients(names: list[str]) -> None:
+    assert numbered([[Path("a") / name for name in names]]) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "start"),
+    [
+        ([f"v_Run_g{at // 4:02}_c{at % 4:02}.avi.png" for at in range(20)], "v_Run_g00"),
+        ([f"{at // 3}_{at}.png" for at in range(20)], "0"),
+        ([f"scan_1_patient {at // 2} {at}.png" for at in range(20)], "scan_1_patient 0"),
+    ],
+)
+def test_numbers_that_may_be_patients(names: list[str], start: str) -> None:
+    found = numbered([[Path(name) for name in names]])
+    assert found[Path(names[0])] == start
+    assert len(found) == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"groups": "(a"}, "data.groups is '\\(a'; give folder, dicom:PatientID or a regular expr"),
+        ({"groups": ""}, "it is not empty"),
+        (
+            {"groups": "a", "partition": PartitionSettings("dirichlet", 0, 2)},
+            "dirichlet deals out single images",
+        ),
+    ],
+)
+def test_wrong_groups_are_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        DataSettings(path="x", **changes)
+
+
+@pytest.mark.parametrize("groups", ["folder", "dicom:PatientID", r"patient(\d+)", r"person\d+(z)?"])
+def test_groups_that_find_no_patient_are_a_fault(tmp_path: Path, groups: str) -> None:
+    with pytest.raises(DataError, match="and it finds no patient of any image, such as"):
+        load(settings(make(tmp_path, XRAYS), groups=groups))
+
+
+def test_a_class_of_one_patient_trains_and_is_named(tmp_path: Path) -> None:
+    names = [*XRAYS, *(f"rare/person99_{at}.png" for at in range(5)), "rare/other.png"]
+    root = make(tmp_path, names)
+    (root / "rare/other.png").rename(root / "normal/other.png")
+    data = load(settings(root, groups=PERSON))
+    notes = " ".join(data.notes)
+    assert "No image of 1 classes, such as 'rare', is tested" in notes
+    assert "1 of them have one image, whose patient is not known" in notes
+    assert sum(image.label == 2 for image in data.train.images) == 5
+
+
+def test_published_parts_that_divide_a_patient_are_a_fault(tmp_path: Path) -> None:
+    root = make(tmp_path, [f"train/{name}" for name in XRAYS] + [f"test/{name}" for name in XRAYS])
+    with pytest.raises(DataError, match="have training images and test images"):
+        load(settings(root, groups=PERSON, validation=0.0))
+    assert "divide the published images by patient" in str(
+        look(settings(root, groups=PERSON))[0][0]
+    )
+    assert load(settings(root, groups=PERSON, test=0.0, validation=0.0)).train.images
+
+
+def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
+    root = make(tmp_path, FOLDERS)
+    chosen = settings(root, groups="folder")
+    rescan = Rescan(chosen, None, load(chosen))
+    assert rescan.look() is None
+    make(root, ["normal/person3/more/1.png"])
+    (root / "normal/person3/more/1.png").write_bytes((root / FOLDERS[9]).read_bytes() + b" ")
+    fresh = rescan.look(60.0)
+    assert fresh is not None
+    assert len(fresh.files) == len(FOLDERS) + 1
