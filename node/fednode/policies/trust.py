@@ -12,12 +12,13 @@ further, and only if chance explains as many or, for two that look like each oth
 do, the pair. All other classes of the peer stay in use. Where a node's classifier knows little, the
 node leaves out nothing.
 
-For a class that the node lacks, a mean of its peers stands for the class (`_references`), and the
-same classifier names the means of all peers, also those of its own classes, among the classes of
-the mesh. If three peers or more
-have the class, its reference is the median of their means in each coordinate. If two have it, it is
-the mean of the peer that is not doubted; if that says nothing, the mean that the hand-written
-prompt finds the likelier image of the class. A mean that is named wrong is left out.
+For a class that the node lacks and two peers or more have, a mean of its peers stands for the class
+(`_references`), and the same classifier names the means of all peers, also those of its own
+classes, among these and its own. If three peers or more have the class, its reference is the median
+of their means in each coordinate. If two have it, it is the mean of the peer that is not doubted;
+if that says nothing, the mean that the hand-written prompt finds the likelier image of the class. A
+mean that is named wrong is left out. A class that one peer alone has is neither judged nor a
+reference: who copies means of others under names of its own would have the others left out.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def mislabelled(
         for name, peer in peers.items():
             names = _named(peer, [at for at in peer.classes if at in here], whole, logits)
             doubts[name] |= _doubts(names, _sure(peer, names, whole, logits, scores), accuracy)
-            judged = [at for at in peer.classes if at not in here and givers.get(at) != name]
+            judged = [
+                at for at in peer.classes if at in references.classes and givers.get(at) != name
+            ]
             doubts[name] |= _misses(_named(peer, judged, whole, logits))
     return {name: wrong for name in sorted(peers) if (wrong := doubts[name])}
 
@@ -91,7 +94,7 @@ def _references(
     doubts: Mapping[str, Names],
     prompt: Callable[[Floats, Sequence[str]], Floats],
 ) -> tuple[Sums, dict[str, str]]:
-    """Return sums for the classes that the node lacks, and the peer whose mean each is, if one's.
+    """Return sums for the common classes that the node lacks, and whose mean each is, if one's.
 
     doubts: by the classes that the node has.
     """
@@ -99,7 +102,8 @@ def _references(
     for name, peer in peers.items():
         for at, mean in zip(peer.classes, peer.means, strict=True):
             sent.setdefault(at, {})[name] = mean
-    lacking, givers = tuple(sorted(sent.keys() - set(own.classes))), dict[str, str]()
+    common = {at for at, means in sent.items() if len(means) > 1}
+    lacking, givers = tuple(sorted(common - set(own.classes))), dict[str, str]()
     every, means = tuple(sorted({*own.classes, *lacking})), []
     for at in lacking:
         senders, some = list(sent[at]), np.array(list(sent[at].values()))

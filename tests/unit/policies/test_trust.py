@@ -88,6 +88,15 @@ def test_of_classes_that_the_node_lacks_those_go_that_others_contradict(
     assert {name: "".join(sorted(wrong)) for name, wrong in found.items()} == out
 
 
+def test_who_copies_means_under_names_that_nobody_has_ousts_no_other_peer() -> None:
+    """A peer's mean has noise. Its exact copy lies nearer to it than the node's own mean does."""
+    draw = np.random.default_rng(1)
+    means = np.eye(8)[:4] + 0.1 * draw.normal(size=(4, 8))
+    honest = Sums(OWN, np.full(4, 5.0), 5.0 * means)
+    copies = Sums(CLASSES[4:], np.full(4, 5.0), 5.0 * means)
+    assert left_out(0.9, b=honest, liar=copies) == {}
+
+
 def test_peers_in_another_order_are_judged_alike() -> None:
     peers = {"c": sums("abdcfegh"), "a": sums("abcdefgh"), "b": sums("hgfedcba")}
     own = sums("abcd", OWN)
