@@ -9,7 +9,7 @@ from typing import Literal
 
 from fednode.storage.disk import Disk
 
-Way = Literal["killed", "torn", "power cut", "full"]
+Way = Literal["killed", "torn", "power cut", "full", "read-only"]
 
 
 class Crash(BaseException):
@@ -21,6 +21,7 @@ class FailingDisk(Disk):
 
     killed: nothing happens from that call on. torn: half of a write happens first. power cut: what
     was not synced is lost, too. full: that one call fails for want of room, later ones work.
+    read-only: that call and all later ones fail.
     """
 
     def __init__(self, fail_at: int = -1, way: Way = "killed") -> None:
@@ -77,6 +78,8 @@ class FailingDisk(Disk):
         if self._crashed:
             raise Crash
         self.calls.append(call)
+        if self._way == "read-only" and self.failed:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         if len(self.calls) - 1 != self._fail_at:
             return
         if self._way == "full":

@@ -171,6 +171,32 @@ def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_pat
         store.close()
 
 
+def test_a_disk_that_turns_read_only_at_any_call_is_a_sentence_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    whole = FailingDisk()
+    trial = filled(tmp_path / "whole", 4, whole)
+    begun = len(whole.calls)
+    trial.commit(snapshot(5))
+    trial.close()
+    for step in range(begun, len(whole.calls)):
+        folder = tmp_path / f"step-{step}"
+        store = filled(folder, 4, FailingDisk(step, "read-only"))
+        if whole.calls[step] == "remove":
+            store.commit(snapshot(5))
+        else:
+            with pytest.raises(StateError, match="cannot take round 5: it is read-only"):
+                store.commit(snapshot(5))
+        store.close()
+        again = Store(folder)
+        renamed = "rename" in whole.calls[begun:step]
+        assert again.latest() == snapshot(5 if renamed else 4)
+        assert [row.round for row in again.history(1, 4)] == [1, 2, 3, 4]
+        assert again.warnings == []
+        again.commit(snapshot(5))
+        again.close()
+
+
 def test_another_configuration_is_named_with_both_values(tmp_path: Path) -> None:
     filled(tmp_path, 1).close()
     store = Store(tmp_path)
