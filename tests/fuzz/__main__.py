@@ -53,6 +53,6 @@ def _fuzzer(name: str, *options: str) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == [INNER]:
         again = f"{sys.executable} -m tests.fuzz {INNER} {sys.argv[2]}"  # merging starts it anew
-        atheris.Setup(policy=[again, *sys.argv[3:]], config=TARGETS[sys.argv[2]])
+        atheris.Setup([again, *sys.argv[3:]], TARGETS[sys.argv[2]])
         atheris.Fuzz()
     sys.exit(main())

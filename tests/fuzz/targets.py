@@ -22,7 +22,7 @@ from fednode.settings.read import load_settings
 from fednode.transports.address import parse
 from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
-from tests.unit.wire.samples import built, joined, seal
+from tests.unit.wire.samples import built, changed, message, split
 
 MESH_KEY: Final = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
 PUBLIC: Final = MESH_KEY.public_key()
@@ -30,14 +30,19 @@ CORPUS: Final = Path(__file__).parent / "corpus"
 Target = Callable[[bytes], None]
 
 
+FRAME: Final = encode(message(), "float32")
+HEAD: Final = split(FRAME)[0]
+
+
 def _frame(data: bytes) -> None:
-    """Decode bytes as they are, with the right checksum, and as the head or the rest of a frame.
+    """Decode bytes as they are, as a head, as a head and arrays, as arrays, and as metadata.
 
     What makes the checks before the head come out right lets the bytes further in.
     """
     size = int.from_bytes(data[:2], "big")
-    split = built(data[2 : 2 + size], data[2 + size :])
-    for frame in (data, seal(data), split):
+    both = built(data[2 : 2 + size], data[2 + size :])
+    inside = (built(data), both, built(HEAD, data), changed(FRAME, metadata=data))
+    for frame in (data, *inside):
         try:
             got = decode(frame)
         except FrameError:
@@ -46,14 +51,15 @@ def _frame(data: bytes) -> None:
 
 
 def _arrays(data: bytes) -> None:
-    """Read a table and a block; the first two bytes say how long the table is."""
-    end = 2 + int.from_bytes(data[:2], "big")
-    try:
-        tensors, _ = unpack(data[2:end], data[end:])
-    except FrameError:
-        return
-    again = unpack(*joined(pack(tensors, "float32")))[0]
-    assert again == tensors, "arrays change when they are sent on"
+    """Read a safetensors file; and one whose header has the length that the first two bytes say."""
+    size = int.from_bytes(data[:2], "big")
+    for file in (data, size.to_bytes(8, "little") + data[2:]):
+        try:
+            tensors, _ = unpack(file)
+        except FrameError:
+            continue
+        again = unpack(b"".join(pack(tensors, "float32")))[0]
+        assert again == tensors, "arrays change when they are sent on"
 
 
 def _ack(data: bytes) -> None:

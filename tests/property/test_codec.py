@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import string
+from itertools import pairwise
 from typing import get_args
 
-import msgpack
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -13,21 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fednode.core.events import AckCode
-from fednode.core.types import Array, Message, Tensors
+from fednode.core.merge.numbers import roundtrip
+from fednode.core.types import DTYPES, STANDINGS, Array, Dtype, Message, Tensors, Update
 from fednode.errors import FednodeError, FrameError
-from fednode.wire.codec import (
-    DTYPES,
-    Ack,
-    Dtype,
-    decode,
-    decode_ack,
-    encode,
-    encode_ack,
-    payload_bytes,
-    roundtrip,
-)
-from fednode.wire.tensors import pack, unpack
-from tests.unit.wire.samples import built, joined, message, opened, prompts, seal, sealed
+from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
+from fednode.wire.tensors import pack, payload_bytes, unpack
+from tests.unit.wire.samples import START, built, changed, message, prompts, split
 
 NAME_LETTERS = string.ascii_letters + string.digits + "_"
 letters = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
@@ -39,6 +31,18 @@ names = st.builds(
     "".join, st.tuples(st.sampled_from(NAME_LETTERS), st.text(NAME_LETTERS + ".:/-", max_size=127))
 )
 shapes = st.one_of(st.just(()), arrays.array_shapes(min_dims=1, max_dims=8, min_side=0, max_side=3))
+
+
+places = st.text(string.ascii_letters + ".:-", max_size=300)
+members = st.builds(
+    Update,
+    st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,62}\Z"),
+    st.sampled_from(STANDINGS),
+    st.integers(0, 2**63 - 1),
+    places,
+    places,
+    st.binary(max_size=1024),
+)
 
 
 def tensors_of(elements: st.SearchStrategy[float]) -> st.SearchStrategy[Tensors]:
@@ -66,6 +70,7 @@ def messages(elements: st.SearchStrategy[float] = numbers) -> st.SearchStrategy[
         contributors=digests,
         samples=whole,
         facts=st.dictionaries(labels, st.text(letters, max_size=1024), max_size=5),
+        members=st.lists(members, max_size=3).map(tuple),
     )
 
 
@@ -104,23 +109,23 @@ def test_int8_errs_by_at_most_half_a_step(tensors: Tensors) -> None:
 @given(tensors_of(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
 def test_payload_is_the_length_of_the_numbers(tensors: Tensors, dtype: Dtype) -> None:
     sent = message(tensors=tensors)
-    emptied = message(tensors=Tensors({name: np.zeros(0) for name in tensors}))
-    held = payload_bytes(sent, dtype)
+    emptied = message(tensors=Tensors({name: np.zeros(0) for name in tensors}, tensors.classes))
+    held = payload_bytes(tensors, dtype)
     names_and_shapes = len(encode(emptied, dtype)) + 80 * len(tensors)
     # Empty arrays bring their scales too.
     assert held <= len(encode(sent, dtype)) <= held + names_and_shapes
 
 
 @given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
-def test_a_damaged_frame_is_refused(data: st.DataObject, sent: Message, dtype: Dtype) -> None:
-    frame = bytearray(encode(sent, dtype))
-    if data.draw(st.booleans(), label="truncate"):
-        del frame[data.draw(st.integers(0, len(frame) - 1)) :]
-    else:
-        position = data.draw(st.integers(0, len(frame) * 8 - 1))
-        frame[position // 8] ^= 1 << position % 8
-    with pytest.raises(FrameError, match="damaged"):
-        decode(bytes(frame))
+def test_a_frame_that_was_cut_or_went_on_is_refused(
+    data: st.DataObject, sent: Message, dtype: Dtype
+) -> None:
+    frame = encode(sent, dtype)
+    length = data.draw(st.integers(0, len(frame) - 1))
+    more = data.draw(st.binary(min_size=1, max_size=9))
+    for wrong in (frame[:length], frame + more):
+        with pytest.raises(FrameError, match=r"damaged|does not begin"):
+            decode(wrong)
 
 
 def sent_on(frame: bytes) -> tuple[Message, Message] | None:
@@ -135,33 +140,38 @@ def sent_on(frame: bytes) -> tuple[Message, Message] | None:
 @given(st.binary(max_size=300))
 @example(b"")
 def test_any_bytes_end_in_a_message_or_a_frame_error(data: bytes) -> None:
-    for frame in (data, seal(data)):
+    for frame in (data, built(data), built(split(encode(message(), "float32"))[0], data)):
         got = sent_on(frame)
         assert got is None or got[0] == got[1]
 
 
 @given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
-def test_a_changed_body_with_a_right_checksum_ends_in_a_message_or_a_frame_error(
+def test_a_changed_frame_ends_in_a_message_or_a_frame_error(
     data: st.DataObject, sent: Message, dtype: Dtype
 ) -> None:
-    body = bytearray(encode(sent, dtype)[:-34])
+    frame = bytearray(encode(sent, dtype))
+    begin = data.draw(st.sampled_from((0, START.size)), label="from")
     for _ in range(data.draw(st.integers(1, 4), label="changes")):
-        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
-    got = sent_on(seal(bytes(body)))
+        frame[data.draw(st.integers(begin, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    got = sent_on(bytes(frame))
     assert got is None or got[0] == got[1]
 
 
 @given(st.data(), st.sampled_from(DTYPES))
-def test_changed_arrays_with_a_right_checksum_end_in_a_message_or_a_frame_error(
+def test_changed_arrays_end_in_a_message_or_a_frame_error(
     data: st.DataObject, dtype: Dtype
 ) -> None:
-    envelope = opened(encode(message(tensors=prompts(2, 3)), dtype))
-    changed = {"table": bytearray(envelope.table), "block": bytearray(envelope.block)}
+    head, arrays = split(encode(message(tensors=prompts(2, 3)), dtype))
+    other = bytearray(arrays)
     for _ in range(data.draw(st.integers(1, 4), label="changes")):
-        part = changed[data.draw(st.sampled_from(sorted(changed)))]
-        part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
-    envelope.table, envelope.block = bytes(changed["table"]), bytes(changed["block"])
-    got = sent_on(sealed(envelope))
+        other[data.draw(st.integers(0, len(other) - 1))] = data.draw(st.integers(0, 255))
+    got = sent_on(built(head, bytes(other)))
+    assert got is None or got[0] == got[1]
+
+
+@given(st.binary(max_size=200))
+def test_any_metadata_end_in_a_message_or_a_frame_error(data: bytes) -> None:
+    got = sent_on(changed(encode(message(), "float32"), metadata=data))
     assert got is None or got[0] == got[1]
 
 
@@ -169,7 +179,7 @@ def test_changed_arrays_with_a_right_checksum_end_in_a_message_or_a_frame_error(
 def test_a_head_of_another_length_ends_in_a_message_or_a_frame_error(
     data: st.DataObject, sent: Message, dtype: Dtype
 ) -> None:
-    body = encode(sent, dtype)[:-39]
+    body = encode(sent, dtype)[START.size :]
     cut = data.draw(st.integers(0, len(body)), label="head")
     got = sent_on(built(body[:cut], body[cut:]))
     assert got is None or got[0] == got[1]
@@ -179,51 +189,59 @@ def test_a_head_of_another_length_ends_in_a_message_or_a_frame_error(
 def test_each_offset_is_the_end_of_the_array_before_it(
     data: st.DataObject, tensors: Tensors, dtype: Dtype
 ) -> None:
-    table, block = joined(pack(tensors, dtype))
-    if not table:
+    if not tensors:
         return
-    size = {"float32": 4, "float16": 2, "int8": 1}[dtype]
-    found, entries = msgpack.unpackb(table)
-    ends = np.cumsum([0, *(size * array.size for array in tensors.values())])
-    assert (found, [entry[0] for entry in entries]) == (dtype, list(tensors))
-    assert [entry[1] for entry in entries] == ends[:-1].tolist()
-    assert len(block) == ends[-1]
+    size, text, *block = pack(tensors, dtype)
+    header, numbers = json.loads(bytes(text)), b"".join(block)
+    factors = [4 * len(tensors)] if dtype == "int8" else []
+    width = {"float32": 4, "float16": 2, "int8": 1}[dtype]
+    ends = np.cumsum([0, *factors, *(width * array.size for array in tensors.values())]).tolist()
+    assert [name for name in header if name != ".scale"] == list(tensors)
+    offsets = [entry["data_offsets"] for entry in header.values()]
+    assert offsets == [list(pair) for pair in pairwise(ends)]
+    assert len(numbers) == ends[-1]
     # Any other offset is refused, and so is a block of any other length.
-    changed = data.draw(st.sampled_from(entries), label="array")
-    wrong = st.integers(0, 2**63).filter(lambda offset: offset != changed[1])
-    changed[1] = data.draw(wrong, label="offset")
-    with pytest.raises(FrameError, match="must neither overlap nor leave gaps"):
-        unpack(msgpack.packb([dtype, entries], use_single_float=True), block)
     more = data.draw(st.binary(min_size=1, max_size=9), label="more")
-    with pytest.raises(FrameError, match="but the block has"):
-        unpack(table, block + more)
-    for length in {0, len(block) // 2, max(len(block) - 1, 0)} - {len(block)}:
-        with pytest.raises(FrameError, match="but the block has"):
-            unpack(table, block[:length])
+    lengths = {0, len(numbers) // 2, max(len(numbers) - 1, 0)} - {len(numbers)}
+    for other in (numbers + more, *(numbers[:length] for length in lengths)):
+        with pytest.raises(FrameError, match=r"does not lie at|arrays end at"):
+            unpack(b"".join((size, text, other)))
+    place = data.draw(st.sampled_from(offsets), label="array")
+    end = data.draw(st.integers(0, 1), label="end")
+    place[end] = data.draw(st.integers(0, 2**63).filter(lambda one: one != place[end]))
+    text = json.dumps(header).encode()
+    with pytest.raises(FrameError, match="must neither overlap nor leave gaps"):
+        unpack(len(text).to_bytes(8, "little") + text + numbers)
 
 
 @given(st.data())
-def test_any_table_of_the_right_form_ends_in_tensors_or_a_frame_error(data: st.DataObject) -> None:
+def test_any_header_of_the_right_form_ends_in_tensors_or_a_frame_error(data: st.DataObject) -> None:
     lengths = st.one_of(st.integers(0, 3), st.integers(-1, 2**64 - 1))
-    fields = st.tuples(st.sampled_from("abc"), st.integers(0, 16), st.lists(lengths, max_size=9))
-    scaled = st.builds(lambda entry, scale: (*entry, scale), fields, numbers)
-    entries = data.draw(st.lists(st.one_of(fields, scaled), max_size=4), label="entries")
-    table = msgpack.packb([data.draw(st.sampled_from(DTYPES)), entries], use_single_float=True)
+    entries = st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(("F32", "F16", "I8")),
+            "shape": st.lists(lengths, max_size=9),
+            "data_offsets": st.lists(st.integers(0, 16), min_size=2, max_size=2),
+        }
+    )
+    header = st.dictionaries(st.sampled_from((".scale", "a", "b", "c")), entries, max_size=4)
+    text = json.dumps(data.draw(header, label="header"), sort_keys=True).encode()
     block = data.draw(st.binary(max_size=48), label="block")
-    try:
-        got, _ = unpack(table, block)
-    except FrameError:
-        return
-    assert unpack(*joined(pack(got, "float32")))[0] == got
+    check_arrays(len(text).to_bytes(8, "little") + text + block)
 
 
 @given(st.binary(max_size=200), st.binary(max_size=50))
-def test_any_array_bytes_end_in_tensors_or_a_frame_error(table: bytes, block: bytes) -> None:
+def test_any_array_bytes_end_in_tensors_or_a_frame_error(header: bytes, block: bytes) -> None:
+    check_arrays(header + block)
+    check_arrays(len(header).to_bytes(8, "little") + header + block)
+
+
+def check_arrays(data: bytes) -> None:
     try:
-        got, _ = unpack(table, block)
+        got, _ = unpack(data)
     except FrameError:
         return
-    assert unpack(*joined(pack(got, "float32")))[0] == got
+    assert unpack(b"".join(pack(got, "float32")))[0] == got
 
 
 @given(st.binary(max_size=100))

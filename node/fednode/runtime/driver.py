@@ -33,6 +33,7 @@ from fednode.storage.store import Store
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
 from fednode.wire.codec import Ack
+from fednode.wire.tensors import payload_bytes
 
 EVENTS_MAX: Final = 4096
 FLOOD: Final = 100
@@ -286,7 +287,7 @@ class Driver:
             now = asyncio.get_running_loop().time()
             self._quota.spend(caller, time.perf_counter() - began, now)
         if message.sender in self.addresses:
-            payload = codec.payload_bytes(message, message.dtype or self._worker.learning.dtype)
+            payload = payload_bytes(message.tensors, message.dtype or self._worker.learning.dtype)
             self.telemetry.count(message.sender, "in", payload, len(frame))
         self._token += 1
         answer = self._answers[self._token] = asyncio.get_running_loop().create_future()

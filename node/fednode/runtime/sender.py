@@ -13,11 +13,11 @@ from typing import Final
 
 from fednode.core.events import Event, Record, Send, Undelivered, acknowledged
 from fednode.core.members.phases import Phase
+from fednode.core.types import Dtype
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
-from fednode.wire.codec import Dtype
 from fednode.wire.outgoing import Broadcasts, Outgoing
 
 OUTBOX_MAX: Final = 32

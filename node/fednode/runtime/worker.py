@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from fednode.core import events as ev
-from fednode.core.types import Job, Progress
+from fednode.core.types import Dtype, Job, Progress
 from fednode.errors import FednodeError
 from fednode.learn.learner import Cancelled, Learner, Release
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.changes import Remember, Watched
-from fednode.wire.codec import Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

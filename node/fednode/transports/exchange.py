@@ -12,7 +12,6 @@ import grpc.aio
 
 from fednode.transports.base import OnFrame
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
-from fednode.wire import fields
 from fednode.wire.gen import exchange_pb2
 
 HANDLING_MAX_S: Final = 120.0
@@ -29,15 +28,15 @@ EXPECTED_MIN: Final = 8 << 20
 
 DELIVER: Final = "/fednode.v1.Exchange/Deliver"
 DELIVER_CHUNKS: Final = "/fednode.v1.Exchange/DeliverChunks"
-# Field 1 of a Frame, length-delimited.
-_TAG: Final = b"\x0a"
+# Field 1 of a Frame, length-delimited; and the seven bits of a length that one byte holds.
+_TAG: Final = 0x0A
+_LOW: Final = 0x7F
 
 
 class ExchangeService:
     """Hand frames to the node and return the node's replies.
 
-    It is the service of exchange.proto. Its messages hold bytes and nothing else, so they are
-    written and read here with one copy; protobuf's classes make three.
+    It is the service of exchange.proto.
     """
 
     def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
@@ -101,7 +100,7 @@ class ExchangeService:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
         if not received:
             # A stream whose first piece gRPC itself found too large ends here, too. A later one
-            # leaves a frame that is cut short; the frame's checksum shows that.
+            # leaves a frame that is cut short; the lengths in its first bytes show that.
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
 
     def _over(self, size: int, caller: str | None) -> bool:
@@ -140,14 +139,18 @@ async def pieces(frame: bytes) -> AsyncIterator[memoryview]:
 
 
 def wrapped(data: bytes | memoryview) -> bytes:
-    """Return a serialized Frame that holds these bytes."""
-    return b"".join((fields.ahead(_TAG, len(data)), data)) if data else b""
+    """Return a serialized Frame that holds these bytes.
+
+    protobuf writes the same bytes, and takes 2 ms for a mebibyte, in place of 30 us.
+    """
+    head, length = bytearray([_TAG]), len(data)
+    while length > _LOW:
+        head.append(length & _LOW | _LOW + 1)
+        length >>= 7
+    head.append(length)
+    return b"".join((head, data)) if data else b""
 
 
 def opened(message: bytes) -> bytes:
-    """Return the bytes in a serialized Frame.
-
-    Frames of another form, such as with fields of later versions, are left to protobuf.
-    """
-    data = fields.inside(_TAG, message)
-    return exchange_pb2.Frame.FromString(message).data if data is None else bytes(data)
+    """Return the bytes in a serialized Frame."""
+    return exchange_pb2.Frame.FromString(message).data

@@ -1,94 +1,46 @@
 """Convert messages and acknowledgements to frames and back; nothing that comes in is trusted.
 
-A frame is a serialized Envelope (proto/fednode/v1/exchange.proto), in this order:
+    8 | version | length of the head (u32) | length of the arrays (u32) | head | arrays
 
-    head        all fields of an Envelope but the following three; the first two bytes are the
-                wire version. The field `table` says where each array lies in the block.
-    block       the numbers of all arrays (node/fednode/wire/tensors.py)
-    head_bytes  the length of the head, so that the block is found without a parser
-    checksum    SHA-256 of all bytes before it
+The first byte is 8 in every version. The head is an Envelope (proto/fednode/v1/exchange.proto); its
+metadata are three msgpack lists: names and values of facts, the fields of news, class names. The
+arrays are a safetensors file (node/fednode/wire/tensors.py).
 
-The last two have a fixed length. So a frame that was cut or changed on the way is refused before a
-parser sees it, a frame of another version before anything but the version is read, and protobuf
-never copies the arrays. A frame that somebody built with a correct checksum is limited by Limits in
-bytes, names and arrays. decode and decode_ack raise FrameError and nothing else. encode and
-encode_ack never build what a receiver would refuse.
+A frame of another version is refused before anything but the version is read, and a frame that was
+cut before a parser sees it. The two lengths bound what the parsers may take; Limits bounds the
+number of entries. decode and decode_ack raise FrameError and nothing else. encode and encode_ack
+never build what a receiver would refuse.
 """
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import re
 import struct
-from typing import Final, NamedTuple, NoReturn, get_args
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, get_args
 
+import msgpack
 from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.core.events import AckCode
-from fednode.core.types import STANDINGS, Message, Update
+from fednode.core.types import STANDINGS, Dtype, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
-from fednode.wire import fields
-from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
-from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
+from fednode.wire.tensors import LIMITS, Limits, pack, unpack
 
-__all__ = [
-    "DTYPES",
-    "LIMITS",
-    "VERSION",
-    "Ack",
-    "Dtype",
-    "Limits",
-    "decode",
-    "decode_ack",
-    "encode",
-    "encode_ack",
-    "payload_bytes",
-    "roundtrip",
-    "write_ack",
-]
-
-VERSION: Final = 2
+VERSION: Final = 3
 ACK_BYTES_MAX: Final = 8192
 DETAIL_CHARACTERS_MAX: Final = 1000
-MESH_CHARACTERS_MAX: Final = 128
-FACT_NAME_CHARACTERS_MAX: Final = 128
-DIGEST_BYTES_MAX: Final = 64
-PLACE_CHARACTERS_MAX: Final = 300
 PROOF_BYTES_MAX: Final = 1024
-CLASS_BYTES_MAX: Final = 256
 WHOLE_MAX: Final = 2**63 - 1
-CHARACTER_BYTES: Final = 4
-"""Most bytes of a character in UTF-8."""
-WORDS_KEPT: Final = 256
-"""So many sets of good words are kept, of as many senders and phases."""
-FIELDS: Final = 32
-"""More than the fields of an Envelope that are not repeated."""
-SPARE_BYTES: Final = 64
-"""Room in a head for the tags, lengths and numbers of one entry."""
-
-_NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
-_WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
-_BOOT: Final = re.compile(r"([0-9a-f]{8})?", re.ASCII)
-_DIGEST: Final = re.compile(r"([0-9a-f]{2}){0,64}", re.ASCII)
-_BLOCK_TAG: Final = b"\x72"
-# Field 1, a number below 128: the first two bytes of each frame, of every version.
-_VERSION_TAG: Final = 0x08
-_VERSION: Final = bytes((_VERSION_TAG, VERSION))
-# Field 15, four bytes, the lowest first.
-_SIZE: Final = struct.Struct("<BI")
-_SIZE_TAG: Final = 0x7D
-# Field 12, length-delimited, 32 bytes.
-_CHECKSUM_TAG: Final = b"\x62\x20"
-_CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
+_MARK: Final = 8
+_START: Final = struct.Struct("<BBII")
 _CODES: Final[dict[AckCode, str]] = {code: f"ACK_CODE_{code.upper()}" for code in get_args(AckCode)}
 _NAMES: Final = {exchange_pb2.AckCode.Value(value): code for code, value in _CODES.items()}
-_STATES: Final = {standing: f"MEMBER_STATE_{standing.upper()}" for standing in STANDINGS}
-_STANDINGS: Final = {
-    exchange_pb2.MemberState.Value(value): standing for standing, value in _STATES.items()
-}
+_NEWS: Final = attrgetter("name", "state", "incarnation", "address", "id", "proof")
 
 
 class Ack(NamedTuple):
@@ -111,9 +63,8 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     fault = _fault(message, limits)
     if fault:
         raise FednodeError(f"this message cannot be sent: {fault}")
-    table, block = arrays.pack(message.tensors, dtype, limits)
+    arrays = pack(message.tensors, dtype, limits)
     envelope = exchange_pb2.Envelope(
-        version=VERSION,
         mesh=message.mesh,
         fingerprint=bytes.fromhex(message.fingerprint),
         policy=message.policy,
@@ -122,29 +73,17 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         phase=message.phase,
         contributors=bytes.fromhex(message.contributors),
         samples=message.samples,
-        facts=dict(message.facts),
-        table=table,
-        members=[_news(update) for update in message.members],
         inactive=not message.active,
         boot=message.boot,
-        classes=message.tensors.classes,
+        metadata=_pack_metadata(message),
     )
     head = envelope.SerializeToString(deterministic=True)
-    # The numbers go straight into the frame: protobuf would copy them several times.
-    body: list[bytes | memoryview] = [head]
-    length = sum(map(len, block))
-    if length:
-        body += [fields.ahead(_BLOCK_TAG, length), *block]
-    body.append(_SIZE.pack(_SIZE_TAG, len(head)))
-    size = sum(map(len, body)) + _CHECKSUM_BYTES
+    length = sum(map(len, arrays))
+    size = _START.size + len(head) + length
     if size > limits.frame_bytes:
-        raise FednodeError(
-            f"a frame of {size:,} bytes cannot be sent; at most {limits.frame_bytes:,} fit"
-        )
-    checksum = hashlib.sha256()
-    for piece in body:
-        checksum.update(piece)
-    return b"".join((*body, _CHECKSUM_TAG, checksum.digest()))
+        most = limits.frame_bytes
+        raise FednodeError(f"a frame of {size:,} bytes cannot be sent; at most {most:,} fit")
+    return b"".join((_START.pack(_MARK, VERSION, len(head), length), head, *arrays))
 
 
 def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
@@ -152,21 +91,13 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
 
     The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
-    head, block = _opened(frame, limits)
-    most = limits.members + limits.facts + limits.classes + FIELDS
-    if not fields.at_most(head, most):
-        _refuse(f"the head of the frame has more than {most:,} fields, or is not a valid envelope")
+    head, arrays = _split(memoryview(frame), limits)
     try:
         envelope = exchange_pb2.Envelope.FromString(head)
     except DecodeError as fault:
         raise FrameError("the head of the frame is not a valid envelope") from fault
-    if envelope.version != VERSION:
-        _refuse(f"the head of the frame says version {VERSION} and version {envelope.version}")
-    if len(envelope.members) > limits.members:
-        _refuse(f"news of {len(envelope.members)} members; at most {limits.members} fit")
-    if len(envelope.classes) > limits.classes:
-        _refuse(f"{len(envelope.classes)} classes; at most {limits.classes} fit")
-    tensors, dtype = arrays.unpack(envelope.table, block, limits, envelope.classes)
+    facts, members, classes = _read_metadata(envelope.metadata, limits)
+    tensors, dtype = unpack(arrays, limits, classes)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -176,10 +107,10 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         phase=envelope.phase,
         contributors=envelope.contributors.hex(),
         samples=envelope.samples,
-        facts=dict(envelope.facts),
+        facts=facts,
         tensors=tensors,
         dtype=dtype,
-        members=tuple(_member(member) for member in envelope.members),
+        members=members,
         active=not envelope.inactive,
         boot=envelope.boot,
     )
@@ -209,8 +140,10 @@ def decode_ack(frame: bytes) -> Ack:
     except DecodeError as fault:
         raise FrameError("the reply is not a valid acknowledgement") from fault
     code = _NAMES.get(ack.code)
-    if code is None:
+    if code is None and ack.code:
         raise _unknown("the reply has the code", ack.code)
+    if code is None:  # no version says that
+        raise FrameError("the reply has the code 0")
     if len(ack.detail) > DETAIL_CHARACTERS_MAX or not ack.detail.isprintable():
         raise FrameError("the reply's detail is too long or holds control characters")
     if ack.later > WHOLE_MAX:
@@ -218,177 +151,158 @@ def decode_ack(frame: bytes) -> Ack:
     return Ack(code, ack.detail, ack.later)
 
 
-def payload_bytes(message: Message, dtype: Dtype) -> int:
-    """Return the tensor bytes alone that encode puts into the frame of this message."""
-    return arrays.payload_bytes(message.tensors, dtype)
+def _split(frame: memoryview, limits: Limits) -> tuple[bytes, memoryview]:
+    """Return the head of a frame, and its arrays as a view of the frame."""
+    version = frame[1] if len(frame) > 1 and frame[0] == _MARK else 0
+    if not version:
+        raise FrameError(f"the frame does not begin with its version; this node speaks {VERSION}")
+    if version != VERSION:
+        older = "the other node" if version < VERSION else "this node"
+        raise VersionError(
+            f"the frame has wire version {version} and this node speaks {VERSION}; "
+            f"update fednode on {older}"
+        )
+    if len(frame) > limits.frame_bytes:
+        raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
+    start = frame[: _START.size].tobytes().ljust(_START.size, b"\0")
+    *_, size, length = _START.unpack(start)
+    if len(frame) != _START.size + size + length:
+        raise FrameError("the frame has another length than it says: it was damaged on its way")
+    if size > limits.head_bytes:
+        raise FrameError(f"a head of {size:,} bytes; at most {limits.head_bytes:,} fit")
+    end = _START.size + size
+    return frame[_START.size : end].tobytes(), frame[end:]
+
+
+# Metadata -----------------------------------------------------------------------------------------
+
+
+def _pack_metadata(message: Message) -> bytes:
+    facts = [text for fact in sorted(message.facts.items()) for text in fact]
+    news = [value for member in message.members for value in _NEWS(member)]
+    lists = (facts, news, message.tensors.classes)
+    return b"".join(map(msgpack.packb, lists)) if any(lists) else b""
+
+
+def _read_metadata(
+    packed: bytes, limits: Limits
+) -> tuple[dict[str, str], tuple[Update, ...], list[str]]:
+    """Return the facts, the news and the class names of a message."""
+    if not packed:
+        return {}, (), []
+    # The lists hold no lists and no maps, so the bytes bound the memory.
+    reader = msgpack.Unpacker(
+        max_buffer_size=len(packed), max_array_len=0, max_map_len=0, max_ext_len=0
+    )
+    reader.feed(packed)
+    try:
+        facts = _rows(reader, "facts", limits.facts, str, str)
+        news = _rows(reader, "members", limits.members, str, str, int, str, str, bytes)
+        classes = _rows(reader, "classes", limits.classes, str)
+        if reader.tell() != len(packed):
+            raise ValueError("bytes follow the three lists")
+    except (ValueError, msgpack.UnpackException) as fault:
+        why = foreign.line(str(fault), 200)
+        raise FrameError(f"the metadata are not what msgpack packs: {why}") from fault
+    return dict(facts), tuple(Update(*row) for row in news), [name for (name,) in classes]
+
+
+def _rows(reader: msgpack.Unpacker, what: str, most: int, *kinds: type) -> list[tuple[Any, ...]]:
+    """Return the values of a list in rows of these types."""
+    count, rest = divmod(reader.read_array_header(), len(kinds))
+    if count > most:
+        raise FrameError(f"{count} {what}; at most {most} fit")
+    rows = [tuple(reader.unpack() for _ in kinds) for _ in range(count)]
+    if rest or any(tuple(map(type, row)) != kinds for row in rows):
+        raise ValueError(f"a list of {what} has entries of another form")
+    return rows
+
+
+# Texts and numbers --------------------------------------------------------------------------------
+
+
+class _Rule(NamedTuple):
+    """Which texts are allowed, and how a sentence says it."""
+
+    allows: Callable[[str], object]
+    words: str
+
+
+def _printable(least: int, most: int) -> _Rule:
+    words = f"{least} to {most} printable characters"
+    return _Rule(lambda text: least <= len(text) <= most and text.isprintable(), words)
+
+
+def _pattern(pattern: str, words: str) -> _Rule:
+    return _Rule(re.compile(pattern, re.ASCII).fullmatch, words)
+
+
+_NODE: Final = _pattern(r"[a-z0-9][a-z0-9-]{0,62}", "a node name (a-z, 0-9 and -, at most 63)")
+_WORD: Final = _pattern(r"[a-z][a-z0-9_.-]{0,62}", "a name (a-z, 0-9, _ . and -, at most 63)")
+_DIGEST: Final = _pattern(r"([0-9a-f]{2}){0,64}", "hexadecimal of at most 64 bytes")
+_BOOT: Final = _pattern(r"([0-9a-f]{8})?", "eight hexadecimal digits")
+_PLACE: Final = _pattern(r"[ -~]{0,300}", "at most 300 characters of ASCII")
+_LABEL: Final = _printable(1, 128)
+_CLASS: Final = _Rule(
+    lambda name: foreign.printable(name) and 0 < len(name.encode()) <= 256,
+    "1 to 256 bytes of printable text",
+)
 
 
 def _fault(message: Message, limits: Limits) -> str:
     """Return what is wrong with a message's words and numbers; "" for nothing."""
-    try:
-        _check_words(
-            message.mesh, message.sender, message.policy, message.phase, message.fingerprint
-        )
-    except ValueError as fault:
-        return str(fault)
-    if message.contributors and not _DIGEST.fullmatch(message.contributors):
-        return _no_digest("contributors", message.contributors)
-    numbers = (("round", message.round), ("samples", message.samples))
-    for what, number in numbers:
+    facts, members, classes = message.facts, message.members, message.tensors.classes
+    counts = (
+        ("facts", facts, limits.facts),
+        ("members", members, limits.members),
+        ("classes", classes, limits.classes),
+    )
+    for what, entries, most in counts:
+        if len(entries) > most:
+            return f"{len(entries)} {what}; at most {most} fit"
+    for what, text, rule in _texts(message, limits):
+        if not rule.allows(text):
+            return f"{what} {text[:64]!r} is not {rule.words}"
+    numbers = [("round", message.round), ("samples", message.samples)]
+    for what, number in (*numbers, *(("incarnation", one.incarnation) for one in members)):
         if not 0 <= number <= WHOLE_MAX:
             return f"{what} {number} is not between 0 and {WHOLE_MAX}"
-    if len(message.facts) > limits.facts:
-        return f"{len(message.facts)} facts; at most {limits.facts} fit"
-    for name, value in message.facts.items():
-        if not 0 < len(name) <= FACT_NAME_CHARACTERS_MAX or not name.isprintable():
-            return f"the name of a fact, {name[:40]!r}, is not 1 to 128 printable characters"
-        if len(value) > limits.fact_characters or not value.isprintable():
-            return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
-    if not _BOOT.fullmatch(message.boot):
-        return f"boot id {message.boot[:40]!r} is not eight hexadecimal digits"
-    return _classes_fault(message, limits) or _member_fault(message, limits)
-
-
-@functools.lru_cache(maxsize=WORDS_KEPT)
-def _check_words(mesh: str, sender: str, policy: str, phase: str, fingerprint: str) -> None:
-    """Raise ValueError, with a sentence, for words that no node says.
-
-    Good words are the same in each message of a peer, so they are looked at once. Only good ones
-    are kept, which are short.
-    """
-    if not 0 < len(mesh) <= MESH_CHARACTERS_MAX or not mesh.isprintable():
-        raise ValueError(
-            f"mesh {mesh[:40]!r} is not 1 to {MESH_CHARACTERS_MAX} printable characters"
-        )
-    if not _NODE.fullmatch(sender):
-        raise ValueError(f"sender {sender[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)")
-    for what, word in (("policy", policy), ("phase", phase)):
-        if not _WORD.fullmatch(word):
-            raise ValueError(
-                f"{what} {word[:64]!r} is not a name (a-z, 0-9, _ . and -, at most 63)"
-            )
-    if not _DIGEST.fullmatch(fingerprint):
-        raise ValueError(_no_digest("fingerprint", fingerprint))
-
-
-def _no_digest(what: str, text: str) -> str:
-    return f"{what} {text[:40]!r} is not hexadecimal of at most {DIGEST_BYTES_MAX} bytes"
-
-
-def _classes_fault(message: Message, limits: Limits) -> str:
-    """Return what is wrong with the class names of a message; "" for nothing."""
-    classes = message.tensors.classes
-    if classes and not message.tensors:
-        return f"{len(classes)} classes without an array"
-    if len(classes) > limits.classes:
-        return f"{len(classes)} classes; at most {limits.classes} fit"
-    last = ""
-    for name in classes:
-        if not 0 < len(name.encode()) <= CLASS_BYTES_MAX or not foreign.printable(name):
-            return f"class {name[:40]!r} is not 1 to {CLASS_BYTES_MAX} bytes of printable text"
-        if name <= last:
-            return f"class {name[:40]!r} follows {last[:40]!r}; names must be sorted and differ"
-        last = name
-    return ""
-
-
-def _member_fault(message: Message, limits: Limits) -> str:
-    """Return what is wrong with the news of members in a message; "" for nothing."""
-    if len(message.members) > limits.members:
-        return f"news of {len(message.members)} members; at most {limits.members} fit"
-    for member in message.members:
-        if not _NODE.fullmatch(member.name):
-            return f"member {member.name[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
-        if not 0 <= member.incarnation <= WHOLE_MAX:
-            return f"incarnation {member.incarnation} is not between 0 and {WHOLE_MAX}"
-        for what, word in (("address", member.address), ("id", member.id)):
-            if len(word) > PLACE_CHARACTERS_MAX or not (word.isascii() and word.isprintable()):
-                return f"{what} {word[:40]!r} is not at most {PLACE_CHARACTERS_MAX} characters"
+    for member in members:
+        if member.state not in STANDINGS:
+            raise _unknown(f"{member.name!r} is said to be", repr(member.state[:40]))
         if len(member.proof) > PROOF_BYTES_MAX:
             return f"a proof of {len(member.proof)} bytes; at most {PROOF_BYTES_MAX} fit"
+    if classes and not message.tensors:
+        return f"{len(classes)} classes without an array"
+    if any(name <= last for last, name in pairwise(classes)):
+        return "class names must be sorted and differ"
     return ""
 
 
-def _news(update: Update) -> exchange_pb2.Member:
-    return exchange_pb2.Member(
-        name=update.name,
-        state=_STATES[update.state],
-        incarnation=update.incarnation,
-        address=update.address,
-        id=update.id,
-        proof=update.proof,
-    )
+def _texts(message: Message, limits: Limits) -> Iterator[tuple[str, str, _Rule]]:
+    """Yield each text of a message: what it is, the text, which texts are allowed."""
+    yield "mesh", message.mesh, _LABEL
+    yield "sender", message.sender, _NODE
+    yield "policy", message.policy, _WORD
+    yield "phase", message.phase, _WORD
+    yield "fingerprint", message.fingerprint, _DIGEST
+    yield "contributors", message.contributors, _DIGEST
+    yield "boot id", message.boot, _BOOT
+    value = _printable(0, limits.fact_characters)
+    for name, text in message.facts.items():
+        yield "the name of a fact,", name, _LABEL
+        yield f"fact {name!r}:", text, value
+    for member in message.members:
+        yield "member", member.name, _NODE
+        yield "address", member.address, _PLACE
+        yield "id", member.id, _PLACE
+    for name in message.tensors.classes:
+        yield "class", name, _CLASS
 
 
-def _member(member: exchange_pb2.Member) -> Update:
-    state = _STANDINGS.get(member.state)
-    if state is None:
-        raise _unknown(f"{member.name[:64]!r} is said to be", member.state)
-    return Update(
-        member.name, state, member.incarnation, member.address, member.id, bytes(member.proof)
-    )
-
-
-def head_bytes_max(limits: Limits) -> int:
-    """Return the bytes of the largest head that these limits allow."""
-    words = MESH_CHARACTERS_MAX * CHARACTER_BYTES + 2 * DIGEST_BYTES_MAX + 11 * SPARE_BYTES
-    fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
-    member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
-    classes = limits.classes * (CLASS_BYTES_MAX + 4)  # the tag and the length take four bytes
-    return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
-
-
-HEAD_BYTES_MAX: Final = head_bytes_max(LIMITS)
-
-
-def _opened(frame: bytes | memoryview, limits: Limits) -> tuple[bytes, memoryview]:
-    """Return the head of a frame, and its block as a view of the frame.
-
-    Raise FrameError for a frame that is too long or damaged, or of another wire version.
-    """
-    if len(frame) > limits.frame_bytes:
-        _refuse(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
-    body = memoryview(frame)[:-_CHECKSUM_BYTES]
-    if frame[len(body) :] != _CHECKSUM_TAG + hashlib.sha256(body).digest():
-        _refuse("the checksum is missing or wrong: the frame was damaged on its way")
-    _check_version(bytes(body[:2]))
-    if len(body) < _SIZE.size or body[-_SIZE.size] != _SIZE_TAG:
-        _refuse("the frame does not say how long its head is")
-    _, size = _SIZE.unpack(body[-_SIZE.size :])
-    rest = body[: -_SIZE.size]
-    possible = HEAD_BYTES_MAX if limits is LIMITS else head_bytes_max(limits)
-    most = min(len(rest), possible)
-    if size > most:
-        _refuse(f"the frame says that its head has {size:,} bytes; at most {most:,} are possible")
-    block = fields.inside(_BLOCK_TAG, rest[size:]) if len(rest) > size else rest[size:]
-    if block is None:
-        _refuse(f"the {len(rest) - size:,} bytes behind the head are not one block of arrays")
-    return bytes(rest[:size]), block
-
-
-def _check_version(start: bytes) -> None:
-    """Raise FrameError unless a frame begins with this node's wire version."""
-    if start == _VERSION:
-        return
-    if len(start) < 2 or start[0] != _VERSION_TAG or start[1] > 0x7F:
-        _refuse(f"the frame does not begin with its wire version; this node speaks {VERSION}")
-    version = start[1]
-    older = "the other node" if version < VERSION else "this node"
-    raise VersionError(
-        f"the frame has wire version {version} and this node speaks {VERSION}; "
-        f"update fednode on {older}"
-    )
-
-
-def _unknown(what: str, value: int) -> FrameError:
+def _unknown(what: str, value: object) -> VersionError:
     """Return the refusal of a value that a newer fednode of the same wire version may know."""
-    if not value:  # no version says that
-        return FrameError(f"{what} {value}, which this node does not know")
     return VersionError(
         f"{what} {value}: the sender's wire version {VERSION} may know that, and this node's wire "
         f"version {VERSION} does not; update fednode on this node"
     )
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise FrameError(sentence)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from fednode.core.types import Message
+from fednode.core.types import Dtype, Message
 from fednode.wire import codec
-from fednode.wire.codec import Dtype
+from fednode.wire.tensors import payload_bytes
 
 
 class Outgoing:
@@ -37,7 +37,7 @@ class Outgoing:
     @cached_property
     def payload(self) -> int:
         """The bytes of the arrays alone."""
-        return codec.payload_bytes(self.message, self.dtype)
+        return payload_bytes(self.message.tensors, self.dtype)
 
 
 class Broadcasts:

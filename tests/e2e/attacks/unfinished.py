@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
-from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS
-from fednode.wire.fields import ahead
+from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, wrapped
 from tests.e2e.attacks.http2 import (
     ACK,
     DATA,
@@ -122,5 +121,5 @@ def surplus(wire: Wire) -> Iterator[int]:
 
 def unfinished_pieces(wire: Wire) -> Iterator[int]:
     """Send frames in pieces that never end."""
-    piece = ahead(b"\x0a", PIECE_BYTES) + bytes(PIECE_BYTES)
+    piece = wrapped(bytes(PIECE_BYTES))
     return stuff(wire, DELIVER_CHUNKS, message(piece))

@@ -16,7 +16,7 @@ from fednode.wire.codec import Ack
 from tests.contract.memory_transport import Hub
 from tests.unit.identity.people import SmallMesh
 from tests.unit.runtime.daemons import Daemon, running
-from tests.unit.wire.samples import opened, sealed
+from tests.unit.wire.samples import built, changed, metadata, split
 
 MESH = SmallMesh()
 
@@ -150,32 +150,23 @@ async def test_a_flood_costs_its_caller_a_point_for_every_so_many_messages(
         assert state(a) == "quarantined"
 
 
-def newer(node: Daemon, name: str, value: int) -> bytes:
-    """Return a frame that a newer fednode might send."""
-    envelope = opened(hello(node))
-    if name == "state":
-        envelope.members.add(name="c", state=value)
-    else:
-        setattr(envelope, name, value)
-    return sealed(envelope)
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("version", "word", "said"),
     [
-        ("version", 3, "wire version 3 and this node speaks 2; update fednode on this node"),
-        ("version", 1, "wire version 1 and this node speaks 2; update fednode on the other node"),
-        ("state", 9, "'c' is said to be 9: the sender's wire version 2 may know that, and this"),
+        (4, "alive", "wire version 4 and this node speaks 3; update fednode on this node"),
+        (2, "alive", "wire version 2 and this node speaks 3; update fednode on the other node"),
+        (3, "asleep", "'c' is said to be 'asleep': the sender's wire version 3 may know that"),
     ],
 )
 async def test_what_another_version_says_is_refused_and_costs_no_points(
-    tmp_path: Path, name: str, value: int, said: str
+    tmp_path: Path, version: int, word: str, said: str
 ) -> None:
     async with running(
         Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
     ) as a:
         for _ in range(5):  # more than twice what ends in a quarantine
-            refused = await answered(a, newer(a, name, value))
+            frame = changed(hello(a), metadata=metadata((), ["c", word, 1, "", "", b""]))
+            refused = await answered(a, built(*split(frame), version))
             assert (refused.code, said in refused.detail) == ("refused", True)
         assert (await answered(a, hello(a))).code == "ok", "once it was updated"
         assert state(a) == "alive"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fednode.core.events import Delivered, Event, Send, Undelivered
-from fednode.core.types import Message, Tensors
+from fednode.core.types import Dtype, Message, Tensors
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.sender import LONG_BYTES, OUTBOX_MAX, Sender
 from fednode.transports.base import Address
@@ -84,7 +84,7 @@ async def test_a_broadcast_is_encoded_once(monkeypatch: pytest.MonkeyPatch, numb
     encoded: list[Message] = []
     original = codec.encode
 
-    def encode(said: Message, dtype: codec.Dtype) -> bytes:
+    def encode(said: Message, dtype: Dtype) -> bytes:
         encoded.append(said)
         return original(said, dtype)
 

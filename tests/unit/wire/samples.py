@@ -1,16 +1,21 @@
-"""Messages that the wire tests share."""
+"""Messages and frames that the wire tests share."""
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from fednode.core.types import Message, Tensors
+from fednode.wire import codec
 from fednode.wire.gen import exchange_pb2
 
 FINGERPRINT = hashlib.sha256(b"settings").hexdigest()
+START = struct.Struct("<BBII")
+"""What a frame begins with: 8, its version, the lengths of its head and of its arrays."""
 
 
 def message(**changes: Any) -> Message:
@@ -34,32 +39,26 @@ def prompts(rows: int = 4, width: int = 512) -> Tensors:
     return Tensors({"context": np.sin(rows_and_columns) * 0.02})
 
 
-def sealed(envelope: exchange_pb2.Envelope) -> bytes:
-    """Return an envelope as a frame with a right length and checksum, whatever else it holds."""
-    head = exchange_pb2.Envelope()
-    head.CopyFrom(envelope)
-    for field in ("block", "head_bytes", "checksum"):
-        head.ClearField(field)
-    block = exchange_pb2.Envelope(block=envelope.block).SerializeToString()
-    return built(head.SerializeToString(deterministic=True), block)
+def built(head: bytes, arrays: bytes = b"", version: int = codec.VERSION) -> bytes:
+    """Return any head and any arrays as a frame that says their right lengths."""
+    return START.pack(8, version, len(head), len(arrays)) + head + arrays
 
 
-def built(head: bytes, block: bytes = b"") -> bytes:
-    """Return any head and any bytes behind it as a frame with a right length and checksum."""
-    return seal(head + block + b"\x7d" + len(head).to_bytes(4, "little"))
+def split(frame: bytes) -> tuple[bytes, bytes]:
+    """Return the head and the arrays of a frame."""
+    _, _, size, _ = START.unpack_from(frame)
+    return frame[START.size :][:size], frame[START.size + size :]
 
 
-def seal(body: bytes) -> bytes:
-    """Return any bytes with the checksum field that makes a frame of them."""
-    return body + b"\x62\x20" + hashlib.sha256(body).digest()
+def changed(frame: bytes, **fields: Any) -> bytes:
+    """Return a frame with other values in fields of its envelope."""
+    head, arrays = split(frame)
+    envelope = exchange_pb2.Envelope.FromString(head)
+    for name, value in fields.items():
+        setattr(envelope, name, value)
+    return built(envelope.SerializeToString(deterministic=True), arrays)
 
 
-def opened(frame: bytes) -> exchange_pb2.Envelope:
-    """Return the envelope of a frame without its checksum, to be changed and sealed again."""
-    return exchange_pb2.Envelope.FromString(frame[:-34])
-
-
-def joined(packed: tuple[bytes, tuple[memoryview, ...]]) -> tuple[bytes, bytes]:
-    """Return the table and the block of what `pack` returns."""
-    table, block = packed
-    return table, b"".join(block)
+def metadata(facts: Any = (), news: Any = (), classes: Any = ()) -> bytes:
+    """Return three packed lists, whatever they hold."""
+    return b"".join(map(msgpack.packb, (facts, news, classes)))

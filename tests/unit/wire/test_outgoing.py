@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fednode.core.types import Tensors
+from fednode.core.merge.numbers import roundtrip
+from fednode.core.types import DTYPES, Dtype, Tensors
 from fednode.errors import FednodeError
 from fednode.wire import codec
 from fednode.wire.outgoing import Broadcasts, Outgoing
+from fednode.wire.tensors import payload_bytes
 from tests.unit.wire.samples import message
 
 
@@ -17,7 +19,7 @@ def test_a_frame_is_made_when_it_is_asked_for_and_kept() -> None:
     said = message()
     outgoing = Outgoing(said, "float16")
     seen = [outgoing.encoded]
-    assert outgoing.payload == codec.payload_bytes(said, "float16")
+    assert outgoing.payload == payload_bytes(said.tensors, "float16")
     seen.append(outgoing.encoded)
     assert outgoing.frame == codec.encode(said, "float16")
     seen.append(outgoing.encoded)
@@ -25,11 +27,11 @@ def test_a_frame_is_made_when_it_is_asked_for_and_kept() -> None:
     assert outgoing.frame is outgoing.frame
 
 
-@pytest.mark.parametrize("dtype", codec.DTYPES)
-def test_the_message_is_read_as_its_receivers_read_it(dtype: codec.Dtype) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_message_is_read_as_its_receivers_read_it(dtype: Dtype) -> None:
     said = message()
     decoded = Outgoing(said, dtype).decoded
-    assert decoded == replace(said, tensors=codec.roundtrip(said.tensors, dtype))
+    assert decoded == replace(said, tensors=roundtrip(said.tensors, dtype))
     assert decoded.dtype == dtype
 
 

@@ -45,6 +45,7 @@ from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
+from fednode.wire.tensors import payload_bytes
 
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
@@ -216,7 +217,7 @@ def _once(prompts: Mapping[str, Tensors]) -> dict[str, Traffic]:
         )
         frame = len(codec.encode(message, "float32"))
         for _ in range(len(prompts) - 1):
-            traffic.count(codec.payload_bytes(message, "float32"), frame)
+            traffic.count(payload_bytes(message.tensors, "float32"), frame)
     return {"prompts": traffic}
 
 

@@ -10,10 +10,9 @@ from typing import Protocol
 
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
-from fednode.core.types import Account, Message, Snapshot
+from fednode.core.types import Account, Dtype, Message, Snapshot
 from fednode.learn.learner import Learner, Release
 from fednode.wire import codec
-from fednode.wire.codec import Dtype
 
 Say = Callable[[str, Message], list[tuple[str, Message]]]
 """Return the (receiver, message) pairs that a hostile node sends in place of one message."""

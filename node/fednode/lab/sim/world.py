@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
-from fednode.core.types import MEASURE, Account, Job, Message, Snapshot, Update
+from fednode.core.types import MEASURE, Account, Dtype, Job, Message, Snapshot, Update
 from fednode.errors import FednodeError, FrameError
 from fednode.lab.sim.host import Build, Host, InFlight, travelled
 from fednode.lab.sim.network import Network
@@ -33,7 +33,6 @@ from fednode.lab.sim.setup import Setup
 from fednode.learn.learner import Learner, released
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
-from fednode.wire.codec import Dtype
 from fednode.wire.outgoing import Broadcasts
 
 # A run that takes more events than this never ends.
