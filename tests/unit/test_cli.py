@@ -148,15 +148,13 @@ def require_none(*names):
 
 run("--help")
 run("status", "127.0.0.1:1")
+for name, (place, _) in cli.COMMANDS.items():
+    if not place.startswith(cli.LAB):
+        run(name, "--help")
 require_none("pydantic", "torch", "open_clip", "fednode.lab")
-run("check", "--help")
 run("start", "--peers", "none.yaml")
 import fednode.policies.zerodfl, fednode.runtime.driver
 require_none("torch", "open_clip", "fednode.lab")
-for name, (place, _) in cli.COMMANDS.items():
-    if not place.startswith(cli.LAB):
-        cli._module(name)
-require_none("fednode.lab")
 """
 
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 import yaml
-from pydantic import InstanceOf, TypeAdapter, ValidationError, WithJsonSchema
 
 from fednode import registry
 from fednode.clip.settings import ModelSettings
@@ -30,10 +29,16 @@ from fednode.core.settings import (
 )
 from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
+from fednode.lazy import lazy
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
 from fednode.settings.chosen import Chosen
 from fednode.settings.output import LogSettings, PageSettings
+
+if TYPE_CHECKING:
+    import pydantic
+else:
+    pydantic = lazy("pydantic")  # takes tenths of a second, and a command's --help needs none
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -88,9 +93,9 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
-    policy: Annotated[Chosen, InstanceOf(), WithJsonSchema({"type": "object"})] = field(
-        default_factory=lambda: chosen_of({"name": POLICY})
-    )
+    policy: Annotated[
+        Chosen, pydantic.InstanceOf(), pydantic.WithJsonSchema({"type": "object"})
+    ] = field(default_factory=lambda: chosen_of({"name": POLICY}))
     """How nodes exchange prompts: `name`, and the settings of that policy."""
     tuning: TuningSettings = field(default_factory=TuningSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
@@ -358,9 +363,9 @@ def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
 
 
 @cache
-def _checker(kind: Any) -> TypeAdapter[Any]:
+def _checker(kind: Any) -> pydantic.TypeAdapter[Any]:
     """Return what checks a settings class; making it takes pydantic tens of milliseconds."""
-    return TypeAdapter(kind)
+    return pydantic.TypeAdapter(kind)
 
 
 def _check(
@@ -379,7 +384,7 @@ def _check(
         if not wrong:
             try:
                 made = _checker(kind).validate_python(tree)
-            except ValidationError as fault:
+            except pydantic.ValidationError as fault:
                 wrong = [faults.sentence(kind, tree, error, inside) for error in fault.errors()]
         gone = [".".join((*inside, *faults.taken_out(place))) for place in dropped]
         for place, text in wrong:
