@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fednode.core import foreign
 from fednode.errors import ModelError
@@ -27,32 +26,20 @@ VALUE_MAX: Final = 60
 """Characters of a wrong value that a sentence repeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """What a number may be.
-
-    Attributes:
-        whole: whether it must be a whole number
-        length: how many numbers a list in its place has; 0: no list may stand there
-    """
+class Bound(NamedTuple):
+    """What a number may be: an int, or a float, too; or a list of `length` such numbers."""
 
     low: float
     high: float
-    whole: bool = True
+    kind: type = int
     length: int = 0
 
     def holds(self, value: object) -> bool:
-        if isinstance(value, list) and len(value) == self.length > 0:
-            return all(not isinstance(one, list) and self.holds(one) for one in value)
-        kinds = int if self.whole else (int, float)
-        return (
-            isinstance(value, kinds)
-            and not isinstance(value, bool)
-            and self.low <= value <= self.high
-        )
+        many = value if isinstance(value, list) and len(value) == self.length else [value]
+        return all(type(one) in (int, self.kind) and self.low <= one <= self.high for one in many)
 
     def __str__(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
+        kind = "a whole number" if self.kind is int else "a number"
         either = f", or {self.length} of them" if self.length else ""
         return f"{kind} from {self.low:.10g} to {self.high:.10g}{either}"
 
@@ -66,15 +53,15 @@ BOUNDS: Final[Mapping[str, Bound]] = {
         ("embed_dim width head_width dim_head", Bound(1, 1 << 16)),
         ("heads attn_pooler_heads", Bound(1, 1024)),
         ("layers", Bound(1, LAYERS_MAX, length=4)),
-        ("mlp_ratio", Bound(0.01, 100, whole=False)),
+        ("mlp_ratio", Bound(0.01, 100, float)),
         ("patch_size image_size size", Bound(1, 4096, length=2)),
         ("context_length attn_pooler_queries n_queries", Bound(1, 8192)),
         ("vocab_size", Bound(1, WHOLE_MAX)),
         ("pad_id eos_id", Bound(0, WHOLE_MAX)),
-        ("ls_init_value init_logit_scale init_logit_bias", Bound(-100, 100, whole=False)),
-        ("eps patch_dropout timm_drop timm_drop_path", Bound(0, 1, whole=False)),
-        ("mean", Bound(-1000, 1000, whole=False, length=3)),
-        ("std", Bound(1e-4, 1000, whole=False, length=3)),
+        ("ls_init_value init_logit_scale init_logit_bias", Bound(-100, 100, float)),
+        ("eps patch_dropout timm_drop timm_drop_path", Bound(0, 1, float)),
+        ("mean", Bound(-1000, 1000, float, 3)),
+        ("std", Bound(1e-4, 1000, float, 3)),
         ("fill_color", Bound(0, 255)),
     )
     for key in keys.split()
@@ -95,21 +82,19 @@ def read_config(folder: Path, name: str) -> Mapping[str, Any]:
             )
     path = folder / CONFIG
     try:
-        with path.open("rb") as content:
-            tree = json.loads(content.read(CONFIG_MAX))
-        config = tree["model_cfg"]
-        text, _ = {**config["text_cfg"]}, {**config["vision_cfg"]}
+        tree = _read(path)
+        text, _ = ({**tree["model_cfg"][part]} for part in ("text_cfg", "vision_cfg"))
+        parts = {part: tree.get(part) for part in ("model_cfg", "preprocess_cfg")}
     except OSError as fault:
         raise ModelError(
             f"model.name is {name!r}, and {path} cannot be read ({fault.strerror}): download "
             f"{CONFIG}, the weights and the tokenizer of the model into one folder."
         ) from fault
-    except (ValueError, KeyError, TypeError, RecursionError) as fault:
+    except (ValueError, LookupError, TypeError, RecursionError) as fault:
         raise ModelError(
             f"{path} is no configuration of open_clip, which has model_cfg with text_cfg and "
             "vision_cfg: fetch the file again."
         ) from fault
-    parts = {part: tree.get(part) for part in ("model_cfg", "preprocess_cfg")}
     check_numbers(parts, BOUNDS, path)
     return text
 
@@ -120,18 +105,20 @@ def read_sizes(folder: Path) -> Mapping[str, Any] | None:
 
     path = folder / SIZES
     try:
-        with path.open("rb") as content:
-            tree = json.loads(content.read(CONFIG_MAX))
-    except FileNotFoundError:
+        tree = _read(path)
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     except OSError as fault:
         raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
-    except (ValueError, RecursionError):
-        return None
     if not isinstance(tree, dict) or tree.get("model_type") not in arch_dict:
         return None
     check_numbers(tree, {}, path)
     return tree
+
+
+def _read(path: Path) -> Any:
+    with path.open("rb") as content:
+        return json.loads(content.read(CONFIG_MAX))
 
 
 def check_numbers(tree: Mapping[str, Any], bounds: Mapping[str, Bound], path: Path) -> None:
@@ -139,17 +126,17 @@ def check_numbers(tree: Mapping[str, Any], bounds: Mapping[str, Bound], path: Pa
 
     bounds: by key, in whichever section it stands.
     """
-    rest: list[tuple[str, object]] = [("", tree)]
+    rest: list[tuple[str, Any]] = [("", tree)]
     while rest:
         place, value = rest.pop()
         key = place.rpartition(".")[2]
         bound = bounds.get(key)
-        if bound is None and isinstance(value, int) and not isinstance(value, bool):
+        if bound is None and type(value) is int:
             bound = ANY_LAYERS if "layers" in key else ANY
         if bound is None:
-            parts: Iterable[tuple[Any, object]] = ()
-            if isinstance(value, Mapping | list):
-                parts = value.items() if isinstance(value, Mapping) else enumerate(value)
+            parts: Iterable[tuple[object, Any]] = ()
+            if isinstance(value, dict | list):
+                parts = value.items() if isinstance(value, dict) else enumerate(value)
             rest += [(f"{place}.{name}".strip("."), part) for name, part in parts]
         elif value is not None and not bound.holds(value):
             shown = foreign.line(json.dumps(value), VALUE_MAX)

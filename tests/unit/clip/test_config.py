@@ -58,7 +58,7 @@ def test_no_number_of_a_configuration_is_believed(tmp_path: Path, key: str, what
     bound = BOUNDS[key]
     value = {"zero": 0, "fraction": 1.5, **WRONG}[what]
     if what in ("zero", "fraction") and bound.holds(value):
-        assert not bound.whole or isinstance(value, int)
+        assert bound.kind is float or isinstance(value, int)
         return
     for section in sections(key):
         (tmp_path / CONFIG).write_text(json.dumps(tree(section, key, value)))
@@ -124,4 +124,4 @@ def test_a_preprocessing_that_open_clip_lacks_is_a_sentence(tmp_path: Path) -> N
 
 def test_a_bound_says_itself() -> None:
     assert str(BOUNDS["layers"]) == "a whole number from 1 to 256, or 4 of them"
-    assert str(Bound(0.5, 2, whole=False)) == "a number from 0.5 to 2"
+    assert str(Bound(0.5, 2, float)) == "a number from 0.5 to 2"
