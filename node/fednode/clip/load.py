@@ -80,20 +80,22 @@ TEMPLATES: Final = dict.fromkeys(BIOMEDICAL, "this is a photo of {}")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model with what belongs to it.
+    """A model of open_clip with what belongs to it.
 
     Attributes:
         label: name for people
         tokenizer: open_clip's tokenizer; None if it cannot be had
         missing: then why, as half a sentence
         template: the hand-written prompt of the model's authors
+        seen: token ids that pretraining touched; None: all
     """
 
     model: Any
     label: str
     tokenizer: Any
-    missing: str
-    template: str
+    missing: str = ""
+    template: str = PLAIN
+    seen: frozenset[int] | None = None
 
 
 def load_model(settings: ModelSettings) -> LoadedModel:
@@ -389,7 +391,7 @@ def read_checkpoint(path: Path) -> tuple[State, bool]:
     """
     if not path.is_file():
         raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
-    content = _load_safetensors(path) if path.suffix == ".safetensors" else load_weights(path)
+    content = _load_safetensors(path) if path.suffix == ".safetensors" else _load_torch(path)
     if not isinstance(content, Mapping):
         raise ModelError(f"{path} holds a {type(content).__name__}, not a state dict of tensors.")
     inside = content.get("state_dict", content)
@@ -430,7 +432,7 @@ def _load_safetensors(path: Path) -> State:
         ) from fault
 
 
-def load_weights(path: Path) -> Any:
+def _load_torch(path: Path) -> Any:
     """Return what torch.load reads from a file with weights_only, so no file can run code.
 
     Raise ModelError for any other file; torch's error is its cause. torch's warnings are

@@ -17,7 +17,7 @@ from fednode.core.types import Tensors
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
-LAYOUTS = ("safetensors", "coop", "matrix")
+LAYOUTS = ("safetensors", "matrix")
 
 
 @click.command()
@@ -25,7 +25,7 @@ LAYOUTS = ("safetensors", "coop", "matrix")
 @click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option(
     "--as", "layout", type=click.Choice(LAYOUTS), default="safetensors", show_default=True,
-    help="fednode's own, CoOp's checkpoint (TO is a folder), or a matrix for open_clip.",
+    help="fednode's own, or a matrix for open_clip.",
 )  # fmt: skip
 @click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
 @click.option(
@@ -46,12 +46,9 @@ def export(
     with Shown("Nothing was written.") as progress:
         progress("loading the model", 0, 0)
         prompts = load(find(state))
-        from fednode.learn.export import write_arrays, write_coop, write_matrix
+        from fednode.learn.export import write_arrays, write_matrix
         from fednode.policies.class_sums import ROWS
 
-    if layout == "coop":
-        click.echo(f"wrote {write_coop(prompts.arrays, prompts.round, to)}")
-        return
     if layout == "safetensors":
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
         sums = ROWS in prompts.arrays

@@ -1,15 +1,13 @@
-"""Prompts as files for other programs: fednode's own, CoOp's checkpoints, text features.
+"""Prompts as files for other programs: fednode's own, and text features.
 
     safetensors   every exchanged array by name; the metadata names policy, model and settings
-    coop          {"state_dict": {"ctx": [length, width]}, "epoch": round}, which CoOp's trainer and
-                  trainers built on it load from <folder>/prompt_learner/model.pth.tar-<round>
     matrix        text features [classes, width], unit rows, and the logit scale, as in open_clip:
                   scale * unit image features @ matrix.T are the logits, without fednode. For class
                   sums (policy gda, `local` with head gda) weight [classes, width] and bias
                   [classes]: unit image features @ weight.T + bias are the logits
 
-CoOp's checkpoints hold context vectors alone. A matrix needs logits that are affine in the image
-features, so visual prompts cannot be exported as a matrix.
+A matrix needs logits that are affine in the image features, so visual prompts cannot be exported as
+a matrix.
 """
 
 from __future__ import annotations
@@ -24,10 +22,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from fednode.clip.load import load_weights
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError, StateError
-from fednode.learn.coop import CONTEXT as NAME
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
 from fednode.storage.disk import because, writing_fault
 
@@ -75,49 +71,6 @@ def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
     if facts.get("format") != FORMAT or not prompts.finite():
         raise ModelError(f"{path} holds no prompts that `fednode export` wrote, or no numbers.")
     return prompts, facts
-
-
-def write_coop(prompts: Tensors, number: int, folder: Path) -> Path:
-    """Write CoOp's checkpoint of a round; return its path.
-
-    Raise ModelError if the prompts are more than context vectors, StateError if writing fails.
-    """
-    if set(prompts) != {NAME}:
-        raise ModelError(
-            f"CoOp's checkpoints hold context vectors and nothing else; these prompts are "
-            f"{', '.join(prompts)}: export them as safetensors."
-        )
-    path = folder / "prompt_learner" / f"model.pth.tar-{number}"
-    held = {"state_dict": {"ctx": torch.from_numpy(prompts[NAME].copy())}, "epoch": number}
-
-    def save() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({**held, "optimizer": None, "scheduler": None, "val_result": None}, path)
-
-    _saved(path, save)
-    return path
-
-
-def read_coop(path: Path) -> Tensors:
-    """Return the context vectors of a CoOp checkpoint; no code in the file is run.
-
-    Raise ModelError if the file holds no finite context vectors [length, width].
-    """
-    content = load_weights(path)
-    try:
-        context = content["state_dict"]["ctx"].float().numpy()
-    except Exception as fault:  # anything may be in place of a tensor
-        raise ModelError(
-            f"{path} is no CoOp checkpoint: it holds no tensor `ctx` in a `state_dict`. Give a "
-            "model.pth.tar-N of CoOp's prompt_learner, or a .safetensors file of `fednode export`."
-        ) from fault
-    prompts = Tensors({NAME: context})
-    if context.ndim != 2 or not prompts.finite():
-        raise ModelError(
-            f"{path} holds ctx of shape {list(context.shape)}; fednode reads one context for all "
-            "classes, [length, width], of finite numbers."
-        )
-    return prompts
 
 
 @torch.no_grad()

@@ -19,7 +19,6 @@ from fednode.clip import model as clip
 from fednode.clip.load import HEADER_MAX, read_checkpoint
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
-from fednode.learn.export import read_coop
 from tests.unit.clip import tiny
 
 BOMB = b"\x80\x02cbuiltins\nprint\n(X\x08\x00\x00\x00code rantR."
@@ -53,14 +52,13 @@ def foreign(folder: Path) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("read", [read_checkpoint, read_coop])
 def test_a_foreign_checkpoint_gets_one_sentence_of_ours(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder, read: Any
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     for path in foreign(tmp_path).values():
         recwarn.clear()
         with pytest.raises(ModelError) as fault:
-            read(path)
+            read_checkpoint(path)
         said = str(fault.value)
         assert said.startswith(f"{path} ")
         assert said.endswith(".")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
 from fednode.app.state_dir import recall
 from fednode.commands.import_ import import_
-from fednode.learn.export import FORMAT
+from fednode.core.types import Tensors
+from fednode.learn.export import FORMAT, write_arrays
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
@@ -25,13 +27,10 @@ def test_a_file_that_holds_no_prompts_is_a_sentence(fednode: Fednode, tmp_path: 
     assert "holds metadata that `fednode export` did not write" in fednode.fault(
         "import", nothing, "--state", tmp_path / "s"
     )
-    other = tmp_path / "other.pth"
-    torch.save({"state_dict": {"weights": torch.zeros(3)}}, other)
-    assert "no CoOp checkpoint" in fednode.fault("import", other, "--state", tmp_path / "s")
-    torch.save({"state_dict": {"ctx": torch.zeros(4, 7)}}, other)
-    said = fednode.fault("import", other, "--state", tmp_path / "s", "--classes", "a,b")
+    write_arrays(Tensors({"context": np.zeros((4, 7))}), {}, nothing)
+    said = fednode.fault("import", nothing, "--state", tmp_path / "s", "--classes", "a,b")
     assert "holds context [4, 7]; zerodfl with fednode-mini" in said
-    assert "names no classes" in fednode.fault("import", other, "--state", tmp_path / "s")
+    assert "names no classes" in fednode.fault("import", nothing, "--state", tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.numpy import save_file
 
 from fednode import registry
@@ -13,7 +12,7 @@ from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn import export
-from fednode.learn.export import affine, read_arrays, read_coop, write_arrays, write_coop
+from fednode.learn.export import affine, read_arrays, write_arrays
 from fednode.settings.read import Settings, chosen_of
 
 
@@ -65,27 +64,6 @@ def test_a_file_that_fednode_did_not_write_is_refused(tmp_path: Path) -> None:
     write_arrays(Tensors({"context": [float("nan")]}), {}, tmp_path / "nan.safetensors")
     with pytest.raises(ModelError, match="or no numbers"):
         read_arrays(tmp_path / "nan.safetensors")
-
-
-def test_a_coop_checkpoint_has_the_name_and_the_form_that_its_trainer_loads(tmp_path: Path) -> None:
-    path = write_coop(PROMPTS, 7, tmp_path)
-    assert path == tmp_path / "prompt_learner" / "model.pth.tar-7"
-    held = torch.load(path, weights_only=True)
-    assert held["epoch"] == 7
-    assert held["state_dict"]["ctx"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert read_coop(path) == PROMPTS
-
-
-def test_coop_holds_one_context_of_finite_numbers_and_nothing_else(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"context vectors and nothing else; .* context, scale"):
-        write_coop(Tensors({**PROMPTS, "scale": [0.1]}), 1, tmp_path)
-    for context in (torch.zeros(2, 3, 4), torch.tensor([[float("inf")]])):
-        torch.save({"state_dict": {"ctx": context}}, tmp_path / "bad")
-        with pytest.raises(ModelError, match="one context for all classes"):
-            read_coop(tmp_path / "bad")
-    torch.save({"state_dict": {}}, tmp_path / "none")
-    with pytest.raises(ModelError, match="is no CoOp checkpoint"):
-        read_coop(tmp_path / "none")
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
