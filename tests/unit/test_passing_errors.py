@@ -91,7 +91,7 @@ CASES: Final = {
     "embedded model": Case(
         lambda at: shutil.copytree(ASSETS, at, dirs_exist_ok=True),
         "model.safetensors",
-        lambda at: mini.expand(at)[1],
+        lambda at: mini.expand(at)[0].visual.preprocess_cfg,
     ),
 }
 

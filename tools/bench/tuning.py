@@ -20,6 +20,7 @@ from torch import Tensor
 from fednode import registry
 from fednode.clip import model as clip
 from fednode.clip.hooked_text import embedding_of
+from fednode.clip.load import random_model
 from fednode.clip.model import FrozenClip
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.core.types import Job
@@ -51,7 +52,7 @@ def model_of(name: str, precision: Any, device: str) -> FrozenClip:
     """Return a model with random weights, or fednode-mini with its own."""
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
-    return clip.load(settings) if name == MINI else clip.untrained(settings)
+    return clip.load(settings) if name == MINI else clip.freeze(random_model(name), settings)
 
 
 def learner_of(

@@ -34,7 +34,7 @@ class Bound(NamedTuple):
     kind: type = int
     length: int = 0
 
-    def holds(self, value: object) -> bool:
+    def holds(self, value: Any) -> bool:
         many = value if isinstance(value, list) and len(value) == self.length else [value]
         return all(type(one) in (int, self.kind) and self.low <= one <= self.high for one in many)
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import torch
 from open_clip.model import CLIP
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import nn
@@ -51,8 +52,8 @@ def create(config: Mapping[str, Any]) -> CLIP:
     return model
 
 
-def expand(folder: Path = ASSETS) -> tuple[CLIP, dict[str, Any], frozenset[int]]:
-    """Return the model in float32, its configuration, and the ids of the tokens that it has seen.
+def expand(folder: Path = ASSETS) -> tuple[CLIP, frozenset[int]]:
+    """Return the model in float32, and the ids of the tokens that it has seen.
 
     Raise ModelError if the folder holds no such model, or a damaged one.
     """
@@ -77,6 +78,8 @@ def expand(folder: Path = ASSETS) -> tuple[CLIP, dict[str, Any], frozenset[int]]
             made.load_state_dict({**weights, EMBEDDING: table}, assign=True)
 
         model = build_model(lambda _: create(config), put)
+        visual: Any = model.visual
+        visual.preprocess_cfg = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     except (FileNotFoundError, ArithmeticError, AssertionError, LookupError, RuntimeError,
             SafetensorError, TypeError, ValueError) as fault:  # fmt: skip
         reason = f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
@@ -85,4 +88,4 @@ def expand(folder: Path = ASSETS) -> tuple[CLIP, dict[str, Any], frozenset[int]]
         ) from fault
     except OSError as fault:
         raise ModelError(f"The embedded model in {folder} cannot be read: {fault}.") from fault
-    return model.eval(), config, frozenset(index.tolist())
+    return model.eval(), frozenset(index.tolist())

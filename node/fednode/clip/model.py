@@ -17,7 +17,7 @@ from typing import Any, Final
 import open_clip
 import torch
 import torch.nn.functional as F
-from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import Tensor, nn
 
@@ -112,15 +112,14 @@ def load(settings: ModelSettings) -> FrozenClip:
     if settings in _KEPT:
         return _KEPT[settings]
     if settings.name != MINI:
-        return _wrapped(load_model(settings), settings)
+        return freeze(load_model(settings), settings)
     if settings.pretrained is not None:
         raise ModelError(
             f"model.pretrained is {settings.pretrained!r} with model.name {MINI}, whose "
             "weights ship with it: remove it, or name the checkpoint's own architecture."
         )
-    model, config, seen = mini.expand()
-    preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-    return from_open_clip(model, preprocessing, byte_pairs(), settings.title, settings, seen)
+    model, seen = mini.expand()
+    return freeze(LoadedModel(model, settings.title, byte_pairs(), seen=seen), settings)
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
@@ -143,40 +142,12 @@ def keep(settings: ModelSettings) -> None:
         _KEPT[settings] = load(settings)
 
 
-def untrained(settings: ModelSettings) -> FrozenClip:
-    """Return an architecture with random weights, for measuring speed."""
-    return _wrapped(random_model(settings.name), settings)
-
-
-def _wrapped(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
-    return from_open_clip(
-        found.model,
-        dict(found.model.visual.preprocess_cfg),
-        found.tokenizer,
-        found.label,
-        settings,
-        missing=found.missing,
-        template=found.template,
-    )
-
-
-def from_open_clip(
-    model: Any,
-    preprocessing: dict[str, Any],
-    tokenizer: Any,
-    label: str,
-    settings: ModelSettings,
-    seen: frozenset[int] | None = None,
-    missing: str = "",
-    template: str = PLAIN,
-) -> FrozenClip:
-    """Freeze a model and move it to its device; settings give device and precision.
-
-    missing: why there is no tokenizer, as half a sentence. template: of the model's authors.
-    """
-    device = device_of(settings.device)
-    model = model.float().eval()
-    identity = "" if missing else identity_of(tokenizer)
+def freeze(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
+    """Freeze a model and move it to its device; settings give device and precision."""
+    device, label = device_of(settings.device), found.label
+    model = found.model.float().eval()
+    preprocessing = dict(model.visual.preprocess_cfg)
+    identity = "" if found.missing else identity_of(found.tokenizer)
     fingerprint = fingerprint_of(model, preprocessing, identity)
     with oom_as_error(device, f"while {label} is put there"):
         model = model.requires_grad_(False).to(device)
@@ -184,17 +155,17 @@ def from_open_clip(
     return FrozenClip(
         label=label,
         model=model,
-        text=TextTower(model, tokenizer, label, dtype, missing),
+        text=TextTower(model, found.tokenizer, label, dtype, found.missing),
         vision=tower_of(model, label, dtype),
         preprocess=_bounded(PreprocessCfg(**preprocessing)),
-        tokenizer=tokenizer,
+        tokenizer=found.tokenizer,
         device=device,
         precision=settings.precision,
         fingerprint=fingerprint,
         logit_scale=float(model.logit_scale.detach().exp()),
         logit_bias=float(getattr(model, "logit_bias", None) or 0.0),
-        template=template,
-        seen=seen,
+        template=found.template,
+        seen=found.seen,
     )
 
 

@@ -10,9 +10,13 @@ from typing import Any, Final
 import open_clip
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from safetensors.torch import save_file
 
 from fednode.clip import mini
+from fednode.clip import model as frozen_clip
+from fednode.clip.load import LoadedModel
+from fednode.clip.settings import ModelSettings
 
 NAME: Final = "tiny-test-model"
 VISION: Final[dict[str, Any]] = {
@@ -52,6 +56,16 @@ def clip(seed: int = 0, **text: Any) -> CLIP:
     torch.manual_seed(seed)
     model = CLIP(EMBED, dict(VISION), {**TEXT, **text})
     return model.eval().requires_grad_(False)
+
+
+def frozen(model: Any, tokenizer: Any = None, **settings: Any) -> frozen_clip.FrozenClip:
+    """Return a model without weights of a file, frozen on the CPU, with CLIP's tokenizer."""
+    size = model.visual.image_size
+    side = size if isinstance(size, int) else size[0]
+    model.visual.preprocess_cfg = merge_preprocess_dict(PreprocessCfg(), {"size": side})
+    known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
+    chosen = ModelSettings(**{"device": "cpu", **settings})
+    return frozen_clip.freeze(LoadedModel(model, "tiny", known), chosen)
 
 
 def custom(seed: int = 0, **text: Any) -> CustomTextCLIP:

@@ -33,7 +33,7 @@ from fednode.policies.fedotp import FedOTPConfig
 from fednode.policies.fedotp import FedOTPPrompts as FedOTP
 from tests.unit.clip import tiny
 from tests.unit.data.rgb import read_rgb
-from tests.unit.learn.test_tokens import CLASSES, ROOM, made, never, wrapped
+from tests.unit.learn.test_tokens import CLASSES, ROOM, made, never
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain", "large"])
@@ -41,8 +41,8 @@ def model(request: pytest.FixtureRequest) -> FrozenClip:
     """The tokens of the first two are fewer numbers than the pixels."""
     if request.param == "large":
         torch.manual_seed(0)
-        return wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
-    return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
+        return tiny.frozen(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
+    return tiny.frozen(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
 def patches(model: FrozenClip) -> PerImageArray:

@@ -16,7 +16,7 @@ from fednode.learn.prompt_module import PromptModule
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
 from tests.unit.learn.test_constants import of, patches
-from tests.unit.learn.test_tokens import CLASSES, made, never, wrapped
+from tests.unit.learn.test_tokens import CLASSES, made, never
 
 
 @pytest.fixture(scope="module", params=["hybrid", "plain", "large"])
@@ -24,8 +24,8 @@ def model(request: pytest.FixtureRequest) -> FrozenClip:
     """The tokens of the first two are fewer numbers than the pixels."""
     if request.param == "large":
         torch.manual_seed(0)
-        return wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
-    return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
+        return tiny.frozen(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
+    return tiny.frozen(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
 def test_batches_carry_features_and_constants_of_the_same_images(

@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from open_clip.tokenizer import SimpleTokenizer
-from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from PIL import Image
 from torch import Tensor
 
-from fednode.clip import model as clip
 from fednode.clip.model import FrozenClip
-from fednode.clip.settings import ModelSettings
 from fednode.core.types import Job, Tensors
 from fednode.data import decode as decoding
 from fednode.data.base import Image as Labelled
@@ -41,17 +37,10 @@ CLASSES = ("lemon", "sea")
 ROOM = 10**8
 
 
-def wrapped(model: Any) -> FrozenClip:
-    side = model.visual.image_size[0]
-    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    settings = ModelSettings(device="cpu")
-    return clip.from_open_clip(model, preprocessing, SimpleTokenizer(), "tiny", settings)
-
-
 @pytest.fixture(scope="module", params=["hybrid", "plain"])
 def model(request: pytest.FixtureRequest) -> FrozenClip:
     """Both have fewer numbers in their tokens than in their pixels."""
-    return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
+    return tiny.frozen(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
 @pytest.fixture
@@ -206,12 +195,12 @@ def visual(model: FrozenClip) -> PromptModule:
 
 def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> None:
     torch.manual_seed(0)
-    large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
+    large = tiny.frozen(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     assert not large.vision.tokens_smaller_than_pixels
     seen = next(Images(made(large), visual(large)).batches(split(files), never))
     assert seen.tokens is None
     assert seen.images.shape == (5, 3, 32, 32)
-    small = wrapped(tiny.clip())
+    small = tiny.frozen(tiny.clip())
     seen = next(Images(made(small), visual(small)).batches(split(files), never))
     assert seen.pixels is None
     assert seen.images.shape == (5, 5, 32)

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
-import open_clip
 import pytest
 import torch
-from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode import registry
@@ -56,12 +54,7 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def on(device: str, precision: Precision, model: Any = None, tokenizer: Any = None) -> Any:
     """Return a model on a device; no model: a tiny CLIP."""
     made = tiny.clip(3) if model is None else model
-    size = made.visual.image_size
-    side = size if isinstance(size, int) else size[0]
-    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
-    settings = ModelSettings(device=device, precision=precision)
-    return clip.from_open_clip(made, preprocessing, known, "tiny", settings)
+    return tiny.frozen(made, tokenizer, device=device, precision=precision)
 
 
 @contextmanager

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode import registry
 from fednode.clip import model as clip
-from fednode.clip.settings import ModelSettings
 from fednode.commands.model import NEEDS, policies
 from fednode.core.types import EMPTY
 from fednode.errors import ModelError
@@ -38,17 +36,10 @@ PROMISED = {
 }
 
 
-def wrapped(model: Any, tokenizer: Any) -> clip.FrozenClip:
-    size = model.visual.image_size
-    side = size if isinstance(size, int) else size[0]
-    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    return clip.from_open_clip(model, preprocessing, tokenizer, "twin", ModelSettings(device="cpu"))
-
-
 @pytest.fixture(scope="module", params=IMAGES)
 def eye(request: pytest.FixtureRequest) -> Any:
     """Return a kind of image tower, a model with it and a plain text tower, and its row."""
-    frozen = wrapped(eyes.twin(IMAGES[request.param]), twins.byte_pairs_of(tiny.TEXT))
+    frozen = tiny.frozen(eyes.twin(IMAGES[request.param]), twins.byte_pairs_of(tiny.TEXT))
     return request.param, frozen, clip.describe(request.param, frozen)
 
 
@@ -58,7 +49,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries, about their own calls
         model, tokenizer = twins.twin(request.param, tmp_path_factory.mktemp("tokenizer"))
-    frozen = wrapped(model, tokenizer)
+    frozen = tiny.frozen(model, tokenizer)
     return request.param, frozen, clip.describe(request.param, frozen)
 
 

@@ -6,14 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
-import open_clip
 import pytest
 import torch
-from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode.clip import model as clip
-from fednode.clip.settings import PLAIN, ModelSettings
+from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
@@ -23,9 +21,7 @@ Wide = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def frozen() -> clip.FrozenClip:
-    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 32})
-    tokenizer = open_clip.tokenizer.SimpleTokenizer()
-    return clip.from_open_clip(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
+    return tiny.frozen(tiny.clip(3))
 
 
 def tuning(**set_: Any) -> TuningSettings:
