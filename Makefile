@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Processes that share the tests: one a core, at most eight.
 WORKERS ?= auto
 SHARED := -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
-LAB := tests/unit/lab tests/unit/tools/bench
+LAB := tests/simulation tests/unit/lab tests/unit/tools/bench
 
 .PHONY: install demo test test-lab test-all test-gpu check format proto settings bench docs clean
 
