@@ -74,17 +74,13 @@ HEAD: Final = f"""\
 # Settings
 
 This page is generated from the code by `make settings`. [Operations](operations.md#settings) says
-from which places a value comes. [configs/node.yaml](../configs/node.yaml) is the same list as a
-file to start from, with every key that is not needed as a comment; `fednode init` writes it.
+from which places a value comes, and how an editor shows these texts.
+[configs/node.yaml](../configs/node.yaml) is the same list as a file to start from.
 
 {MARK} marks a setting, or a section with all its settings, in which all nodes of a mesh must agree.
 Nodes that differ refuse each other and name the difference. Times are in seconds.
-
-An editor that knows JSON schemas completes keys and shows these texts, see
-[Operations](operations.md#settings).
 """
-PEERS_TEXT: Final = "`peers` lists the nodes. Each entry has these keys:"
-BROUGHT: Final = "A policy may bring other defaults for this section:"
+BROUGHT: Final = "A policy may bring other defaults for the section `tuning`:"
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 MERGE: Final = "policy.merge"
 
@@ -239,35 +235,24 @@ def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
 
 # The page docs/settings.md
 def page() -> str:
-    lines = ["## node.yaml", *table(Settings)]
-    for one in settings_of(Settings):
-        if one.section:
-            lines += [f"### {one.name}", "", marked(one.name, one.text)]
-            lines += table(one.section, f"{one.name}.")
-        elif one.name == "policy":
-            lines += [f"### {one.name}", "", marked(one.name, one.text), "", *TABLE]
-            lines += [f"| `policy.name` | `{POLICY}` | text | {names_text()} |"]
-            lines += [*common_rows(), *(line for name in policies() for line in policy(name)), ""]
-            lines += [f"### {MERGE}", "", summary(MergeSettings)]
-            lines += table(MergeSettings, f"{MERGE}.")
-        if one.name == "tuning":
-            lines += [
-                BROUGHT,
-                "",
-                "| policy | defaults |",
-                "|---|---|",
-                *brought(),
-                "",
-            ]
-    lines += [
+    (chosen,) = (one for one in settings_of(Settings) if one.name == "policy")
+    named = cells("`policy.name`", f"`{POLICY}`", "text", names_text())
+    each = (line for name in policies() for line in policy(name))
+    parts = (
+        HEAD.rstrip(),
+        "## node.yaml",
+        table(TABLE, *rows(Settings)),
+        "### policy",
+        marked(chosen.name, chosen.text),
+        table(TABLE, named, *common_rows(), *each),
+        "### Defaults of tuning",
+        BROUGHT,
+        table(("| policy | defaults |", "|---|---|"), *brought()),
         "## peers.yaml",
-        "",
         summary(Peers),
-        *table(Peers),
-        PEERS_TEXT,
-    ]
-    lines += table(PeerEntry, "peers[].")
-    return f"{HEAD}\n" + "\n".join(lines).rstrip() + "\n"
+        table(TABLE, *rows(Peers), *rows(PeerEntry, "peers[].")),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def policy(name: str) -> Iterator[str]:
@@ -288,13 +273,12 @@ def brought() -> Iterator[str]:
 
 
 def rows(kind: type, place: str = "") -> Iterator[str]:
-    """Yield the rows of a Markdown table of settings; sections of node.yaml have their own."""
-    for one in settings_of(kind):
+    """Yield the rows of a table of settings; sections follow, each below a row with its name."""
+    for one in sorted(settings_of(kind), key=lambda one: one.section is not None):
         here = f"{place}{one.name}"
-        if here == MERGE:
-            yield f"| `{here}` | see below | section | {one.text} |"
-        elif one.section:
-            yield from rows(one.section, f"{here}.") if place else ()
+        if one.section:
+            yield cells(f"**{here}**", "", "", marked(here, one.text))
+            yield from rows(one.section, f"{here}.")
         elif here not in ("policy", "peers"):
             yield row(one, place)
 
@@ -311,10 +295,8 @@ def cells(*texts: str) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def table(kind: type, place: str = "") -> list[str]:
-    """Return a Markdown table of settings, between empty lines; nothing if there are none."""
-    lines = list(rows(kind, place))
-    return ["", *TABLE, *lines, ""] if lines else [""]
+def table(head: Sequence[str], *lines: str) -> str:
+    return "\n".join((*head, *lines))
 
 
 def common_rows() -> Iterator[str]:
@@ -330,7 +312,8 @@ def common_rows() -> Iterator[str]:
         lacking = ", ".join(name for name in every if name not in having)
         text = f"{text} Not for {lacking}."
         if any(one.section for one in having.values()):
-            yield cells(f"`policy.{key}`", "see below", "section", text)
+            yield cells(f"`policy.{key}`", "", "section", text)
+            yield from rows(MergeSettings, f"{MERGE}.")
             continue
         by_default: dict[str, list[str]] = {}
         for name, one in having.items():

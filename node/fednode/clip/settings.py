@@ -28,10 +28,10 @@ class ModelSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     name: str = MINI
-    """fednode-mini (part of the package; small and quick), an open_clip architecture such as
-    ViT-B-16 (far better; needs its weights, and a GPU or patience), local-dir:FOLDER (a folder
-    with a model's files, as downloaded from the hub), or hf-hub:OWNER/NAME. `fednode check
-    --model NAME` says what a model takes."""
+    """fednode-mini is part of the package, small and quick. An open_clip architecture such as
+    ViT-B-16 is far better, and needs its weights, and a GPU or patience. local-dir:FOLDER is a
+    folder with a model's files, as downloaded from the hub; hf-hub:OWNER/NAME is the hub's.
+    `fednode check --model NAME` says what a model takes."""
     pretrained: str | None = None
     """An open_clip tag (openai, laion2b_s34b_b88k), or the path of a checkpoint file (.safetensors
     or .pt; open_clip or OpenAI state dict). null: for fednode-mini, local-dir: and hf-hub:."""

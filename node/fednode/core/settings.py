@@ -71,10 +71,10 @@ class RoundSettings:
     min_interval_s: float = 0.0
     """Least time between the starts of two rounds."""
     lead: int | None = 5
-    """Only in async mode: while a live peer has lost more than this number of rounds on a node, the
-    node waits before its next round, at most three times as long as its last round took, so that
-    slow peers are heard. Rounds that a peer missed before it started do not count. null: it never
-    waits."""
+    """Only in async mode: if a live peer has lost more than this number of rounds on a node, the
+    node waits before its next round, so that slow peers are heard. It waits at most three times as
+    long as its last round took. Rounds that a peer missed before it started do not count. null: it
+    never waits."""
     start: StartSettings = field(default_factory=StartSettings)
 
     def __post_init__(self) -> None:

@@ -45,9 +45,9 @@ class PartitionSettings:
     """Only for dirichlet: 0.1 gives most nodes few classes, 100 gives all nodes nearly equal
     shares."""
     width: int | None = None
-    """Only for classes: node i holds this many classes from number i on, and goes on at the first
-    class after the last one, so that blocks overlap and there can be more nodes than classes. null:
-    each class belongs to one node."""
+    """Only for classes: node i holds this many classes from number i on; after the last class the
+    first one follows. So blocks overlap, and there can be more nodes than classes. null: each class
+    belongs to one node."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
