@@ -197,7 +197,7 @@ def read(folder: Path) -> tuple[Tensors, dict[str, str]]:
             classes = [str(name) for name in json.loads(facts.get(CLASSES, "[]"))]
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return Tensors(arrays, classes), facts
-    except (OSError, ValueError, TypeError, safetensors.SafetensorError):
+    except (OSError, ValueError, TypeError, RecursionError, safetensors.SafetensorError):
         return EMPTY, {}
 
 

@@ -19,7 +19,7 @@ from fednode.identity import keys
 from fednode.identity.certificates import Authority, read_sponsor
 from fednode.identity.identity import SPONSOR_FILE, NodeIdentity
 from fednode.identity.roster import Roster
-from fednode.storage.files import put
+from fednode.storage.files import put, text_of
 from fednode.transports.address import RELAY, Endpoint, parse
 from fednode.transports.ports import free_ports
 from fednode.transports.server import check_free
@@ -79,7 +79,7 @@ def address_of(state: Path, chosen: str | None, towards: tuple[str, int] | None)
     machine has another address now.
     """
     file = state / FOLDER / ADDRESS
-    said = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+    said = text_of(file) if file.exists() else ""
     how, _, before = said.partition(" ")
     if chosen is not None:
         how, address = GIVEN, with_port(chosen)
@@ -196,6 +196,6 @@ def sponsor_here() -> NodePlan:
 def nodes_here() -> list[tuple[Path, Path]]:
     """Return the state directory of each node of this machine, and the folder of its files."""
     return [
-        (file.parent.parent, Path(file.read_text(encoding="utf-8").strip()))
+        (file.parent.parent, Path(text_of(file)))
         for file in sorted((Path.home() / ROOT).glob(f"*/*/{FOLDER}/{FILES}"))
     ]

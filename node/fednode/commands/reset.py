@@ -21,6 +21,7 @@ from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
+from fednode.storage.files import text_of
 from fednode.storage.store import (
     CHECKPOINTS,
     CLASSES,
@@ -64,7 +65,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
     note = folder / ENROLMENT / FILES
-    settings = note.read_text(encoding="utf-8").strip() if note.exists() else ""
+    settings = text_of(note) if note.exists() else ""
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes:

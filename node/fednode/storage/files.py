@@ -49,6 +49,16 @@ def content_of(path: Path) -> bytes:
         ) from fault
 
 
+def text_of(path: Path) -> str:
+    """Return the text of a small file, without spaces around it; raise StateError."""
+    try:
+        return content_of(path).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise StateError(
+            f"{path} is not UTF-8 text: restore it from a backup, or delete it."
+        ) from None
+
+
 def content_if_any(path: Path) -> bytes | None:
     """Return the bytes of a file; None if there is no such file. Raise as `content_of`."""
     try:

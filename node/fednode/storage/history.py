@@ -89,7 +89,7 @@ def _read(line: bytes) -> RoundRow | None:
     try:
         row = RoundRow(**json.loads(line))
         return row if line.endswith(b"\n") and isinstance(row.round, int) else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

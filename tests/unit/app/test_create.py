@@ -18,7 +18,7 @@ from fednode.app.create import (
     sponsor_here,
     with_port,
 )
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, StateError
 from fednode.identity import keys
 from fednode.identity.roster import Member, Roster
 from fednode.transports.address import parse
@@ -53,6 +53,9 @@ def test_the_node_that_admits_is_found_from_any_folder(
     assert sponsor_here().name == plan.name
     (plan.state / "enrolment" / "sponsor.crt").unlink()
     with pytest.raises(ConfigError, match="No node of this machine admits sites"):
+        sponsor_here()
+    (plan.state / "enrolment" / "files").write_bytes(b"\xff\xfe")
+    with pytest.raises(StateError, match=r"enrolment/files is not UTF-8 text: restore it from"):
         sponsor_here()
 
 
@@ -110,3 +113,6 @@ def test_a_node_that_tries_to_join_again_keeps_its_address(
     assert address_of(tmp_path, "10.9.9.9", near) == "10.9.9.9:7100"
     assert address_of(tmp_path, None, near) == "10.9.9.9:7100", "what the operator gave"
     assert address_of(tmp_path, "10.9.9.9:7", near) == "10.9.9.9:7"
+    (tmp_path / "enrolment" / "address").write_bytes(b"\xff\xfe")
+    with pytest.raises(StateError, match=r"enrolment/address is not UTF-8 text"):
+        address_of(tmp_path, None, near)

@@ -182,7 +182,8 @@ def test_where_a_release_cannot_be_counted_none_is_made(tmp_path: Path) -> None:
 
 
 def test_a_damaged_account_is_no_account(tmp_path: Path) -> None:
-    for text in ("{}", "", '{"releases": 172}'):
+    huge = f'{{"releases": [{{"clip": 1{"0" * 400}, "noise": 1, "count": 1}}]}}'
+    for text in ("{}", "", '{"releases": 172}', huge, "[" * 100_000):
         (tmp_path / ACCOUNT).write_text(text)
         with pytest.raises(StateError, match=r"privacy\.json is damaged, so what was released"):
             made(tmp_path)

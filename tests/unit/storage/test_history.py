@@ -71,6 +71,8 @@ def test_a_torn_last_row_is_dropped(path: Path, cut: int, zeros: int) -> None:
 def test_a_damaged_row_is_left_out(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b'"round": 2', b'"bound": 2'))
     assert History(path, Disk(), 4).rows(0, 9) == [row(1), row(3), row(4)]
+    path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n")
+    assert History(path, Disk(), 4).rows(0, 9) == [row(1), row(3), row(4)]
 
 
 def test_the_store_says_that_a_row_is_lost(tmp_path: Path) -> None:
