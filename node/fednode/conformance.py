@@ -14,10 +14,10 @@ import re
 from difflib import get_close_matches
 from typing import Any, Final
 
-from fednode.core.policy import NodeContext, PolicyKind
+from fednode.core.policy import NodeContext, PolicyKind, PolicyMethod
 from fednode.core.rounds.engine import Method
 from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, Described, Round
+from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.errors import ConfigError, FednodeError
@@ -32,7 +32,7 @@ OURS: Final = "fednode."
 
 def class_fault(offered: Any) -> str:
     """Return what is wrong with a class that is to be a method; "" if nothing is."""
-    if not (isinstance(offered, type) and issubclass(offered, Described)):
+    if not (isinstance(offered, type) and issubclass(offered, PolicyMethod)):
         return (
             f"{_named(offered)} is no method: derive it from Averaging, Method or GossipMethod of "
             "fednode.policy."

@@ -64,13 +64,12 @@ def policy(name: str) -> PolicyKind:
 def _method_class(name: str) -> PolicyKind:
     """Return the class of a method in node/fednode/policies."""
     module = importlib.import_module(f"fednode.policies.{name}")
-    classes: list[Any] = [
+    classes: list[PolicyKind] = [
         value
         for value in vars(module).values()
         if isinstance(value, type) and getattr(value, "name", None) == name
     ]
-    kind: PolicyKind = classes[0]
-    return kind
+    return classes[0]
 
 
 def _foreign(name: str, offered: Any) -> PolicyKind:
@@ -86,5 +85,4 @@ def prompt_module(name: str) -> Any:
 
     It is the attribute `prompts` of the method's class.
     """
-    kind: Any = policy(name)
-    return kind.prompts
+    return policy(name).prompts

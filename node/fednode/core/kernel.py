@@ -542,13 +542,13 @@ def kernel_of(
     privacy account says.
     """
     tolerance = tolerance or Tolerance()
-    first, checked = initial(context.start_seed), getattr(kind, "norm_checked", True)
+    first = initial(context.start_seed)
     context = replace(
         context,
         policy=kind.name,
         fingerprint=fingerprint(facts),
         rounds=replace(context.rounds, mode=context.rounds.mode or kind.modes[0]),
-        norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if checked else math.inf,
+        norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if kind.norm_checked else math.inf,
     )
     return Kernel(
         context,

@@ -8,10 +8,11 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from fednode.core.events import Effect, Event
 from fednode.core.settings import Barrier, GuardSettings, Initial, RoundSettings, TopologySettings
@@ -53,7 +54,7 @@ class NodeContext:
     PeerUp and PeerDown tell the policy which peers it exchanges prompts with, by the mesh's
     topology.
 
-    mesh, policy, fingerprint: stamped on messages. fednode.core.assemble fills in the policy, the
+    mesh, policy, fingerprint: stamped on messages. fednode.core.kernel fills in the policy, the
     fingerprint, the mode of the rounds and norm_max.
     samples: number of training images of this node.
     domain: the domain (photo, sketch, ...) of this node's images, "" if none is set.
@@ -191,54 +192,67 @@ class Policy(Protocol):
         return {}
 
 
-class PolicyKind(Protocol):
-    """The registry's entry under a policy's name: its settings, and how it starts.
+class PolicyMethod(ABC):
+    """The base of every method: what the registry reads of it, and how its policy starts.
 
-    The class of each method is one (fednode.core.rounds.method.Described).
+    Attributes:
+        name: as in policy.name
+        config_type: the class of the section `policy` of node.yaml, without the name
+        prompts: the PromptModule that is tuned (learn/prompt_module.py), or a function that builds
+            it; None: a base class, which no registry offers
+        tuning: the method's own defaults of the section `tuning`, from its paper or code
+        rounds: the method's own defaults of the section `rounds`
+        modes: the values of rounds.mode that the method works with, the default one first
+        shared_state: whether all nodes are to hold the same state after a round
+        norm_checked: whether the norm of what peers send is limited; a method that turns it off
+            checks the content (`fault`)
+        state_bytes: of the largest state, if it grows with the members
     """
 
-    @property
-    def name(self) -> str:
-        """Return the policy's name, as in policy.name."""
-        ...
+    name: ClassVar[str] = ""
+    config_type: ClassVar[type[Any]]
+    prompts: ClassVar[Callable[..., Any] | None] = None
+    tuning: ClassVar[Mapping[str, Json]] = {}
+    rounds: ClassVar[Mapping[str, Json]] = {}
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
+    shared_state: ClassVar[bool] = False
+    norm_checked: ClassVar[bool] = True
+    state_bytes: ClassVar[int] = 0
 
-    @property
-    def config_type(self) -> type[Any]:
-        """Return the class of the section `policy` of node.yaml, without the name."""
-        ...
+    def __init__(self, config: Any, context: NodeContext) -> None:
+        self.config = config
+        self.context = context
 
-    @property
-    def modes(self) -> tuple[Barrier, ...]:
-        """Return the round modes that the policy can work with, the default one first."""
-        ...
+    @classmethod
+    def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Return which settings do not fit together, "" if all do. An override asks super()."""
+        if rounds.mode in (None, *cls.modes):
+            return ""
+        only = f"policy {cls.name} works with {cls.modes[0]} alone"
+        return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
 
-    @property
-    def tuning(self) -> Mapping[str, Json]:
-        """Return the policy's own defaults of the section `tuning`, from its paper or code."""
-        ...
-
-    @property
-    def shared_state(self) -> bool:
-        """Tell whether all nodes are to hold the same state after a round."""
-        ...
-
-    def settings_fault(self, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Return why settings that are fine by themselves do not fit together; "" if they do."""
-        ...
-
+    @classmethod
     def paper_bytes(
-        self, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
+        cls, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
     ) -> int | None:
-        """Return the bytes that the method's paper would count for a run; None if it counts none.
+        """Return the bytes that the method's paper would count for a run, None if it counts none.
 
-        shapes: of the exchanged arrays.
+        Papers with a server count what each client sends up and gets down in a round, in float32,
+        times clients and rounds. shapes: of the exchanged arrays. clients: those that take part in
+        a round.
         """
-        ...
+        return None
 
-    def start(self, config: Any, context: NodeContext, initial: Tensors) -> Policy:
+    @classmethod
+    @abstractmethod
+    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Policy:
         """Return a policy at round 0 with initial tensors."""
-        ...
 
-    def restore(self, config: Any, context: NodeContext, state: PolicyState) -> Policy:
+    @classmethod
+    @abstractmethod
+    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Policy:
         """Return a policy that goes on from a stored state."""
-        ...
+
+
+PolicyKind = type[PolicyMethod]
+"""The registry's entry under a policy's name."""

@@ -318,7 +318,7 @@ class GDA(StatementMethod):
     config_type = GDAConfig
     prompts = GaussianModule
     rounds: ClassVar[Mapping[str, Json]] = {"max": 0, "min_interval_s": 60.0}
-    norm_checked: ClassVar[bool] = False
+    norm_checked = False
 
     config: GDAConfig
 

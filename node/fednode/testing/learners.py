@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fednode.clip.settings import ModelSettings
-from fednode.core.rounds.method import Described
+from fednode.core.policy import PolicyMethod
 from fednode.core.types import EMPTY, Job, Progress, Tensors
 from fednode.data.base import DataSettings
 from fednode.learn.learner import Cancelled, Learner
@@ -31,7 +31,7 @@ def job(learner: Learner, number: int = 1, rounds: int = 3) -> Job:
     )
 
 
-def small_learner(method: type[Described], config: Any = None, **tuning: Any) -> Learner:
+def small_learner(method: type[PolicyMethod], config: Any = None, **tuning: Any) -> Learner:
     """Return a learner that tunes a method's arrays on twelve built-in images of three classes.
 
     The model is the embedded one, on the CPU. config: the method's settings; None: its defaults.

@@ -17,9 +17,9 @@ import pytest
 
 from fednode.conformance import class_fault, hooks_fault
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import NodeContext
+from fednode.core.policy import NodeContext, PolicyMethod
 from fednode.core.rounds.gossip import GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, Described, MethodState, Round
+from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 
@@ -48,7 +48,7 @@ def frame(policy: str, **changed: Any) -> NodeContext:
 class MethodCase:
     """A method with one configuration. shapes: of the arrays that are tuned and exchanged."""
 
-    method: type[Described]
+    method: type[PolicyMethod]
     config: Any
     shapes: Shapes = dataclasses.field(default_factory=lambda: CONTEXT)
 

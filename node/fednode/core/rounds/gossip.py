@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Literal
 
 from fednode.core import events as ev
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
-from fednode.core.rounds.method import Described
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext, PolicyMethod
 from fednode.core.rounds.progress import Adopting, Idle, Training
 from fednode.core.rounds.quorum import quorum, reached
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
@@ -82,7 +81,7 @@ class InboxMessage:
     tensors: Tensors
 
 
-class GossipMethod(Described):
+class GossipMethod(PolicyMethod):
     """A method of gossip: pure hooks, which depend on settings and arguments alone.
 
     The class is what the registry offers. With these defaults a node exchanges nothing.

@@ -7,13 +7,12 @@ way.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
-from fednode.core.policy import NodeContext
-from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.policy import PolicyMethod
 from fednode.core.types import (
     ARRAYS,
     EMPTY,
@@ -22,7 +21,6 @@ from fednode.core.types import (
     Array,
     Dtype,
     Job,
-    Json,
     Report,
     Tensors,
     packed,
@@ -104,65 +102,14 @@ class Sent:
     draft: MethodState
 
 
-class Described(ABC):
-    """What the registry reads of every method (fednode.core.policy.PolicyKind).
-
-    Attributes:
-        name: as in policy.name
-        config_type: the class of the section `policy` of node.yaml, without the name
-        prompts: the PromptModule that is tuned (learn/prompt_module.py), or a function that builds
-            it; None: a base class, which no registry offers
-        tuning: the method's own defaults of the section `tuning`, from its paper or code
-        rounds: the method's own defaults of the section `rounds`
-        modes: the values of rounds.mode that the method works with, the default one first
-        shared_state: whether all nodes are to hold the same state after a round
-        state_bytes: of the largest state, if it grows with the members
-    """
-
-    name: ClassVar[str] = ""
-    config_type: ClassVar[type[Any]]
-    prompts: ClassVar[Callable[..., Any] | None] = None
-    tuning: ClassVar[Mapping[str, Json]] = {}
-    rounds: ClassVar[Mapping[str, Json]] = {}
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
-    shared_state: ClassVar[bool] = False
-    state_bytes: ClassVar[int] = 0
-
-    def __init__(self, config: Any, context: NodeContext) -> None:
-        self.config = config
-        self.context = context
-
-    @classmethod
-    def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Return which settings do not fit together, "" if all do. An override asks super()."""
-        if rounds.mode in (None, *cls.modes):
-            return ""
-        only = f"policy {cls.name} works with {cls.modes[0]} alone"
-        return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
-
-    @classmethod
-    def paper_bytes(
-        cls, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
-    ) -> int | None:
-        """Return the bytes that the method's paper would count for a run, None if it counts none.
-
-        Papers with a server count what each client sends up and gets down in a round, in float32,
-        times clients and rounds. shapes: of the exchanged arrays. clients: those that take part in
-        a round.
-        """
-        return None
-
-
-class MethodHooks(Described):
+class MethodHooks(PolicyMethod):
     """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
 
-    stages: the exchanges of one round, in order. norm_checked: whether the norm of contributions
-    and merges is limited; a method that turns it off checks their content (`fault`). personal:
-    whether guard.merged_rise can keep personal prompts beside the merged ones.
+    stages: the exchanges of one round, in order. personal: whether guard.merged_rise can keep
+    personal prompts beside the merged ones.
     """
 
     shared_state: ClassVar[bool] = True
-    norm_checked: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     stages: tuple[str, ...] = ("prompts",)
 

@@ -22,8 +22,15 @@ from typing import Any, Final
 import numpy as np
 
 from fednode.core import events as ev
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext, Policy
-from fednode.core.rounds.method import Described
+from fednode.core.policy import (
+    DEADLINE,
+    RESEND,
+    RESEND_S,
+    Activity,
+    NodeContext,
+    Policy,
+    PolicyMethod,
+)
 from fednode.core.rounds.progress import Adopting, Exchanging, Idle, Training
 from fednode.core.types import (
     EMPTY,
@@ -50,7 +57,7 @@ Statements = Mapping[str, Tensors]
 """Statements by sender."""
 
 
-class StatementMethod(Described):
+class StatementMethod(PolicyMethod):
     """A method of statements: pure hooks, which depend on settings and arguments alone.
 
     The class is what the registry offers.
