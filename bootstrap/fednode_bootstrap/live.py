@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fednode.core.life import Life
+from fednode.core.view import Life
 from fednode.observe.paths import sentences
 from fednode.terminal import show
 from fednode.units import size

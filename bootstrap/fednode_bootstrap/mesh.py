@@ -23,7 +23,7 @@ from typing import Final, Protocol, Self
 
 import yaml
 
-from fednode.core.life import Life
+from fednode.core.view import Life
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.identity import keys
 from fednode.identity.certificates import Authority

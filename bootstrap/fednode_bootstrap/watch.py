@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.core.life import Life
+from fednode.core.view import Life
 from fednode.terminal.show import figures, merged, rounds
 from fednode.wire.gen import status_pb2
 from fednode_bootstrap import live

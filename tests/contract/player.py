@@ -10,7 +10,6 @@ from typing import Any, get_args
 import numpy as np
 
 from fednode.core import events as ev
-from fednode.core.kernel import policy_of
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
@@ -52,7 +51,7 @@ class Case:
         )
 
     def start(self) -> Policy:
-        return policy_of(self.context(), self.kind, self.config, self.initial, None)
+        return self.kind.start(self.config, self.context(), self.initial)
 
     def player(self) -> Player:
         """Return a host of a policy that has just started."""
@@ -77,7 +76,7 @@ class Case:
         )
 
     def restore(self, state: PolicyState) -> Policy:
-        return policy_of(self.context(), self.kind, self.config, self.initial, state)
+        return self.kind.restore(self.config, self.context(), state)
 
 
 @dataclass(slots=True)

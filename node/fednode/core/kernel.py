@@ -1,6 +1,6 @@
 """The kernel, which every host runs: step(now, event) -> effects.
 
-The kernel owns a node's life (life.py; when rounds begin, how many there are), its peers, and which
+The kernel owns a node's life (view.py; when rounds begin, how many there are), its peers, and which
 messages are let in. The policy owns what happens inside a round. Rules of this file: no clock, no
 entropy, no I/O; peers are visited sorted by name; no message makes step raise.
 
@@ -29,7 +29,6 @@ from fednode.core import events as ev
 from fednode.core.agreement import Agreement
 from fednode.core.facts import fingerprint
 from fednode.core.gate import TAKEN, Gate, Verdict
-from fednode.core.life import Life
 from fednode.core.members import reachability
 from fednode.core.members.boots import Boots
 from fednode.core.members.phases import NOTED, PHASES, Phase
@@ -43,7 +42,7 @@ from fednode.core.rate_limit import Changes
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
 from fednode.core.types import Account, Json, MergeCounts, Message, PolicyState, Snapshot, Tensors
-from fednode.core.view import KernelView
+from fednode.core.view import KernelView, Life
 from fednode.core.waiting import HELD_S, FirstWait
 
 START = "kernel.start"
@@ -550,9 +549,14 @@ def kernel_of(
         rounds=replace(context.rounds, mode=context.rounds.mode or kind.modes[0]),
         norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if kind.norm_checked else math.inf,
     )
+    policy = (
+        kind.start(config, context, first)
+        if held is None
+        else kind.restore(config, context, held.policy)
+    )
     return Kernel(
         context,
-        policy_of(context, kind, config, first, None if held is None else held.policy),
+        policy,
         facts,
         timing,
         held,
@@ -560,12 +564,3 @@ def kernel_of(
         anew=lambda state: kind.restore(config, context, state),
         account=account,
     )
-
-
-def policy_of(
-    context: NodeContext, kind: PolicyKind, config: Any, initial: Tensors, held: PolicyState | None
-) -> Policy:
-    """Return a node's policy: at round 0 with initial tensors, or as it was stored."""
-    if held is None:
-        return kind.start(config, context, initial)
-    return kind.restore(config, context, held)

@@ -1,15 +1,33 @@
-"""The view of a node that its kernel gives to status."""
+"""What status reads of a node's kernel: its life, its rounds and its peers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.types import NO_ROUNDS, MergeCounts
+
+
+class Life(StrEnum):
+    """A node's life. In LOADING a node has no kernel yet.
+
+    loading --(model and images are there)--> waiting
+    waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
+    running <--pause, resume--> paused    any --leave--> leaving
+
+    A node that waits or has finished can be paused, too; after "resume" it runs.
+    """
+
+    LOADING = "loading"
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    LEAVING = "leaving"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

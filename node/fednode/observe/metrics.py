@@ -25,9 +25,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from fednode import __version__
-from fednode.core.life import Life
 from fednode.core.members.phases import PHASES
 from fednode.core.types import NO_ROUNDS, MergeCounts
+from fednode.core.view import Life
 
 TYPES_MAX: Final = 24
 OTHER: Final = "other"

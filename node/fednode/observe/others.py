@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from fednode.core.life import Life
+from fednode.core.view import Life
 from fednode.errors import FednodeError
 from fednode.observe import classes
 from fednode.wire.gen import status_pb2, status_pb2_grpc

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fednode import __version__
-from fednode.core.life import Life
 from fednode.core.policy import Activity
 from fednode.core.types import Json
-from fednode.core.view import KernelView
+from fednode.core.view import KernelView, Life
 from fednode.learn.learner import Learner
 from fednode.observe import audience, present
 from fednode.observe.paths import Paths, warnings

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fednode.core.life import Life
 from fednode.core.members.table import GONE, LIVE
 from fednode.core.policy import Activity
+from fednode.core.view import Life
 from fednode.observe.telemetry import MEASURED
 from fednode.units import duration
 from fednode.wire.gen import status_pb2

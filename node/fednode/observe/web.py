@@ -21,7 +21,7 @@ from typing import Final
 
 from aiohttp import web
 
-from fednode.core.life import Life
+from fednode.core.view import Life
 from fednode.errors import AddressError, ConfigError
 from fednode.observe.doorway import Doorway
 from fednode.observe.page import FILES, Page

@@ -41,10 +41,6 @@ class MemberDirectory(Protocol):
         """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
         ...
 
-    def is_revoked(self, id: str) -> bool:
-        """Tell whether a key was revoked."""
-        ...
-
 
 @dataclass(slots=True)
 class Listed:
@@ -84,10 +80,6 @@ class Listed:
     def take_revocation(self, proof: bytes) -> Update:
         """Raise IdentityError: there are no keys."""
         raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
-
-    def is_revoked(self, id: str) -> bool:
-        """Return False: nobody has a key."""
-        return False
 
 
 def _moved(news: Update, sender: str) -> bool:

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from fednode import units
 from fednode.core import company
-from fednode.core.life import Life
 from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
+from fednode.core.view import Life
 from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
 from fednode.observe.present import FIRST_ROUND, merge_counts

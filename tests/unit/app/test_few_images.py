@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.runtime.changes import ALL_SENT
+from fednode.runtime.worker import ALL_SENT
 from tests.contract.faults import pause
 from tests.unit.app import test_canary as canary
 from tests.unit.app.canary import ASKED, CLASS, found, keyed, running

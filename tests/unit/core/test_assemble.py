@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.facts import fingerprint
-from fednode.core.kernel import kernel_of, policy_of
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import Barrier, RoundSettings
@@ -49,10 +49,3 @@ def test_a_stored_node_goes_on_where_it_was() -> None:
     assert kernel.policy.state().round == 7
     assert kernel.policy.state().tensors == STORED.tensors
     assert (kernel.view().round, kernel.view().metrics) == (7, {"loss": 0.5})
-
-
-@pytest.mark.parametrize(("held", "number"), [(None, 0), (STORED, 7)])
-def test_a_policy_alone_starts_or_goes_on(held: PolicyState | None, number: int) -> None:
-    policy = policy_of(context(), ZeroDFL, ZeroDFLConfig(), FIRST, held)
-    assert policy.state().round == number
-    assert policy.state().tensors == (FIRST if held is None else held.tensors)

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fednode.core.events import Command
-from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.types import Json, Progress
-from fednode.core.view import KernelView
+from fednode.core.view import KernelView, Life
 from fednode.errors import IdentityError
 from fednode.observe.telemetry import Telemetry
 

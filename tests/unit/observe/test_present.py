@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from fednode.core.events import Level, Record
-from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
-from fednode.core.view import KernelView
+from fednode.core.view import KernelView, Life
 from fednode.observe.events import Events
 from fednode.observe.present import (
     ASKS,

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.types import MergeCounts
-from fednode.core.view import KernelView
+from fednode.core.view import KernelView, Life
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.reply import loading, running
 from tests.unit.observe.nodes import FakeNode

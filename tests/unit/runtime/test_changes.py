@@ -8,7 +8,7 @@ from pathlib import Path
 from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.errors import StateError
 from fednode.learn.quadratic import QuadraticLearner
-from fednode.runtime.changes import ALL_SENT, Watched
+from fednode.runtime.worker import ALL_SENT, Watched
 
 
 class Growing(QuadraticLearner):

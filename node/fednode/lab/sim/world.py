@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
-from fednode.core.life import Life
 from fednode.core.types import MEASURE, Account, Dtype, Job, Message, Snapshot, Update
+from fednode.core.view import Life
 from fednode.errors import FednodeError, FrameError
 from fednode.lab.sim.host import Build, Host, InFlight, travelled
 from fednode.lab.sim.network import Network
