@@ -157,7 +157,7 @@ class Timing:
     suspicion_mult: see `suspicion_s`. A lower value is quicker; a higher value tolerates slow
     machines and bad links.
     sync_interval_s: time between two comparisons of the member list with a random live member. A
-    shorter time repairs sooner what gossip missed; only what differs is sent.
+    shorter time repairs sooner what gossip missed; equal lists cost one short message.
     """
 
     probe_interval_s: float
