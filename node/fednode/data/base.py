@@ -86,10 +86,10 @@ class DataSettings:
     """The columns of data.table that name the files and the classes, such as [id_code, diagnosis].
     null: the columns with usual names."""
     groups: str | None = None
-    """What tells which images are of one patient: folder (the first folder in the class folder, or
-    in data.path with data.table), dicom:PatientID, or a regular expression over the path from
-    data.path, such as person(\\d+), of which the first group counts. The images of a patient all
-    train, all validate or all test. null: images are drawn singly."""
+    """What tells which images are of one patient. folder: the first folder in the class folder, or
+    in data.path with data.table. dicom:PatientID: the tag. Else a regular expression over the path
+    from data.path, such as person(\\d+), of which the first group counts. The images of a patient
+    all train, all validate or all test. null: images are drawn singly."""
     classes: tuple[str, ...] | None = None
     """Class folders to use, by name; null: all."""
     rename: dict[str, str] | None = None
