@@ -37,8 +37,9 @@ SENDER: Final = "rows/"
 
 if TYPE_CHECKING:
     from fednode.clip.model import FrozenClip
-    from fednode.learn.evaluation import Evaluation, Numbers
+    from fednode.learn.evaluation import Evaluation
     from fednode.learn.explain import Explainer, Near
+    from fednode.learn.intervals import Numbers
     from fednode.learn.prompt_module import PromptModule
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from fednode.app.plan import learner_of
 from fednode.app.state_dir import Tuned, find, recall
 from fednode.core import company
 from fednode.core.types import Tensors
-from fednode.data.base import BUILTIN, NodeData, ProgressFn
+from fednode.data.base import BUILTIN, DataSettings, NodeData, ProgressFn, Split
 from fednode.errors import ConfigError, DataError
 from fednode.learn.evaluation import ALONE, ZERO_SHOT
 from fednode.learn.learner import Learner
@@ -32,29 +33,37 @@ NAMED = 5
 
 @click.command()
 @click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
+@click.option("--data", type=PATH, help="A folder of other images: all of them are test images.")
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
 @table_format_option
-def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
+def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: str) -> None:
     """Say what the mesh brings: measure a node's prompts and the control on its test images.
 
     The control is trained on this node's images alone, once, with as many rounds as the node has
     run; this takes about as long as the node's own training. It is kept in the state directory.
 
+    --data measures the node's prompts on all images of a folder that was never trained on. If the
+    node has all classes of the folder, it chooses among its own classes.
+
     Beside the accuracy there are sensitivity, specificity, AUC and a confusion matrix, each class
     against the rest (docs/evaluation.md).
     """
     tuned = recall(find(state), flags)
+    own = recall(tuned.folder).settings if flags else tuned.settings
+    if data is not None:
+        tuned = _on_folder(tuned, data, flags)
     if tuned.settings.tuning.kind != "torch" and form == "csv":
         raise ConfigError(
             f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
             "there is no table of classes: use --format text or json."
         )
-    own = recall(tuned.folder).settings if flags else tuned.settings
     with Shown(
         "Nothing is measured. Images that were encoded are kept for the next time."
     ) as progress:
-        data = _data(tuned, flags, progress) if tuned.settings.tuning.kind == "torch" else None
-        learner = learner_of(tuned.settings, tuned.settings.name or "", data, progress)
+        images = None
+        if tuned.settings.tuning.kind == "torch":
+            images = _images(tuned, flags, progress, whole=data is not None)
+        learner = learner_of(tuned.settings, tuned.settings.name or "", images, progress)
         from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
 
         tuned.require_model(learner.backbone)
@@ -75,7 +84,7 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             for row, (measuring, prompts) in rows.items()
         }
     gains, hints = list[str](), list[str]()
-    if data is not None:
+    if images is not None:
         unknown = "" if control is None else control.unknown
         gains, hints = baseline.compare(tuned, results, unknown)
         if own == tuned.settings:
@@ -83,6 +92,8 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
     answers = ""
     if isinstance(learner, TorchLearner):
         answers = learner.describe_classifier(tuned.prompts)
+        if data is not None and not answers:
+            answers = f"the prompts of round {tuned.round} ({tuned.settings.policy.name}) answer"
     trained = [control.note] if control is not None and control.note else []
     for note in (*tuned.notes, *learner.notes, *trained, *hints):
         click.echo(note, err=True)
@@ -91,11 +102,11 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
     if form == "csv":
         click.echo(classwise.csv(results), nl=False)
     elif form == "json":
-        tree = _tree(tuned, data, metrics_of, results) | {"compared": gains}
+        tree = _tree(tuned, images, metrics_of, results) | {"compared": gains}
         click.echo(json.dumps(tree | ({"answers": answers} if answers else {})))
     else:
-        shown = [f"own classes: {answers}"] if answers else []
-        click.echo("\n".join(_lines(tuned, data, metrics_of, results, [*shown, *gains])))
+        shown = [f"{'these' if data else 'own'} classes: {answers}"] if answers else []
+        click.echo("\n".join(_lines(tuned, images, metrics_of, results, [*shown, *gains])))
 
 
 def _tree(
@@ -134,8 +145,11 @@ def _lines(
     if results["tuned"]:
         sizes = "".join(f"{evaluation.images:8}" for evaluation in results["tuned"].values())
         lines.append(f"{'test images':14}{sizes}")
+        patients = [evaluation.patient_count for evaluation in results["tuned"].values()]
+        if any(patients):
+            lines.append(f"{'patients':14}" + "".join(f"{count or '-':>8}" for count in patients))
         spans = "".join(
-            f"{classwise.span(evaluation):>8}" for evaluation in results["tuned"].values()
+            f"{classwise.span(evaluation.interval):>8}" for evaluation in results["tuned"].values()
         )
         lines += [f"{'tuned, 95 %':14}{spans}", *gains]
     for name, evaluation in results["tuned"].items():
@@ -144,7 +158,27 @@ def _lines(
     return lines
 
 
-def _data(tuned: Tuned, flags: tuple[str, ...], progress: ProgressFn) -> NodeData:
+def _on_folder(tuned: Tuned, folder: Path, flags: Sequence[str]) -> Tuned:
+    """Return what was tuned, with the settings that read all images of another folder."""
+    settings = tuned.settings
+    if settings.tuning.kind != "torch":
+        raise ConfigError(
+            f"{tuned.folder} was tuned with tuning.kind {settings.tuning.kind!r}, which knows no "
+            "images: leave --data out."
+        )
+    written = {flag.partition("=")[0] for flag in flags}
+    plain = DataSettings()
+    kept = {
+        key: getattr(settings.data if f"data.{key}" in written else plain, key)
+        for key in ("table", "columns", "classes", "rename")
+    }
+    other = DataSettings(
+        path=str(folder), groups=settings.data.groups, window=settings.data.window, **kept
+    )
+    return replace(tuned, settings=replace(settings, data=other.placed()))
+
+
+def _images(tuned: Tuned, flags: tuple[str, ...], progress: ProgressFn, whole: bool) -> NodeData:
     """Return the splits to measure on; raise DataError if they are not the prompts' own.
 
     Splits that --set names may be of any classes.
@@ -153,13 +187,34 @@ def _data(tuned: Tuned, flags: tuple[str, ...], progress: ProgressFn) -> NodeDat
     from fednode.learn.cache import cache_of
 
     settings = tuned.settings.data
-    data = load(settings, cache_of(tuned.settings.cache), progress)
+    data = load(settings, cache_of(tuned.settings.cache), progress, whole=whole)
+    if whole:
+        return _among(tuned, data)
     chosen = any(flag.startswith("data.path=") for flag in flags)
     if settings.path == BUILTIN and not chosen and data.train.classes != tuned.classes:
         shown = ", ".join(tuned.classes[:NAMED]) + (", ..." if len(tuned.classes) > NAMED else "")
         raise DataError(
             f"{tuned.folder} holds prompts for {len(tuned.classes)} classes ({shown}), and its "
             "settings name no folder of such images: give one with --set data.path=FOLDER."
+        )
+    return data
+
+
+def _among(tuned: Tuned, data: NodeData) -> NodeData:
+    """Return images whose labels index the node's classes if it has all of theirs.
+
+    Raise DataError if there is nothing to choose among.
+    """
+    names = data.own.classes
+    if set(names) <= set(tuned.classes):
+        place = [tuned.classes.index(name) for name in names]
+        images = tuple(replace(image, label=place[image.label]) for image in data.own.images)
+        classes = tuned.classes
+        return replace(data, train=Split(classes, ()), own=Split(classes, images))
+    if len(names) < 2:
+        raise DataError(
+            f"{tuned.settings.data.path} has one class, '{names[0]}', and the node has no class of "
+            "this name: give data.rename the node's name of it, or a folder of two classes."
         )
     return data
 

@@ -61,6 +61,7 @@ class _Survey:
     watched: tuple[Path, ...] = ()
     constant: list[Path] = field(default_factory=list)
     fixed: bool = False
+    whole: bool = False
     groups: Mapping[Path, str] = field(default_factory=dict)
 
     @property
@@ -81,15 +82,16 @@ def load(
     progress: base.ProgressFn = base.no_progress,
     *,
     fixed: bool = False,
+    whole: bool = False,
 ) -> NodeData:
     """Return the splits of one node.
 
     cache: keeps the results of examining image files; None examines every file anew. progress: how
     many files are examined. fixed: the data set does not change, so the shares of its splits are
-    exact. Raise DataError if the data cannot be used; the message has the first fault and the
-    number of the others.
+    exact. whole: all images are test images, of one class or more. Raise DataError if the data
+    cannot be used; the message has the first fault and the number of the others.
     """
-    survey, data = _survey(settings, cache, progress, fixed)
+    survey, data = _survey(settings, cache, progress, fixed, whole)
     if data is None:
         more = len(survey.faults) - 1
         others = "1 more fault" if more == 1 else f"{more} more faults"
@@ -122,9 +124,13 @@ def _root(settings: DataSettings) -> Path:
 
 
 def _survey(
-    settings: DataSettings, cache: Cache | None, progress: base.ProgressFn, fixed: bool = False
+    settings: DataSettings,
+    cache: Cache | None,
+    progress: base.ProgressFn,
+    fixed: bool = False,
+    whole: bool = False,
 ) -> tuple[_Survey, NodeData | None]:
-    survey = _Survey(settings=settings, fixed=fixed)
+    survey = _Survey(settings=settings, fixed=fixed, whole=whole)
     root, table = _root(settings), settings.placed().table
     nested = settings.groups == base.FOLDER
     layout = read_classes(root, Path(table), settings.columns) if table else found_in(root, nested)
@@ -133,6 +139,9 @@ def _survey(
     survey.notes.extend(layout.notes)
     survey.skipped.extend(layout.strays)
     survey.watched = layout.watched
+    if whole:
+        every = [replace(one, files=one.every, validation=(), test=None) for one in layout.classes]
+        layout = replace(layout, classes=tuple(every), source="")
     if layout.source:
         survey.notes.append(
             f"Classes, their order and the test images are those of '{layout.source}'."
@@ -184,7 +193,7 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
         for folder in survey.folders.values()
         if (why := unsendable(folder.display))
     ]
-    if len(names) < 2 and not survey.faults:
+    if len(names) < (1 if survey.whole else 2) and not survey.faults:
         survey.faults.append(
             f"'{layout.root}' gives {len(names)} class to tell apart "
             f"({', '.join(names) or 'none'}); it takes at least 2."
@@ -348,11 +357,16 @@ def _examine(
                 f"{folder.title} holds no readable image: all {len(bad)} were "
                 f"skipped, such as '{path.name}' ({why})."
             )
-        elif len(good) == 1 and survey.settings.test > 0.0 and folder.test is None:
+        elif len(good) == 1 and _is_divided(survey, folder):
             survey.faults.append(
                 f"{folder.title} holds 1 readable image; a test split needs at "
                 "least 2: add images, or set data.test to 0."
             )
+
+
+def _is_divided(survey: _Survey, folder: ClassFolder) -> bool:
+    """Tell whether test images are drawn from a class's images."""
+    return survey.settings.test > 0.0 and folder.test is None and not survey.whole
 
 
 def _group(survey: _Survey, root: Path) -> None:
@@ -390,6 +404,8 @@ def _note_frames(survey: _Survey, frames: Mapping[Path, int]) -> None:
 def _draw(survey: _Survey) -> NodeData | None:
     settings, partition = survey.settings, survey.settings.partition
     test = _test_images(survey)
+    if survey.whole:
+        return _assemble(survey, dict.fromkeys(test, ()), test)
     pools: dict[str, splits.Files] = {}
     for name, files in survey.readable.items():
         tested = set(test[name])
@@ -429,6 +445,8 @@ def _test_images(survey: _Survey) -> dict[str, splits.Files]:
     """Return the test images of each class, published or drawn."""
     share = survey.settings.test
     test: dict[str, splits.Files] = {}
+    if survey.whole:
+        return {name: splits.in_order(files) for name, files in survey.readable.items()}
     for name, files in survey.readable.items():
         if name in survey.published:
             test[name] = survey.published[name][0] if share else ()
@@ -509,7 +527,8 @@ def _assemble(
     settings = survey.settings
     names = tuple(own)
     drawn = _validated(survey, own)
-    _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
+    if not survey.whole:
+        _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
     _note_unused(survey, own, drawn)
     train = _split(survey, names, {name: train for name, (train, _) in drawn.items()})
     validation = _split(survey, names, {name: kept for name, (_, kept) in drawn.items()})

@@ -29,11 +29,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from fednode.learn.intervals import Right, paired_bootstrap, wilson
+from fednode.learn.intervals import (
+    Numbers,
+    Right,
+    auc_bootstrap,
+    paired_bootstrap,
+    ratio_bootstrap,
+    wilson,
+)
 
 FIGURES: Final = ("sensitivity", "specificity", "auc")
 Counts = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
 MESH: Final = "mesh"
 ALONE: Final = "alone"
 ZERO_SHOT: Final = "zero-shot"
@@ -56,13 +62,6 @@ class ClassResult:
         """The values of FIGURES, in their order."""
         return self.sensitivity, self.specificity, self.auc
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of a class's sensitivity; nan without images."""
-        if not self.images:
-            return math.nan, math.nan
-        return wilson(round(self.sensitivity * self.images), self.images)
-
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
@@ -70,13 +69,17 @@ class Evaluation:
 
     classes: C names, in the order of the matrix. confusion: counts [C, C]; row: the true class,
     column: the predicted class. auc: [C], nan if undefined. right: [N], whether each image's
-    prediction is right; empty if only counts are known.
+    prediction is right; empty if only counts are known. truth, shares, patients: class [N],
+    probabilities [N, C] and number of the patient [N] of each image; empty if they are not known.
     """
 
     classes: tuple[str, ...]
     confusion: Counts
     auc: Numbers
     right: Right = field(default_factory=lambda: np.zeros(0, np.bool_))
+    truth: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
+    shares: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
+    patients: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def images(self) -> int:
@@ -95,9 +98,68 @@ class Evaluation:
         return max(1 / len(self.classes), most)
 
     @property
+    def patient_count(self) -> int | None:
+        """Number of patients of the test images; None if they are not known."""
+        return len(np.unique(self.patients)) if self.patients.size else None
+
+    @cached_property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the accuracy."""
-        return wilson(int(np.trace(self.confusion)), self.images)
+        """The 95 % interval of the accuracy."""
+        right = int(np.trace(self.confusion))
+        rights = self.right[:, None]
+        (found,) = self._bounds(
+            np.array([right]), np.array([self.images]), rights, np.ones_like(rights)
+        )
+        return found
+
+    @cached_property
+    def bounds(self) -> Mapping[str, list[tuple[float, float]]]:
+        """The 95 % intervals of each class's FIGURES; nan if unknown.
+
+        Of a share: Wilson's, or by a bootstrap over patients. Of an AUC of two classes: by a
+        bootstrap over patients or images; nan if the AUC is 0 or 1, which a bootstrap never leaves.
+        """
+        right = np.diag(self.confusion)
+        positives, predicted = self.confusion.sum(axis=1), self.confusion.sum(axis=0)
+        negatives = self.images - positives
+        mine = named = np.zeros((0, len(self.classes)), np.bool_)
+        if self.patients.size:
+            mine = self.truth[:, None] == np.arange(len(self.classes))
+            named = self.shares.argmax(axis=1)[:, None] == np.arange(len(self.classes))
+        return {
+            "sensitivity": self._bounds(right, positives, mine & named, mine),
+            "specificity": self._bounds(
+                negatives - predicted + right, negatives, ~mine & ~named, ~mine
+            ),
+            "auc": [self._auc_bounds(at) for at in range(len(self.classes))],
+        }
+
+    def _bounds(
+        self, parts: Counts, wholes: Counts, part_of: Right, whole_of: Right
+    ) -> list[tuple[float, float]]:
+        """Return the intervals of shares parts / wholes [K]; part_of, whole_of: by image [N, K].
+
+        A bootstrap over patients who are all right, or all wrong, has no width; Wilson's interval
+        of so many patients takes its place.
+        """
+        pairs = [(int(part), int(whole)) for part, whole in zip(parts, wholes, strict=True)]
+        if not self.patients.size:
+            return [wilson(part, whole) for part, whole in pairs]
+        drawn = ratio_bootstrap(self.patients, part_of.astype(float), whole_of.astype(float))
+        found = []
+        for at, (part, whole) in enumerate(pairs):
+            if 0 < part < whole:
+                found.append((float(drawn[at, 0]), float(drawn[at, 1])))
+            else:
+                patients = len(np.unique(self.patients[whole_of[:, at]]))
+                found.append(wilson(patients if part else 0, patients))
+        return found
+
+    def _auc_bounds(self, at: int) -> tuple[float, float]:
+        if len(self.classes) != 2 or not self.truth.size or not 0.0 < self.auc[at] < 1.0:
+            return math.nan, math.nan
+        patients = self.patients if self.patients.size else np.arange(self.images)
+        return auc_bootstrap(patients, self.truth == at, self.shares[:, at])
 
     @cached_property
     def by_class(self) -> tuple[ClassResult, ...]:
@@ -137,27 +199,29 @@ class Evaluation:
         """Return all figures as JSON types; an undefined figure is null."""
         return {
             "images": self.images,
+            "patients": self.patient_count,
             "accuracy": self.accuracy,
             "accuracy_95": list(self.interval),
-            "mean": _finite(self.mean),
+            "mean": _finite(asdict(self.mean)),
             "by_class": [
-                {
-                    **_finite(result),
-                    "sensitivity_95": list(result.interval) if result.images else None,
-                }
-                for result in self.by_class
+                _finite(asdict(result))
+                | {f"{name}_95": _known(self.bounds[name][at]) for name in FIGURES}
+                for at, result in enumerate(self.by_class)
             ],
             "confusion": self.confusion.tolist(),
         }
 
 
 def evaluation(
-    classes: Sequence[str], truth: Sequence[int] | Counts, probabilities: npt.ArrayLike
+    classes: Sequence[str],
+    truth: Sequence[int] | Counts,
+    probabilities: npt.ArrayLike,
+    patients: Sequence[str] = (),
 ) -> Evaluation:
     """Return the results by class of at least one image.
 
     truth: [N], the index in `classes` of each image's class. probabilities: [N, C]; if any of a
-    class is not finite, the class has no AUC.
+    class is not finite, the class has no AUC. patients: [N], of each image, if they are known.
     """
     from sklearn.metrics import roc_auc_score  # takes a second
 
@@ -171,7 +235,10 @@ def evaluation(
         positive = labels == at
         if positive.any() and not positive.all() and np.isfinite(shares[:, at]).all():
             auc[at] = roc_auc_score(positive, shares[:, at])
-    return Evaluation(tuple(classes), matrix, auc, predicted == labels)
+    _, numbers = np.unique(np.array(patients, object), return_inverse=True)
+    return Evaluation(
+        tuple(classes), matrix, auc, predicted == labels, labels, shares, numbers.astype(np.int64)
+    )
 
 
 def _share(part: np.int64, whole: np.int64) -> float:
@@ -183,11 +250,15 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(defined) / len(defined) if defined else math.nan
 
 
-def _finite(result: ClassResult) -> dict[str, Any]:
+def _finite(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in asdict(result).items()
+        for name, value in figures.items()
     }
+
+
+def _known(bounds: tuple[float, float]) -> list[float] | None:
+    return None if math.isnan(bounds[0]) else list(bounds)
 
 
 # What the mesh gains ------------------------------------------------------------------------------
@@ -216,12 +287,22 @@ def _difference(first: str, second: str, ours: Evaluation, others: Evaluation) -
     """Return how two rows differ, in words."""
     if (ours.right == others.right).all():
         return f"{first} and {second} are right on the same images"
-    low, high = paired_bootstrap(ours.right, others.right)
+    low, high = _paired(ours, others)
+    over = f" over {ours.patient_count} patients" if ours.patients.size else ""
     gain = 100 * (ours.accuracy - others.accuracy)
     return (
         f"gain over {OVER[second]}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
-        f"{100 * high:+.1f})"
+        f"{100 * high:+.1f}{over})"
     )
+
+
+def _paired(ours: Evaluation, others: Evaluation) -> tuple[float, float]:
+    """Return the interval of a difference of accuracies: over patients, or else over images."""
+    if not ours.patients.size:
+        return paired_bootstrap(ours.right, others.right)
+    steps = ours.right[:, None].astype(float) - others.right[:, None]
+    low, high = ratio_bootstrap(ours.patients, steps, np.ones_like(steps))[0]
+    return float(low), float(high)
 
 
 def no_better_than_chance(tests: Tests) -> list[str]:

@@ -1,11 +1,16 @@
 """95 % intervals of a share, and of a difference on the same images.
 
+Images of one patient are not independent. Where patients are known, a bootstrap draws patients with
+replacement, each with all of its images (Field and Welsh, Bootstrapping clustered data, JRSS B 69,
+2007).
+
 Pure: numbers in, numbers out. Nothing here imports torch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -14,6 +19,10 @@ import numpy.typing as npt
 Z: Final = 1.959963984540054
 """The 97.5 % quantile of the normal distribution."""
 LEVELS: Final = (0.025, 0.975)
+RESAMPLES: Final = 2_000
+BLOCK: Final = 2_000_000
+"""Numbers of drawn patients that are held at a time."""
+Numbers = npt.NDArray[np.float64]
 Right = npt.NDArray[np.bool_]
 """[n]: whether the prediction of each test image is right."""
 
@@ -46,4 +55,53 @@ def paired_bootstrap(
     chances = np.array([gained, lost, count - gained - lost]) / count
     drawn = np.random.default_rng(seed).multinomial(count, chances, resamples)
     low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, LEVELS)
+    return float(low), float(high)
+
+
+def ratio_bootstrap(patients: npt.NDArray[np.int64], parts: Numbers, wholes: Numbers) -> Numbers:
+    """Return the percentile intervals [K, 2] of sum(parts) / sum(wholes), over patients.
+
+    patients: [n], the number of each image's patient, from 0. parts, wholes: [n, K]. An interval is
+    nan if its wholes add up to 0.
+    """
+    count = int(patients.max()) + 1
+    above, below = np.zeros((count, parts.shape[1])), np.zeros((count, parts.shape[1]))
+    np.add.at(above, patients, parts)
+    np.add.at(below, patients, wholes)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratios = np.concatenate([(drawn @ above) / (drawn @ below) for drawn in _draws(count)])
+    return np.array([_percentiles(column) for column in ratios.T])
+
+
+def auc_bootstrap(
+    patients: npt.NDArray[np.int64], positive: Right, scores: Numbers
+) -> tuple[float, float]:
+    """Return the percentile interval of the AUC over patients; nan if no draw has one."""
+    values, place = np.unique(scores, return_inverse=True)
+    count, found = int(patients.max()) + 1, []
+    hits, misses = np.zeros((count, len(values))), np.zeros((count, len(values)))
+    np.add.at(hits, (patients[positive], place[positive]), 1.0)
+    np.add.at(misses, (patients[~positive], place[~positive]), 1.0)
+    for drawn in _draws(max(count, len(values)), count):
+        above, below = drawn @ hits, drawn @ misses
+        won = (above * (below.cumsum(axis=1) - below / 2)).sum(axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found.append(won / (above.sum(axis=1) * below.sum(axis=1)))
+    return _percentiles(np.concatenate(found))
+
+
+def _draws(width: int, count: int = 0) -> Iterator[Numbers]:
+    """Yield blocks [b, count] of how often each patient is drawn; width: numbers held for each."""
+    count = count or width
+    draw, size = np.random.default_rng(0), max(1, BLOCK // width)
+    for at in range(0, RESAMPLES, size):
+        times = min(size, RESAMPLES - at)
+        yield draw.multinomial(count, np.full(count, 1 / count), times).astype(np.float64)
+
+
+def _percentiles(values: Numbers) -> tuple[float, float]:
+    defined = values[np.isfinite(values)]
+    if not defined.size:
+        return math.nan, math.nan
+    low, high = np.quantile(defined, LEVELS)
     return float(low), float(high)

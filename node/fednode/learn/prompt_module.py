@@ -233,12 +233,14 @@ class PromptModule:
         least: int,
         images: Sequence[bytes] = (),
         public: Callable[[], npt.NDArray[np.float64]] | None = None,
+        patients: Sequence[bytes] = (),
     ) -> FitResult:
         """Compute the arrays from the unit features [n, D] of all training images.
 
         Called in place of a training if `closed_form` is true. images: digests by which an image
         is known again. What is sent names no class of fewer than `least` images, and tells no
-        difference that fewer images make. public: returns the covariance [D, D] of public images
+        difference that fewer images make. patients: of each image, if they are known; `least`
+        counts them then. public: returns the covariance [D, D] of public images
         (learn/public.py); None: there is none.
         """
         raise NotImplementedError

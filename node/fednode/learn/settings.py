@@ -173,7 +173,8 @@ class PrivacySettings:
     least_images: int = 5
     """Only with policy gda: a class of fewer training images is not named in what the node sends,
     and its images are not counted in it. A class is sent again once so many of its images were
-    added or removed. Each node chooses for itself."""
+    added or removed. Where patients are known (data.groups, DICOM), they are counted in place of
+    images. Each node chooses for itself."""
 
     def __post_init__(self) -> None:
         bounded("privacy.least_images", self.least_images, 1)

@@ -102,8 +102,17 @@ class TorchLearner(Learner):
         if not self.module.closed_form:
             return self.classes, self.samples
         counts = Counter(image.label for image in self.data.train.images)
-        enough = [at for at in range(len(self.classes)) if counts[at] >= self._least]
+        patients = Counter(label for label, _ in set(self._patients()))
+        enough = [at for at in range(len(self.classes)) if patients[at] >= self._least]
         return tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
+
+    def _patients(self) -> list[tuple[int, str]]:
+        """Return the label and patient of each training image; unknown, an image is its own."""
+        groups = self.data.groups
+        return [
+            (image.label, groups.get(image.path, str(image.path)))
+            for image in self.data.train.images
+        ]
 
     @property
     def unsent(self) -> str:
@@ -111,9 +120,10 @@ class TorchLearner(Learner):
         if not few or not self.module.sends_sums:
             return ""
         have, means = ("has", "its mean is") if len(few) == 1 else ("have", "their means are")
+        counted = "patients to train on" if self.data.groups else "training images"
         return (
             f"{len(few)} of {len(self.classes)} classes ({named(few)}) {have} fewer than "
-            f"{self._least} training images: {means} not sent (privacy.least_images)."
+            f"{self._least} {counted}: {means} not sent (privacy.least_images)."
         )
 
     @property
@@ -193,6 +203,8 @@ class TorchLearner(Learner):
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
         images, size = self._images.digests(self.data.train), features.shape[1]
+        known = self._patients() if self.data.groups else []
+        patients = [who.encode() for _, who in known]
 
         def public() -> npt.NDArray[np.float64]:
             if self._public is None:
@@ -200,7 +212,9 @@ class TorchLearner(Learner):
                 self._public = public_covariance(self._features, size, files, cancelled)
             return self._public
 
-        result = self.module.fit(job, features, labels, self.classes, self._least, images, public)
+        result = self.module.fit(
+            job, features, labels, self.classes, self._least, images, public, patients
+        )
         if job.measure:
             self._classifier_note = self.describe_classifier(result.tensors)
         return Report(
@@ -267,7 +281,11 @@ class TorchLearner(Learner):
         for name, split in self._tests().items():
             logits, labels = self._logits(split, tensors, lambda: False)
             shares = logits.double().softmax(dim=1).cpu().numpy()  # float32 rounds many to 1
-            by_test[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
+            groups = self.data.groups
+            patients = [groups.get(image.path, str(image.path)) for image in split.images]
+            by_test[name] = evaluation(
+                split.classes, labels.cpu().numpy(), shares, patients if groups else ()
+            )
         return by_test
 
     def with_module(self, module: PromptModule) -> TorchLearner:

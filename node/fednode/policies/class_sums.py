@@ -23,6 +23,8 @@ SENT: Final = "sent"
 """Array [C, 1 + D]: what a node sent last of each class that it ever sent; it is never sent."""
 SENT_IMAGES: Final = "sent_images"
 """Array [n, 4]: marks of the images in SENT, class after class (marks_of); it is never sent."""
+PATIENT_BYTES: Final = 8
+"""Bytes of a mark that are of the patient."""
 WEIGHTS: Final = "weights"
 """Array [C, 1 + D] of an exported file: weights and bias of each known class, in place of sums."""
 PERSONAL: Final = "personal_weights"
@@ -54,7 +56,12 @@ def statements_in(arrays: Mapping[str, Any], classes: Sequence[str]) -> dict[str
 
 
 def to_send(
-    carry: Tensors, sums: Sums, names: Sequence[str], images: Sequence[bytes], least: int
+    carry: Tensors,
+    sums: Sums,
+    names: Sequence[str],
+    images: Sequence[bytes],
+    least: int,
+    patients: Sequence[bytes] = (),
 ) -> tuple[Tensors, Tensors]:
     """Return the statement to send, and the carry for the next one.
 
@@ -62,9 +69,10 @@ def to_send(
     difference of two messages would tell the feature of a single image. A class of fewer images is
     not named.
 
-    carry: SENT and SENT_IMAGES. names, images: class and digest of each image.
+    carry: SENT and SENT_IMAGES. names, images: class and digest of each image. patients: of each
+    image; `least` then counts patients, not images.
     """
-    marks = marks_of(names, images)
+    marks = marks_of(names, images, patients or images)
     rows = dict(zip(sums.classes, rows_of(sums), strict=True))
     here = {name: marks[[one == name for one in names]] for name in rows}
     sent, there = dict[str, Any](), dict[str, Array]()
@@ -74,9 +82,10 @@ def to_send(
         there = dict(zip(carry.classes, np.split(carry[SENT_IMAGES], ends), strict=True))
     told = []
     for name in sorted({*rows, *sent}):
-        if moved(here.get(name, marks[:0]), there.get(name, marks[:0])) < least:
+        now, then = here.get(name, marks[:0]), there.get(name, marks[:0])
+        if moved(now, then, bool(patients)) < least:
             told += [name] if name in sent else []
-        elif name in rows and rows[name][0] >= least:
+        elif name in rows and moved(now, marks[:0], bool(patients)) >= least:
             sent[name], there[name] = rows[name], here[name]
             told.append(name)
     known, width = sorted(sent), 1 + sums.sums.shape[1]
@@ -88,17 +97,22 @@ def to_send(
     return Tensors({ROWS: found}, told), Tensors(kept, known)
 
 
-def marks_of(names: Sequence[str], images: Sequence[bytes]) -> Array:
-    """Return marks [n, 4] of images with their classes: 64 bits of a digest, 16 in a number."""
-    made = [sha256(name.encode() + b"\0" + one) for name, one in zip(names, images, strict=True)]
-    bits = b"".join(one.digest()[:8] for one in made)
+def marks_of(names: Sequence[str], images: Sequence[bytes], patients: Sequence[bytes]) -> Array:
+    """Return marks [n, 4] of images with their classes: 32 bits of a digest of the patient, and 32
+    of the image, 16 in a number."""
+    bits = b"".join(
+        sha256(name.encode() + b"\0" + one).digest()[:4]
+        for name, *pair in zip(names, patients, images, strict=True)
+        for one in pair
+    )
     return np.frombuffer(bits, "<u2").reshape(-1, 4).astype(np.float32)
 
 
-def moved(marks: Array, before: Array) -> int:
-    """Return how many images were added or removed between two sets of marks."""
+def moved(marks: Array, before: Array, patients: bool) -> int:
+    """Return how many images, or patients with such images, differ between two sets of marks."""
     now, then = (Counter(mark.tobytes() for mark in one) for one in (marks, before))
-    return (now - then).total() + (then - now).total()
+    changed = (now - then) + (then - now)
+    return len({mark[:PATIENT_BYTES] for mark in changed}) if patients else changed.total()
 
 
 def rows_fault(statement: Tensors, width: int) -> str:

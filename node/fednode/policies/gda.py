@@ -223,13 +223,16 @@ class GaussianModule(PromptModule):
         least: int,
         images: Sequence[bytes] = (),
         public: Callable[[], Floats] | None = None,
+        patients: Sequence[bytes] = (),
     ) -> FitResult:
         """Return the node's statement, or what it uses: its own sums with all statements."""
         x, names = wide(features), [classes[at] for at in labels.tolist()]
         own, size = Sums.of(x, names), x.shape[1]
         if job.stage == STATEMENT:
             digests = images or [one.tobytes() for one in x]
-            statement, carry = class_sums.to_send(job.carry, own, names, digests, max(least, 1))
+            statement, carry = class_sums.to_send(
+                job.carry, own, names, digests, max(least, 1), patients
+            )
             return FitResult(statement, None, carry)
         covariance = public() if public else np.eye(size) / size
         alone = NodeClassifier(self, own, within(x, names), covariance)

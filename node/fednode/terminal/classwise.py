@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 
 from fednode.core import foreign
+from fednode.learn.evaluation import FIGURES
 from fednode.terminal.formats import csv_table
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ MATRIX_SHOWN: Final = 10
 """Most classes of a confusion matrix in the text; above it the most frequent mistakes are shown."""
 MISTAKES_SHOWN: Final = 10
 NAME_WIDTH: Final = 30
-BOUNDS: Final = ("sensitivity 95 % low", "sensitivity 95 % high")
-"""Columns of the interval in the CSV."""
+ENDS: Final = ("", " 95 % low", " 95 % high")
+"""Columns of a figure and its interval in the CSV."""
 Results = Mapping[str, Mapping[str, "Evaluation"]]
 """Results by kind of prompts ("zero-shot", "alone", "tuned") and test set."""
 
@@ -41,23 +42,30 @@ def tree(results: Results) -> dict[str, Any]:
 def csv(results: Results) -> str:
     """Return a line for each test set, kind of prompts and class, as CSV.
 
-    The two columns behind the sensitivity are its 95 % interval. The columns behind the figures are
+    The two columns behind a figure are its 95 % interval; `patients` counts those of the test set,
+    if they are known. The columns behind the figures are
     the confusion matrix: how many images of the line's class were predicted as each class.
     Undefined figures, and classes of another test set, are empty.
     """
     every = [evaluation for sets in results.values() for evaluation in sets.values()]
     names = tuple(dict.fromkeys(name for evaluation in every for name in evaluation.classes))
-    head = ["test set", "prompts", "class", "images", "sensitivity", *BOUNDS, "specificity", "auc"]
+    head = ["test set", "prompts", "class", "images", "patients"]
+    head += [figure + end for figure in FIGURES for end in ENDS]
     lines: list[list[Any]] = [[*head, *(f"predicted as {name}" for name in names)]]
     for prompts, sets in results.items():
         for test, evaluation in sets.items():
-            for row, counts in zip(evaluation.by_class, evaluation.confusion.tolist(), strict=True):
-                predicted = dict(zip(evaluation.classes, counts, strict=True))
-                sensitivity, *others = row.figures
-                figures = (sensitivity, *row.interval, *others)
+            matrix, patients = evaluation.confusion.tolist(), evaluation.patient_count
+            for at, row in enumerate(evaluation.by_class):
+                predicted = dict(zip(evaluation.classes, matrix[at], strict=True))
+                figures = [
+                    value
+                    for figure, share in zip(FIGURES, row.figures, strict=True)
+                    for value in (share, *evaluation.bounds[figure][at])
+                ]
                 lines.append(
                     [
                         *(test, prompts, row.name, row.images),
+                        "" if patients is None else patients,
                         *("" if math.isnan(value) else f"{value:.6f}" for value in figures),
                         *(predicted.get(name, "") for name in names),
                     ]
@@ -78,18 +86,24 @@ def text(name: str, evaluation: Evaluation, others: Mapping[str, Evaluation]) ->
         title = f"{title[:-1]}; the {CLASSES_SHOWN} classes of the lowest sensitivity:"
         rows = sorted(rows, key=lambda row: _lowest_first(row[1]))[:CLASSES_SHOWN]
     beside = {kind: {row.name: row for row in other.by_class} for kind, other in others.items()}
+    two, bounds = len(rows) == 2, evaluation.bounds
     body = [
         [
             f"{at} {foreign.line(row.name)}",
-            *_figures(row, span(row), [held[row.name] for held in beside.values()]),
+            *_figures(
+                row,
+                [span(bounds[figure][at - 1]) for figure in FIGURES],
+                [held[row.name] for held in beside.values()],
+                two,
+            ),
         ]
         for at, row in rows
     ]
     means = [other.mean for other in others.values()]
-    body.append(
-        [f"mean of {len(evaluation.classes)} classes", *_figures(evaluation.mean, "", means)]
-    )
-    head = ["class", "images", "sensitivity", "95 %", *others, "specificity", "AUC"]
+    name = f"mean of {len(evaluation.classes)} classes"
+    body.append([name, *_figures(evaluation.mean, [""] * len(FIGURES), means, two)])
+    ends = ["specificity", "95 %", "AUC", "95 %"] if two else ["specificity", "AUC"]
+    head = ["class", "images", "sensitivity", "95 %", *others, *ends]
     lines = [title, *_aligned([head, *body]), ""]
     if len(evaluation.classes) <= MATRIX_SHOWN:
         return [*lines, *_matrix(evaluation)]
@@ -122,17 +136,25 @@ def _aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
         yield "  ".join([set_cell_size(shown, first), *padded])
 
 
-def span(measured: ClassResult | Evaluation) -> str:
-    """Return the 95 % interval of a sensitivity or an accuracy in percent: "41-62"."""
-    low, high = measured.interval
+def span(interval: tuple[float, float]) -> str:
+    """Return a 95 % interval in percent: "41-62"."""
+    low, high = interval
     return "-" if math.isnan(low) else f"{100 * low:.0f}-{100 * high:.0f}"
 
 
-def _figures(result: ClassResult, interval: str, others: Iterable[ClassResult]) -> list[str]:
-    """Return the cells of a line; others: the class's results with other prompts."""
-    own, *rest = result.figures
-    beside = (other.sensitivity for other in others)
-    return [str(result.images), _share(own), interval, *map(_share, (*beside, *rest))]
+def _figures(
+    result: ClassResult, spans: Sequence[str], others: Iterable[ClassResult], two: bool
+) -> list[str]:
+    """Return the cells of a line.
+
+    spans: the intervals of FIGURES. others: the class's results with other prompts. two: of two
+    classes all intervals are shown, of more those of the sensitivity.
+    """
+    own, *rest = map(_share, result.figures)
+    beside = (_share(other.sensitivity) for other in others)
+    ends = zip(rest, spans[1:], strict=True)
+    shown = [cell for pair in ends for cell in (pair if two else pair[:1])]
+    return [str(result.images), own, spans[0], *beside, *shown]
 
 
 def _share(value: float) -> str:

@@ -46,8 +46,8 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(
     untuned = found["by_class"]["own"]["zero-shot"]
     first, second = (f"{100 * one['sensitivity']:.1f}" for one in untuned["by_class"])
     assert [line.split() for line in lines[11:14]] == [
-        ["1", "lemon", "3", "100.0", "44-100", first, "100.0", "100.0"],
-        ["2", "sea", "1", "100.0", "21-100", second, "100.0", "100.0"],
+        ["1", "lemon", "3", "100.0", "44-100", first, "100.0", "21-100", "100.0", "-"],
+        ["2", "sea", "1", "100.0", "21-100", second, "100.0", "44-100", "100.0", "-"],
         ["mean", "of", "2", "classes", "4", "100.0", mean(first, second), *["100.0"] * 2],
     ]
     assert [line.split() for line in lines[-3:]] == [
@@ -82,7 +82,7 @@ def test_training_alone_is_a_row_beside_the_mesh(
         ["tuned", "100.0"],
     ]
     heads = ["class", "images", "sensitivity", "95", "%", "zero-shot", "alone"]
-    assert [*heads, "specificity", "AUC"] in lines
+    assert [*heads, "specificity", "95", "%", "AUC", "95", "%"] in lines
     assert fednode("eval", "--state", state, "--format", "csv") == 0
     rows = list(csv.DictReader(fednode.out.splitlines()))
     assert [row["prompts"] for row in rows] == [
@@ -131,6 +131,50 @@ def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_
 def test_eval_on_other_images(fednode: Fednode, tuned: Path) -> None:
     words = ("eval", "--state", tuned / "state", "--set", "data.path=/nowhere")
     assert "'/nowhere' does not exist" in fednode.fault(*words)
+
+
+def test_a_folder_that_was_never_trained_on_is_measured_whole(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    """Six images of four patients; a class of the node's that the folder has not stays a choice."""
+    for at in range(6):
+        (tmp_path / "new" / "sea").mkdir(parents=True, exist_ok=True)
+        path = tuned / "images" / ("lemon" if at > 3 else "sea") / f"{at}.png"
+        shutil.copy(path, tmp_path / "new" / "sea" / f"p{at // 2 + at % 2 * (at < 2)}_{at}.png")
+    words = ("eval", "--state", tuned / "state", "--data", tmp_path / "new")
+    grouped = ("--set", "data.groups=p(\\d)", "--format")
+    assert fednode(*words, *grouped, "json") == 0
+    found = json.loads(fednode.out)
+    assert (found["classes"], found["test_images"]) == (["lemon", "sea"], {"own": 6})
+    assert found["data"] == str(tmp_path / "new")
+    measured = found["by_class"]["own"]["tuned"]
+    assert measured["confusion"] == [[0, 0], [2, 4]]
+    assert (measured["patients"], found["tuned"]) == (3, {"own": pytest.approx(4 / 6)})
+    assert measured["by_class"][1]["sensitivity_95"] == measured["accuracy_95"]
+    assert "over 3 patients" in found["compared"][0] or "same images" in found["compared"][0]
+    assert "the prompts of round 1 (" in found["answers"]
+    assert fednode(*words, *grouped, "text") == 0
+    lines = [line.split() for line in fednode.out.splitlines()]
+    assert ["test", "images", "6"] in lines
+    assert ["patients", "3"] in lines
+    assert "these classes: the prompts of round 1 (" in fednode.out
+    assert fednode(*words, *grouped, "csv") == 0
+    rows = list(csv.DictReader(fednode.out.splitlines()))
+    assert {row["patients"] for row in rows} == {"3"}
+    assert rows[-1]["auc 95 % low"] == ""
+    assert fednode(*words, "--format", "csv") == 0
+    assert next(csv.DictReader(fednode.out.splitlines()))["patients"] == ""
+    assert not (tuned / "state" / baseline.SENTENCES).exists()
+
+
+def test_a_folder_of_one_strange_class_is_refused(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tuned / "images" / "sea", tmp_path / "new" / "ocean")
+    words = ("eval", "--state", tuned / "state", "--data", tmp_path / "new")
+    assert "has one class, 'ocean', and the node has no class of this name" in fednode.fault(*words)
+    assert fednode(*words, "--set", 'data.rename={"ocean": sea}', "--format", "json") == 0
+    assert json.loads(fednode.out)["test_images"] == {"own": 6}
 
 
 def test_imported_prompts_are_measured_on_images_that_were_named(

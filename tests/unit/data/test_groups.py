@@ -177,3 +177,20 @@ def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
     fresh = rescan.look(60.0)
     assert fresh is not None
     assert len(fresh.files) == len(FOLDERS) + 1
+
+
+def test_a_folder_may_be_read_whole(tmp_path: Path) -> None:
+    """All images test, of published parts, too, and of classes of one image."""
+    root = make(tmp_path / "a", [*XRAYS, "rare/person1_1.png"])
+    data = load(settings(root, groups=PERSON), whole=True)
+    assert not data.train.images
+    assert not data.validation.images
+    assert len(data.own.images) == len(XRAYS) + 1
+    assert data.train.classes == data.own.classes == ("normal", "pneumonia", "rare")
+    assert data.notes == ("The images are of 50 patients by data.groups (person(\\d+)).",)
+    parts = make(tmp_path / "b", ["train/a/1.png", "train/b/2.png", "test/a/3.png", "val/c/4.png"])
+    assert len(load(settings(parts), whole=True).own.images) == 4
+    one = make(tmp_path / "c", ["cup/1.png", "cup/2.png"])
+    assert len(load(settings(one), whole=True).own.images) == 2
+    with pytest.raises(DataError, match="takes at least 2"):
+        load(settings(one))

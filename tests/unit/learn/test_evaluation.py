@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fednode.learn.evaluation import evaluation
+from fednode.learn.intervals import ratio_bootstrap, wilson
 
 NAMES = ("cyst", "stone", "tumor", "normal")
 
@@ -97,7 +98,7 @@ def test_what_is_undefined_is_no_number_and_no_json_number() -> None:
     tree = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert tree["by_class"][1] == {
         "name": "b", "images": 0, "sensitivity": None, "specificity": 0.5, "auc": None,
-            "sensitivity_95": None,
+            "sensitivity_95": None, "specificity_95": list(wilson(1, 2)), "auc_95": None,
     }  # fmt: skip
     assert tree["mean"]["auc"] is None
     assert tree["mean"]["sensitivity"] == tree["accuracy"] == 0.5
@@ -108,3 +109,42 @@ def test_probabilities_that_are_no_numbers_leave_the_auc_undefined() -> None:
     found = evaluation(("a", "b"), [0, 1], [[np.nan, np.nan], [0.2, 0.8]])
     assert np.isnan(found.auc).all()
     assert found.images == 2
+
+
+def test_intervals_count_patients_where_they_are_known() -> None:
+    """Sixty images of ten patients: a class's interval is as wide as ten patients make it."""
+    draw = np.random.default_rng(1)
+    truth = np.repeat(np.arange(10) % 2, 6)
+    patients = [f"p{at // 6}" for at in range(60)]
+    shares = 0.3 + 0.4 * truth + draw.normal(scale=0.35, size=10).repeat(6)
+    probabilities = np.column_stack([1 - shares, shares])
+    single = evaluation(("healthy", "ill"), truth, probabilities)
+    found = evaluation(("healthy", "ill"), truth, probabilities, patients)
+    assert (single.patient_count, found.patient_count) == (None, 10)
+    assert found.accuracy == single.accuracy
+    assert not found.right.all()
+    for figure, name in enumerate(("sensitivity", "specificity", "auc")):
+        value = found.by_class[1].figures[figure]
+        low, high = found.bounds[name][1]
+        assert low < value < high
+        assert single.bounds[name][1][1] - single.bounds[name][1][0] < high - low
+    assert found.bounds["sensitivity"][1] == found.bounds["specificity"][0]
+    right = found.right.astype(float)[:, None]
+    numbers = np.arange(60) // 6
+    expected = ratio_bootstrap(numbers, right, np.ones((60, 1)))[0]
+    assert found.interval == pytest.approx(tuple(expected))
+    ill = (truth == 1).astype(float)[:, None]
+    expected = ratio_bootstrap(numbers, ill * right, ill)[0]
+    assert found.bounds["sensitivity"][1] == pytest.approx(tuple(expected))
+    tree = json.loads(json.dumps(found.as_json()))
+    assert tree["patients"] == 10
+    assert tree["by_class"][1]["auc_95"] == list(found.bounds["auc"][1])
+
+
+def test_patients_who_are_all_right_leave_an_interval_of_their_number() -> None:
+    truth, patients = [0] * 6 + [1] * 6, ["a"] * 3 + ["b"] * 3 + ["c"] * 6
+    found = evaluation(("healthy", "ill"), truth, np.eye(2)[truth], patients)
+    assert found.interval == wilson(3, 3)
+    assert found.bounds["sensitivity"] == [wilson(2, 2), wilson(1, 1)]
+    assert all(math.isnan(low) for low, _ in found.bounds["auc"])
+    assert found.as_json()["by_class"][0]["auc_95"] is None

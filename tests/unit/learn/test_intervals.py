@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from fednode.learn.intervals import paired_bootstrap, wilson
+from fednode.learn.intervals import (
+    Numbers,
+    auc_bootstrap,
+    paired_bootstrap,
+    ratio_bootstrap,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(("right", "images"), [(0, 12), (7, 12), (12, 12), (96, 222), (1, 1)])
@@ -38,3 +45,64 @@ def test_the_interval_is_paired() -> None:
     low, high = paired_bootstrap(half, ~half)
     assert low < -0.25
     assert high > 0.25
+
+
+def pairs_won(above: Numbers, below: Numbers) -> float:
+    """Return the AUC by its definition."""
+    return float(np.mean([(one > below).mean() + (one == below).mean() / 2 for one in above]))
+
+
+def test_intervals_over_patients_are_those_of_all_draws() -> None:
+    """Four patients can be drawn in 256 ways, of which all are counted here."""
+    draw = np.random.default_rng(5)
+    patients = np.array([0, 0, 0, 1, 2, 2, 3, 3, 3, 3])
+    right, positive = draw.random(10) < 0.6, draw.random(10) < 0.5
+    scores = draw.random(10).round(1)
+    shares, areas = [], []
+    for drawn in itertools.product(range(4), repeat=4):
+        rows = np.concatenate([np.flatnonzero(patients == one) for one in drawn])
+        shares.append(right[rows].mean())
+        if positive[rows].any() and not positive[rows].all():
+            areas.append(pairs_won(scores[rows][positive[rows]], scores[rows][~positive[rows]]))
+    ((low, high),) = ratio_bootstrap(patients, right[:, None].astype(float), np.ones((10, 1)))
+    assert (low, high) == pytest.approx(tuple(np.quantile(shares, (0.025, 0.975))), abs=0.04)
+    area = auc_bootstrap(patients, positive, scores)
+    assert area == pytest.approx(tuple(np.quantile(areas, (0.025, 0.975))), abs=0.04)
+
+
+def test_an_interval_over_patients_has_the_width_that_theory_gives() -> None:
+    """The ratio estimator's variance over clusters (Cochran, Sampling Techniques, section 6)."""
+    draw = np.random.default_rng(2)
+    sizes = draw.integers(1, 9, 300)
+    patients = np.repeat(np.arange(300), sizes)
+    right = draw.random(len(patients)) < draw.beta(2.0, 1.0, 300)[patients]
+    ((low, high),) = ratio_bootstrap(
+        patients, right[:, None].astype(float), np.ones((len(right), 1))
+    )
+    sums = np.bincount(patients, right)
+    rests = sums - right.mean() * sizes
+    width = 2 * 1.96 * math.sqrt(300 / 299 * (rests**2).sum()) / sizes.sum()
+    assert high - low == pytest.approx(width, rel=0.08)
+    assert width > 1.3 * 2 * 1.96 * math.sqrt(right.mean() * (1 - right.mean()) / len(right))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_auc_of_single_images_is_hanley_and_mcneil_s(seed: int) -> None:
+    """Bamber's exact variance of the AUC of independent images."""
+    draw = np.random.default_rng(seed)
+    positive = np.arange(400) < 150
+    scores = draw.normal(size=400) + positive
+    low, high = auc_bootstrap(np.arange(400), positive, scores)
+    above = scores[positive][:, None] > scores[~positive][None, :]
+    area, m, n = above.mean(), 150, 250
+    first, second = (above.mean(axis=1) ** 2).mean(), (above.mean(axis=0) ** 2).mean()
+    terms = area * (1 - area) + (m - 1) * (second - area**2) + (n - 1) * (first - area**2)
+    assert high - low == pytest.approx(2 * 1.96 * math.sqrt(terms / (m * n)), rel=0.08)
+    assert (low + high) / 2 == pytest.approx(area, abs=0.01)
+
+
+def test_without_a_whole_there_is_no_interval() -> None:
+    patients = np.array([0, 1])
+    (found,) = ratio_bootstrap(patients, np.zeros((2, 1)), np.zeros((2, 1)))
+    assert np.isnan(found).all()
+    assert all(map(math.isnan, auc_bootstrap(patients, np.array([True, True]), np.ones(2))))

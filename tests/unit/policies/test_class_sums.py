@@ -212,3 +212,33 @@ def test_statements_of_too_many_bytes_leave_each_member_an_equal_share() -> None
     size = sum(one.nbytes for one in found.values())
     assert BYTES_MAX - 40 * 4 * 257 < size <= BYTES_MAX
     assert LIMITS.classes == CLASSES_MAX
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sent"),
+    [
+        ("aaaaabbbbb", "", False),  # two patients with ten images
+        ("abcde", "", True),
+        ("abcde", "abcdeffffffffff", False),  # one new patient
+        ("abcde", "aabbccddee", True),  # a new image of each of five
+        ("abcde", "abcdefghij", True),
+    ],
+)
+def test_where_patients_are_known_they_are_counted(before: str, after: str, sent: bool) -> None:
+    """Five patients change a class before it is sent, however many images one of them has."""
+
+    def message(carry: Tensors, patients: str) -> tuple[Tensors, Tensors]:
+        images = [f"{who} {patients[:at].count(who)}" for at, who in enumerate(patients)]
+        x = np.array(
+            [np.random.default_rng(list(one.encode())).normal(size=SIZE) for one in images]
+        )
+        names = ["cyst"] * len(images)
+        digests, owners = [one.encode() for one in images], [one.encode() for one in patients]
+        return to_send(carry, Sums.of(x, names), names, digests, 5, owners)
+
+    first, carry = message(EMPTY, before)
+    if not after:
+        assert bool(first.classes) == sent
+        return
+    second, _ = message(Tensors(dict(carry), carry.classes), after)
+    assert (second[ROWS][0, 0] == len(after)) == sent
