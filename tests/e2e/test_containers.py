@@ -134,7 +134,7 @@ async def test_a_node_is_healthy_by_the_images_own_check(file: str, tmp_path: Pa
         async with asyncio.timeout(GUARD_S):
             while words_of(run(*HEALTH, **beside))[0]:
                 assert node.poll() is None, (tmp_path / "node-1.log").read_text()
-                await pause(0.2)
+                await pause(1.0)  # each look is a process
         code, said = words_of(run("fednode", "status", "node-1", **beside))
         assert (code, "node-1" in said) == (0, True), said
         node.terminate()
