@@ -20,7 +20,7 @@ from fednode.clip.model import FrozenClip
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError
-from fednode.learn.features import Features
+from fednode.learn.features import PIXELS, Features
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
 
 GRID: Final = 8
@@ -97,7 +97,7 @@ class Explainer:
                 "these prompts classify by each patch of an image: their policy has no maps."
             )
         wanted = [classes.index(name) for name in names]
-        pixels = self._files.pixels(images, lambda: False)
+        pixels = self._files.values(PIXELS, images, lambda: False)
         with torch.no_grad():
             classify = self._module.classifier(self._prompts, classes)
             handwritten = self._module.handwritten(classes)

@@ -87,7 +87,7 @@ class Features:
         self._model = made_by.encode()
         vision = backbone.vision
         tokens = (vision.num_tokens, vision.width) if vision.promptable else ()
-        self._tokens = PerImageArray("tokens", tokens, vision.tokens)
+        self.tokens = PerImageArray("tokens", tokens, vision.tokens)
         self._features = PerImageArray("feature and length", (-1,), self._encode)
         self._memory: dict[tuple[str, File], Tensor] = {}
         self._digests: dict[File, bytes] = {}
@@ -121,39 +121,26 @@ class Features:
         self._filled = sum(value.nbytes for value in self._memory.values())
 
     def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Encoded:
-        """Return features and lengths, float32, on the model's device, in the order of paths.
-
-        This and the methods below raise DataError if a file was deleted or damaged since it was
-        examined, and Cancelled if `cancelled` turns true.
-        """
+        """Return features and lengths, float32, on the model's device, in the order of paths."""
         if not paths:
             nothing = torch.zeros(0, 0, device=self.device)
             return Encoded(nothing, nothing.sum(dim=1))
-        encoded = self._lookup(self._features, paths, cancelled)
+        encoded = self.values(self._features, paths, cancelled)
         return Encoded(encoded[:, :-1].contiguous(), encoded[:, -1].contiguous())
-
-    def pixels(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
-        """Return preprocessed images [n, 3, H, W] on the model's device."""
-        return self._lookup(PIXELS, paths, cancelled)
-
-    def tokens(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
-        """Return tokens [n, length, width] on the model's device."""
-        return self._lookup(self._tokens, paths, cancelled)
-
-    def constants(
-        self, paths: Sequence[Path], of: PerImageArray, cancelled: Callable[[], bool]
-    ) -> Tensor:
-        """Return a module's numbers of each image [n, *shape] on the model's device."""
-        return self._lookup(of, paths, cancelled)
 
     def digests(self, paths: Sequence[Path]) -> list[bytes]:
         """Return a digest of each file's content; raise DataError if one can no longer be read."""
         return [self._digest(_file(path)) for path in paths]
 
-    def _lookup(
+    def values(
         self, array: PerImageArray, paths: Sequence[Path], cancelled: Callable[[], bool]
     ) -> Tensor:
-        """Return values from memory, from disk or computed; keep new ones while there is room."""
+        """Return an array's values [n, *shape] on the model's device, in the order of paths.
+
+        They come from memory or from disk, or are computed and kept while there is room. Raise
+        DataError if a file was deleted or damaged since it was examined, and Cancelled if
+        `cancelled` turns true.
+        """
         keys = [(array.name, _file(path)) for path in paths]
         missing = sorted({file for name, file in keys if (name, file) not in self._memory})
         parts = [missing[at : at + BATCH] for at in range(0, len(missing), BATCH)]
@@ -211,8 +198,8 @@ class Features:
         self, array: PerImageArray, files: Sequence[File], pool: ThreadPoolExecutor
     ) -> Tensor:
         """Return the tokens or pixels that an array is computed from, filled up to BATCH."""
-        tokens = array is self._tokens
-        source = self._tokens if self.tokens_smaller_than_pixels and not tokens else PIXELS
+        tokens = array is self.tokens
+        source = self.tokens if self.tokens_smaller_than_pixels and not tokens else PIXELS
         images = self._values(source, files, pool, store=False)
         if not (tokens and self._backbone.vision.batch_invariant):
             images += [images[0]] * (BATCH - len(images))

@@ -8,24 +8,20 @@ the machine's cache, and pixels are decoded again each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from fednode.clip.device import to_device
 from fednode.data.base import Split
-from fednode.learn.features import Encoded, Features
-from fednode.learn.prompt_module import Batch, PromptModule
+from fednode.learn.features import PIXELS, Encoded, Features
+from fednode.learn.prompt_module import Batch, PerImageArray, PromptModule
 
 EVALUATED = 64
 """Images in a batch of an evaluation."""
 WORK: Final = "classifying images"
-Looked = dict[Literal["tokens", "pixels", "constants"], Any]
-"""Tokens, pixels or constants, by their field name in Batch."""
 
 
 class Images:
@@ -34,8 +30,14 @@ class Images:
     def __init__(self, features: Features, module: PromptModule) -> None:
         """module: what is tuned, which says what it needs of an image."""
         self._features = features
-        self._per_image = module.per_image
         self._uses_image_encoder = module.uses_image_encoder
+        self._arrays: dict[str, PerImageArray] = {}  # by their field in Batch
+        if module.per_image is not None:
+            self._arrays["constants"] = module.per_image
+        elif module.uses_image_encoder and features.tokens_smaller_than_pixels:
+            self._arrays["tokens"] = features.tokens
+        elif module.uses_image_encoder:
+            self._arrays["pixels"] = PIXELS
         features.keep_pixels(module.settings.pixels_mb * 1_000_000)
         self._known: dict[Split, Encoded] = {}
 
@@ -60,37 +62,28 @@ class Images:
         def read(index: Tensor) -> Batch:
             there, places = to_device(index, device), tuple(index.tolist())
             images = [split.images[place] for place in places]
-            batch = Batch(
-                labels=labels[there],
-                labels_host=tuple(image.label for image in images),
-                index_host=places,
-                **self._look([image.path for image in images], cancelled),
-            )
-            if encoded is None:
-                return batch
-            return replace(batch, features=encoded.features[there], norms=encoded.norms[there])
+            paths = [image.path for image in images]
+            values = {
+                field: self._features.values(array, paths, cancelled)
+                for field, array in self._arrays.items()
+            }
+            if encoded is not None:
+                values |= {"features": encoded.features[there], "norms": encoded.norms[there]}
+            labels_host = tuple(image.label for image in images)
+            return Batch(labels=labels[there], labels_host=labels_host, index_host=places, **values)
 
         return read
 
     def batches(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the images in batches, in their order; features alone are one batch."""
         read, places = self.reader(split, cancelled), torch.arange(len(split.images))
-        if not self._uses_image_encoder and self._per_image is None:
+        if not self._arrays:
             yield read(places)
             return
         for at in range(0, len(places), EVALUATED):
             self._features.progress(WORK, at, len(places))
             yield read(places[at : at + EVALUATED])
         self._features.progress("", 0, 0)
-
-    def _look(self, wanted: Sequence[Path], cancelled: Callable[[], bool]) -> Looked:
-        if self._per_image is not None:
-            return {"constants": self._features.constants(wanted, self._per_image, cancelled)}
-        if not self._uses_image_encoder:
-            return {}
-        if self._features.tokens_smaller_than_pixels:
-            return {"tokens": self._features.tokens(wanted, cancelled)}
-        return {"pixels": self._features.pixels(wanted, cancelled)}
 
     def _encoded(self, split: Split, cancelled: Callable[[], bool]) -> Encoded:
         if split not in self._known:

@@ -50,7 +50,7 @@ def patches(model: FrozenClip) -> PerImageArray:
 
 
 def of(one: Features, model: FrozenClip, files: list[Path]) -> Tensor:
-    return one.constants(files, patches(model), never)
+    return one.values(patches(model), files, never)
 
 
 def test_patches_are_open_clip_s_own(model: FrozenClip, files: list[Path]) -> None:
@@ -95,10 +95,10 @@ def test_names_and_features_do_not_meet_in_the_cache(
     one = made(model, tmp_path)
     features, plain = one.of(files, never).features, of(one, model, files)
     other = PerImageArray("ones", (2,), lambda images: torch.ones(len(images), 2))
-    assert torch.equal(one.constants(files, other, never), torch.ones(5, 2))
+    assert torch.equal(one.values(other, files, never), torch.ones(5, 2))
     again = made(model, tmp_path)
     assert torch.equal(of(again, model, files), plain)
-    assert torch.equal(again.constants(files, other, never), torch.ones(5, 2))
+    assert torch.equal(again.values(other, files, never), torch.ones(5, 2))
     assert torch.equal(again.of(files, never).features, features)
 
 
@@ -124,7 +124,7 @@ def test_a_lost_file_is_a_sentence(model: FrozenClip, files: list[Path]) -> None
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         of(made(model), model, files[:1])
     with pytest.raises(Cancelled):
-        made(model).constants(files[1:2], patches(model), lambda: True)
+        made(model).values(patches(model), files[1:2], lambda: True)
 
 
 def learner(model: FrozenClip, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:

@@ -17,7 +17,7 @@ from fednode.data import decode
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.cache import FeatureCache
-from fednode.learn.features import BATCH, Features
+from fednode.learn.features import BATCH, PIXELS, Features
 from fednode.learn.learner import Cancelled
 
 
@@ -207,7 +207,7 @@ def test_what_is_known_of_files_that_are_gone_is_given_back(
 
     def look() -> None:
         of(features, paths)
-        features.pixels(paths, lambda: False)
+        features.values(PIXELS, paths, lambda: False)
 
     def held() -> tuple[int, int]:
         sizes = [value.nbytes for value in features._memory.values()]

@@ -19,7 +19,7 @@ from fednode.data.pixels import Window
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.build import predictor
-from fednode.learn.features import Features
+from fednode.learn.features import PIXELS, Features
 from fednode.learn.learner import Cancelled
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
@@ -150,12 +150,12 @@ def test_pixels_are_kept_up_to_a_limit(
     side = mini.model.visual.image_size[0]
     size = 3 * side * side * 4
     features.keep_pixels(2 * size)
-    first = features.pixels(paths, never)
+    first = features.values(PIXELS, paths, never)
     assert first.shape == (3, 3, side, side)
     assert torch.equal(first[1], mini.preprocess(read_rgb(paths[1])))
-    assert torch.equal(features.pixels(paths, never), first)
+    assert torch.equal(features.values(PIXELS, paths, never), first)
     assert (len(read), len(set(read))) == (4, 3), "one of three did not fit and was read twice"
-    again = features.pixels([paths[2], paths[2], paths[0]], never)
+    again = features.values(PIXELS, [paths[2], paths[2], paths[0]], never)
     assert torch.equal(again, first[[2, 2, 0]])
 
 
@@ -164,14 +164,14 @@ def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
 ) -> None:
     features = Features(mini)
     features.keep_pixels(10**8)
-    before = features.pixels(paths[:1], never)
+    before = features.values(PIXELS, paths[:1], never)
     Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
-    assert not torch.equal(features.pixels(paths[:1], never), before)
+    assert not torch.equal(features.values(PIXELS, paths[:1], never), before)
     paths[0].unlink()
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
-        features.pixels(paths[:1], never)
+        features.values(PIXELS, paths[:1], never)
     with pytest.raises(Cancelled):
-        features.pixels(paths[1:2], lambda: True)
+        features.values(PIXELS, paths[1:2], lambda: True)
 
 
 def test_a_predictor_looks_at_pixels_where_its_objective_does(

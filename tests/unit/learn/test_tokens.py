@@ -68,7 +68,7 @@ def made(model: FrozenClip, folder: Path | None = None, limit: int = 0) -> Featu
 
 
 def tokens(one: Features, files: list[Path]) -> Tensor:
-    return one.tokens(files, never)
+    return one.values(one.tokens, files, never)
 
 
 def test_they_are_the_tower_s_own(model: FrozenClip, files: list[Path]) -> None:
@@ -155,7 +155,7 @@ def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
     with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         tokens(one, files[:1])
     with pytest.raises(Cancelled):
-        one.tokens(files[1:2], lambda: True)
+        one.values(one.tokens, files[1:2], lambda: True)
 
 
 def split(files: list[Path]) -> Split:
