@@ -99,11 +99,6 @@ class Features:
         return self._backbone.device
 
     @property
-    def tokens_smaller_than_pixels(self) -> bool:
-        """Tell whether the tokens of an image are fewer numbers than its pixels."""
-        return self._backbone.vision.tokens_smaller_than_pixels
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Faults of the cache, as sentences."""
         return tuple(self._cache.notes) if self._cache else ()
@@ -199,7 +194,8 @@ class Features:
     ) -> Tensor:
         """Return the tokens or pixels that an array is computed from, filled up to BATCH."""
         tokens = array is self.tokens
-        source = self.tokens if self.tokens_smaller_than_pixels and not tokens else PIXELS
+        smaller = self._backbone.vision.tokens_smaller_than_pixels
+        source = self.tokens if smaller and not tokens else PIXELS
         images = self._values(source, files, pool, store=False)
         if not (tokens and self._backbone.vision.batch_invariant):
             images += [images[0]] * (BATCH - len(images))

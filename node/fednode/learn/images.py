@@ -34,7 +34,7 @@ class Images:
         self._arrays: dict[str, PerImageArray] = {}  # by their field in Batch
         if module.per_image is not None:
             self._arrays["constants"] = module.per_image
-        elif module.uses_image_encoder and features.tokens_smaller_than_pixels:
+        elif module.uses_image_encoder and module.clip.vision.tokens_smaller_than_pixels:
             self._arrays["tokens"] = features.tokens
         elif module.uses_image_encoder:
             self._arrays["pixels"] = PIXELS

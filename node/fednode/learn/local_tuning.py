@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fednode.clip.device import oom_as_error
-from fednode.core.types import PRIVATE, Array, Job, Progress, Report, Tensors
+from fednode.core.types import PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import Split
 from fednode.errors import ModelError
 from fednode.learn import optimizer
@@ -38,11 +38,14 @@ def tune(
     """
     device = module.clip.device
     shared = to_params(job.tensors, device)
-    private = to_params(_private(module, job), device)
+    kept = {name: job.carry.get(PRIVATE + name, x) for name, x in module.private(job.seed).items()}
+    private = to_params(kept, device)
     params = {name: param.requires_grad_() for name, param in (shared | private).items()}
     rate = optimizer.learning_rate(settings, job.round, job.rounds)
     descent = optimizer.build(settings, params, rate, job.carry)
-    reference, carry = to_params(job.reference, device), to_params(_carry(params, job), device)
+    # The optimizer's state is "<param>/<quantity>"; the rest is the module's.
+    own = {name: array for name, array in job.carry.items() if name.split("/")[0] not in params}
+    reference, carry = to_params(job.reference, device), to_params(own, device)
     inputs = JobInputs(job, params, reference, carry, batches.classes)
     inputs.state = module.start(inputs)
 
@@ -92,17 +95,6 @@ def take_step(
         losses.append(loss.detach())
     module.after_step(inputs)
     return losses
-
-
-def _private(module: PromptModule, job: Job) -> Mapping[str, Array]:
-    """Return the private arrays: as the last job left them, or their initial values."""
-    initial = module.private(job.seed)
-    return {name: job.carry.get(PRIVATE + name, array) for name, array in initial.items()}
-
-
-def _carry(params: Mapping[str, Tensor], job: Job) -> Mapping[str, Array]:
-    """Return the arrays that the module carried, without the optimizer's "<param>/<quantity>"."""
-    return {name: array for name, array in job.carry.items() if name.split("/")[0] not in params}
 
 
 def _total(losses: list[Tensor]) -> float:

@@ -107,15 +107,8 @@ class TuningSettings:
             bounded("tuning.context_length", self.context_length, 1)
         for key in ("epochs", "batch_size"):
             bounded(f"tuning.{key}", getattr(self, key), 1)
-        for key in (
-            "init_std",
-            "weight_decay",
-            "horizon",
-            "iterations",
-            "knowledge_weight",
-            "pixels_mb",
-            "step_s",
-        ):
+        at_least_0 = "init_std weight_decay horizon iterations knowledge_weight pixels_mb step_s"
+        for key in at_least_0.split():
             bounded(f"tuning.{key}", getattr(self, key), 0)
         bounded("tuning.evaluate_every", self.evaluate_every or 0, 0)
         positive("tuning.lr", self.lr)

@@ -10,7 +10,6 @@ from fednode.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from fednode.clip.model import FrozenClip
-    from fednode.clip.prefix_text import ClassTokens
 
 LISTS_MOST: Final = 64
 """Lists of names whose tokens are kept; Fed-DPT has a list for the classes of each batch."""
@@ -33,21 +32,15 @@ def indistinguishable_pairs(texts: Tensor, classes: tuple[str, ...]) -> list[tup
 
 
 class ClassTexts:
-    """Compute token ids and hand-written text features, and keep those of recent lists."""
+    """Compute token ids and hand-written text features, and keep those of recent lists.
+
+    tokens: TextTower.tokens, kept for recent lists of names.
+    """
 
     def __init__(self, backbone: FrozenClip) -> None:
         self._text = backbone.text
-        self._tokens = lru_cache(LISTS_MOST)(lambda *key: self._text.tokens(*key))
+        self.tokens = lru_cache(LISTS_MOST)(backbone.text.tokens)
         self._features: dict[tuple[str, str], Tensor] = {}
-
-    def tokens(
-        self, classes: tuple[str, ...], length: int, words: tuple[str, ...] = ("",)
-    ) -> ClassTokens:
-        """Return the tokens of "words name." per class, behind `length` vectors.
-
-        words: of each prompt, or of all prompts.
-        """
-        return self._tokens(classes, length, words)
 
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
         """Return the unit features [classes, D] of a template whose {} is each class's name.

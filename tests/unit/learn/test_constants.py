@@ -185,7 +185,7 @@ def test_a_tower_without_patches_is_a_sentence() -> None:
     pooled = {**tiny.VISION, "attentional_pool": True}
     for vision, text in ((resnet, "a model such as ViT-B-16"), (pooled, "pools by attention")):
         made_of: Any = SimpleNamespace(
-            text=None,
+            text=SimpleNamespace(tokens=str),
             template=PLAIN,
             vision=VisionTower(CLIP(tiny.EMBED, vision, tiny.TEXT).eval(), "odd"),
         )
