@@ -20,15 +20,15 @@ from fednode.transports.address import RELAY, asked_at, parse
 from fednode.transports.server import check_free
 from fednode.wire.gen.status_pb2 import StatusReply
 
-Found = tuple[Literal["fault", "warning", "note"], str]
-"""How bad a finding is, and a sentence."""
+Finding = tuple[Literal["fault", "warning", "note"], str]
+"""A sentence: a fault keeps the node from starting; a warning makes its figures wrong."""
 CLOCK_S: Final = 5.0
 """Clocks may differ by so much, beyond the time that the question took."""
 CLASSES_NAMED: Final = 1000
 """Most names in a sentence on classes."""
 
 
-def port_findings(plan: NodePlan, running: bool) -> Iterator[Found]:
+def port_findings(plan: NodePlan, running: bool) -> Iterator[Finding]:
     """Check the node's own address, and all that it would listen on unless it runs already."""
     address, settings = parse(plan.address), plan.settings
     if not address.relayed and not _resolves(address.numeric):
@@ -65,7 +65,7 @@ async def runs(plan: NodePlan) -> bool:
         return False
 
 
-async def relay_findings(plan: NodePlan) -> list[Found]:
+async def relay_findings(plan: NodePlan) -> list[Finding]:
     """Try the relays of the mesh; return which are open, and what to ask of the site's IT.
 
     It is a fault if a node that is reached through relays alone reaches none.
@@ -80,7 +80,7 @@ async def relay_findings(plan: NodePlan) -> list[Found]:
     cut_off = plan.address == RELAY and len(closed) == len(plan.peers.relays)
     proxy = proxy_of(plan)
     through = f" through the proxy {proxy}" if proxy else ""
-    findings = list[Found]()
+    findings = list[Finding]()
     for address in (relay.address for relay in plan.peers.relays):
         why = closed.get(address)
         if why is None:
@@ -113,13 +113,15 @@ def _to_it(closed: list[str]) -> Iterator[str]:
         )
 
 
-async def peer_findings(plan: NodePlan, learner: Learner, ours: str, running: bool) -> list[Found]:
+async def peer_findings(
+    plan: NodePlan, learner: Learner, ours: str, running: bool
+) -> list[Finding]:
     """Return a sentence on each peer that is silent or not as this node is.
 
     ours: the fingerprint of this node's settings. running: the node answers itself, and names
     members beyond those of peers.yaml.
     """
-    findings, classes, refusals = list[Found](), dict[str, list[str]](), list[str]()
+    findings, classes, refusals = list[Finding](), dict[str, list[str]](), list[str]()
     slowest = 0.0
     async with client_of(plan.peers, plan.state) as client:
         for peer, where in sorted((await _others(plan, client, running)).items()):

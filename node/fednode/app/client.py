@@ -187,6 +187,12 @@ def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | Non
         return [], fault
 
 
+def control(plan: NodePlan, where: Address, command: str, proof: bytes) -> str:
+    """Send a command to a node, with the key of a plan's node; return what the node did."""
+    make = partial(client_of, plan.peers, plan.state)
+    return ask(make, lambda client: client.control(where, command, proof))
+
+
 async def ask_all(client: Client, targets: Targets) -> Replies:
     """Return each node with its status, or None if it does not answer.
 

@@ -143,7 +143,7 @@ class Invitations:
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
         plan = self._sponsor.plan
-        words = await asyncio.to_thread(words_of, keys.read_group(str(plan.peers.mesh_key)))
+        words = await asyncio.to_thread(words_of, str(plan.peers.mesh_key))
         link = await asyncio.to_thread(link_for, site, plan, self._ledger, approve=approve)
         await self._sponsor.look()
         LOG.info("the operator invited %s on the page", site)
@@ -168,7 +168,7 @@ class Invitations:
 
     async def _work_out(self, ids: list[str]) -> None:
         for id in ids:
-            self._words[id] = await asyncio.to_thread(words_of, keys.read_group(id))
+            self._words[id] = await asyncio.to_thread(words_of, id)
 
 
 def settled(name: str, good: bool) -> str:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 import uvloop
@@ -31,7 +32,7 @@ from fednode.app.plan import (
 )
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
-from fednode.data.base import NodeData, ProgressFn, no_progress
+from fednode.data.base import NodeData, ProgressFn
 from fednode.data.reasons import described, summaries
 from fednode.errors import ConfigError, FednodeError
 from fednode.learn.learner import Learner
@@ -44,15 +45,10 @@ from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH, PEERS, settings_here
 from fednode.terminal.progress import Shown
 
+if TYPE_CHECKING:
+    from fednode.app.check_peers import Finding
+
 FAULTY = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One sentence: a fault keeps the node from starting; a warning makes its figures wrong."""
-
-    level: Literal["fault", "warning", "note"]
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +108,27 @@ def check(
         from fednode.commands.model import show_model
 
         return show_model(model, pretrained, as_json)
-    faults, warned, findings = 0, False, []
-    with Shown(
-        "The check is not complete. What was examined is kept for the next one."
-    ) as progress:
-        for finding in look(Given(peers_path, config, name, flags, state), progress):
-            faults += finding.level == "fault"
-            warned = warned or finding.level == "warning"
-            findings.append({"level": finding.level, "text": finding.text})
-            if not as_json:
-                with progress.hidden():
-                    click.echo(f"{finding.level}: {finding.text}")
+    kept = "The check is not complete. What was examined is kept for the next one."
+    findings = report(Given(peers_path, config, name, flags, state), kept, printed=not as_json)
+    levels = Counter(level for level, _ in findings)
     if as_json:
-        click.echo(json.dumps(findings))
+        click.echo(json.dumps([{"level": level, "text": text} for level, text in findings]))
     else:
-        counted = {0: "No fault." if warned else "Nothing is wrong.", 1: "1 fault."}
-        click.echo(counted.get(faults, f"{faults} faults."))
-    return FAULTY if faults else 0
+        counted = {0: "No fault." if levels["warning"] else "Nothing is wrong.", 1: "1 fault."}
+        click.echo(counted.get(levels["fault"], f"{levels['fault']} faults."))
+    return FAULTY if levels["fault"] else 0
 
 
-def look(words: Given, progress: ProgressFn = no_progress) -> Iterator[Finding]:
-    """Yield every finding, quick ones first; skip checks that an earlier fault makes impossible.
-
-    progress: how many images are examined.
-    """
-    yield from _caught(_look(words, progress))
+def report(words: Given, kept: str, printed: bool = True) -> list[Finding]:
+    """Return all findings, printed as they come. kept: what Ctrl-C does not undo, in a sentence."""
+    findings = list[Any]()
+    with Shown(kept) as progress:
+        for level, text in _caught(_look(words, progress)):
+            findings.append((level, text))
+            if printed:
+                with progress.hidden():
+                    click.echo(f"{level}: {text}")
+    return findings
 
 
 def _caught(checks: Iterator[Finding]) -> Iterator[Finding]:
@@ -148,26 +140,27 @@ def _caught(checks: Iterator[Finding]) -> Iterator[Finding]:
 
 
 def _faults(fault: Exception) -> Iterator[Finding]:
-    yield from (Finding("fault", line) for line in str(fault).splitlines())
+    yield from (("fault", line) for line in str(fault).splitlines())
 
 
 def _look(words: Given, progress: ProgressFn) -> Iterator[Finding]:
+    """Yield findings, quick ones first; skip checks that an earlier fault makes impossible."""
     given = words.completed()
     if given.read:
-        yield Finding("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
+        yield ("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
     faults = list(_of_files(given))
     yield from faults
     if faults:
         return
     if stranger := _stranger(given, words):
-        yield Finding("note", stranger)
+        yield ("note", stranger)
         given = replace(given, peers=None)
     plan, running = _plan(given), False
     if given.peers is not None:
         from fednode.app.mesh import revoked_in
 
         if revoked := revoked_in(plan.state, plan.peers):
-            yield Finding("fault", revoked)
+            yield ("fault", revoked)
             return
         running = yield from _of_mesh(plan)
     if plan.state != Path():
@@ -187,8 +180,8 @@ def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
 
     running = is_state(plan.state) and uvloop.run(check_peers.runs(plan))
     if running:
-        yield Finding("note", f"{plan.name} runs at {plan.address}.")
-    yield from (Finding(*found) for found in check_peers.port_findings(plan, running))
+        yield ("note", f"{plan.name} runs at {plan.address}.")
+    yield from check_peers.port_findings(plan, running)
     if plan.peers.relays:
         yield from _caught(_asked(check_peers.relay_findings(plan)))
     return running
@@ -196,7 +189,7 @@ def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
 
 def _asked(question: Any) -> Iterator[Finding]:
     """Yield the answers of fednode.app.check_peers."""
-    yield from (Finding(*found) for found in uvloop.run(question))
+    yield from uvloop.run(question)
 
 
 def _stranger(given: Given, words: Given) -> str:
@@ -237,7 +230,7 @@ def _of_disk(state: Path) -> Iterator[Finding]:
     """Check that the state directory, or the folder that it would be made in, can be written."""
     if why := writing_fault(state):
         text = f"The state directory {state} cannot be written: {why}; free space there or choose"
-        yield Finding("fault", f"{text} another with --state.")
+        yield ("fault", f"{text} another with --state.")
 
 
 def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, NodeData | None]:
@@ -247,11 +240,9 @@ def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, N
 
     problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), progress)
     for problem in problems:
-        yield Finding(
-            "fault" if problem.fatal else "warning" if problem.warns else "note", problem.text
-        )
+        yield ("fault" if problem.fatal else "warning" if problem.warns else "note", problem.text)
     if data is not None:
-        yield Finding("note", described(data, plan.settings.data))
+        yield ("note", described(data, plan.settings.data))
     return data
 
 
@@ -261,7 +252,7 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
         return
     from fednode.clip import model as clip
 
-    yield from (Finding("fault", text) for text in clip.check(plan.settings.model))
+    yield from (("fault", text) for text in clip.check(plan.settings.model))
 
 
 def _of_learner(
@@ -270,17 +261,17 @@ def _of_learner(
     """Load the model, and check what needs it: class names, state directory and peers."""
     learner = learner_of(plan.settings, plan.name, data, progress)
     if text := sums_fault(plan, learner):
-        yield Finding("fault", text)
+        yield ("fault", text)
     elif text := sums_warning(plan, learner):
-        yield Finding("warning", text)
+        yield ("warning", text)
     said = () if data is None else (*data.notes, *summaries(data))
     notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
-    yield from (Finding("note", text) for text in notes)
+    yield from (("note", text) for text in notes)
     facts = facts_of(plan, learner)
     if data is not None:
         yield from _of_names(plan, learner, data)
         model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
-        yield Finding("note", f"The model is {model}.")
+        yield ("note", f"The model is {model}.")
     if given.peers is not None:
         if not running:
             yield from _caught(_of_state(plan, facts))
@@ -310,7 +301,7 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
             else "prompts cannot tell them apart; give one another name with data.rename, take "
             f"another model, or policy {SUMS}"
         )
-        yield Finding(
+        yield (
             "note" if sums else "fault",
             f"The class names '{first}' and '{second}' are one and the same for "
             f"{plan.settings.model.title}{more}: {advice}.",
@@ -327,15 +318,13 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     try:
         if why := tie(store, plan, facts):
             text = f"The rounds begin anew, because {why}; earlier runs are kept in"
-            yield Finding("warning", f"{text} {plan.state / RUNS}.")
+            yield ("warning", f"{text} {plan.state / RUNS}.")
             return
         held, (_, undecided) = store.latest(), read_account(plan.state)
         if undecided:
-            yield Finding("fault", undecided)
-        yield from (Finding("note", text) for text in store.warnings)
+            yield ("fault", undecided)
+        yield from (("note", text) for text in store.warnings)
         if held is not None:
-            yield Finding(
-                "note", f"{plan.state} holds round {held.policy.round}: it goes on there."
-            )
+            yield ("note", f"{plan.state} holds round {held.policy.round}: it goes on there.")
     finally:
         store.close()

@@ -84,7 +84,7 @@ def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> Non
         f"`fednode invite --list` here shows the words of {site}'s key, and after `fednode invite "
         f"--accept {site}` the same `fednode join` joins.\n"
     )
-    words = words_of(keys.read_group(str(plan.peers.mesh_key)))
+    words = words_of(str(plan.peers.mesh_key))
     click.echo(
         f"For {site}, to be used once within {days} days: fednode join LINK --data DIR\n"
         f"{then if approve else ''}"
@@ -97,7 +97,7 @@ def _list(ledger: Ledger) -> None:
     entries = list(ledger.read().entries.values())
     for entry in entries:
         if entry.waiting:
-            words = words_of(keys.read_group(entry.id))
+            words = words_of(entry.id)
             click.echo(f"{entry.site} at {entry.address} waits: {words}")
         elif not entry.used:
             click.echo(f"{entry.site} has a link until {day(entry.end)}")

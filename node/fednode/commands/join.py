@@ -34,13 +34,12 @@ from fednode.app.plan import (
     sums_fault,
 )
 from fednode.app.state_dir import ROOT
-from fednode.commands.check import Given, look
+from fednode.commands.check import Given, report
 from fednode.commands.start import begin
 from fednode.enrolment import invitation as links
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError, Declined
-from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
 from fednode.learn.learner import Learner
 from fednode.settings import trees
@@ -151,7 +150,7 @@ def _agreed(
     offer: Offer, identity: NodeIdentity, words: str | None, plan: NodePlan, learner: Learner
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
-    known = words_of(keys.read_group(offer.invitation.mesh_key))
+    known = words_of(offer.invitation.mesh_key)
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
     least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
@@ -171,7 +170,7 @@ def _agreed(
     click.echo(
         f"mesh           {plan.peers.mesh}, words: {known}\n"
         f"this node      {plan.name} at {plan.address}, words: "
-        f"{words_of(keys.read_group(identity.id))}\n"
+        f"{words_of(identity.id)}\n"
         f"members        {', '.join(offer.members)}\n"
         f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
         f"{least}\n"
@@ -198,14 +197,9 @@ def _agreed(
 
 def _check(folder: Path) -> None:
     """Print all findings on the node; raise ConfigError if one of them is a fault."""
-    faults = 0
-    with Shown("The node is a member; `fednode start` in its folder runs it.") as progress:
-        files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)
-        for finding in look(files, progress):
-            faults += finding.level == "fault"
-            with progress.hidden():
-                click.echo(f"{finding.level}: {finding.text}")
-    if faults:
+    files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+    kept = "The node is a member; `fednode start` in its folder runs it."
+    if any(level == "fault" for level, _ in report(files, kept)):
         raise ConfigError(
             "This node is a member now and was not started: mend what is said above, then run "
             f"`cd {folder} && fednode start`."

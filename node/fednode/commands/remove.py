@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Final
 
 import click
 
-from fednode.app.client import ask, ask_peers, client_of, place_of
+from fednode.app.client import ask_peers, control, place_of
 from fednode.app.create import load_mesh_key, node_here
 from fednode.app.revoke import Removal, find_removal, revoke
-from fednode.errors import Declined, FednodeError, Unreachable
+from fednode.errors import FednodeError, Unreachable
 from fednode.terminal.paths import PATH
-from fednode.terminal.questions import require_person
-
-NOTHING: Final = "Nothing was done; the site is still a member."
+from fednode.terminal.questions import confirm
 
 
 @click.command()
@@ -46,8 +42,7 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
     try:
-        make = partial(client_of, plan.peers, plan.state)
-        ask(make, lambda client: client.control(place_of(plan), "revoke", proof))
+        control(plan, place_of(plan), "revoke", proof)
         click.echo(f"{site} is revoked, and {plan.name} tells everyone.")
     except FednodeError as failed:
         text = f"{site} is revoked, and {plan.name} was not told: {failed} Run this again."
@@ -62,14 +57,9 @@ def _stays(removal: Removal) -> str:
 def _ask(removal: Removal) -> None:
     """Say what follows of a removal and ask; raise Declined for no."""
     site = removal.site
-    require_person(f"remove {site}")
     click.echo(f"The key of {site} is revoked for good: no node takes anything from it any more.")
     if removal.admitted:
         click.echo(_stays(removal))
     click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
-    try:
-        if click.confirm(f"Remove {site} from the mesh?"):
-            return
-    except click.Abort:
-        raise click.Abort from KeyboardInterrupt(NOTHING)
-    raise Declined(NOTHING)
+    refusal = "Nothing was done; the site is still a member."
+    confirm(f"Remove {site} from the mesh?", f"remove {site}", refusal)

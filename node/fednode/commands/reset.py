@@ -16,7 +16,7 @@ from fednode.app.create import FILES
 from fednode.app.page_link import FILE as PAGE_TOKEN
 from fednode.app.state_dir import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
-from fednode.errors import Declined, StateError
+from fednode.errors import StateError
 from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
@@ -31,7 +31,7 @@ from fednode.storage.store import (
     refuse_journal,
 )
 from fednode.terminal.paths import PATH
-from fednode.terminal.questions import require_person
+from fednode.terminal.questions import confirm
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
@@ -69,10 +69,8 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes:
-            require_person("delete")
             click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
-            if not click.confirm("Delete these for good?"):
-                raise Declined("Nothing was deleted.")
+            confirm("Delete these for good?", "delete", "Nothing was deleted.")
         delete(doomed)
     finally:
         os.close(descriptor)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from fednode.app.create import folder_here, node_here
 from fednode.app.pull import ask, pulled, write
-from fednode.errors import Declined
 from fednode.settings.agreed import agreed
 from fednode.settings.differences import lines
-from fednode.terminal.questions import require_person
-
-NOTHING: Final = "Nothing was written."
+from fednode.terminal.questions import confirm
 
 
 @click.group(invoke_without_command=True)
@@ -45,9 +40,8 @@ def pull(peer: str | None, yes: bool) -> None:
         return
     click.echo("\n".join(found.lines))
     if not yes:
-        require_person("write them")
-        if not click.confirm(f"Write these settings of {name} into {config}?"):
-            raise Declined(NOTHING)
+        question = f"Write these settings of {name} into {config}?"
+        confirm(question, "write them", "Nothing was written.")
     before = write(config, found.text)
     kept = "" if before is None else f" The file before is {before}."
     click.echo(f"{config} has the shared settings of {name}.{kept} Restart the node: fednode start")

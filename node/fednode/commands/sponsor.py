@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fednode.app.client import ask, ask_peers, client_of, place_of
+from fednode.app.client import ask_peers, control, place_of
 from fednode.app.create import load_mesh_key, node_here
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.identity.certificates import Authority, read_chain, unpack
@@ -51,8 +50,7 @@ def sponsor(site: str, key_file: Path | None) -> None:
     if site == plan.name:
         own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()).root)
     try:
-        make = partial(client_of, plan.peers, plan.state)
-        click.echo(ask(make, lambda client: client.control(where, SPONSOR, certificate)))
+        click.echo(control(plan, where, SPONSOR, certificate))
     except FednodeError as failed:
         if site == plan.name and isinstance(failed, Unreachable):
             click.echo(f"{site} may admit sites for another year, from its next start on.")

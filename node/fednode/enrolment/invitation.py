@@ -2,10 +2,10 @@
 
     FEDNODE:  base32 of  version 1 byte | size 2 bytes | body | the first 4 bytes of its SHA-256
 
-The body holds the public mesh key (32 bytes), the token (16), the names of the mesh, of the site
-that is invited and of the sponsor, up to four addresses of the sponsor, and the names and addresses
-of up to two relays; there is an address or a relay. All characters that base32 does not have are
-ignored, because mail and chat programs add some.
+The body holds the public mesh key (32 bytes), the token (16), and words in ASCII with a space
+between them: the names of the mesh, of the site that is invited and of the sponsor, up to four
+addresses of the sponsor, and up to two relays as name=address; there is an address or a relay. All
+characters that base32 does not have are ignored, because mail and chat programs add some.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fednode.settings.read import NAME
 from fednode.transports.address import RelayEntry, parse
 
 HEAD: Final = "FEDNODE:"
-VERSION: Final = 2
+VERSION: Final = 3
 CHARACTERS_MAX: Final = 220
 """Of a link with one address and no relay."""
 ADDRESSES_MAX: Final = 4
@@ -50,13 +50,7 @@ class Invitation:
 
 def encode(invitation: Invitation) -> str:
     """Return the link of an invitation; raise ConfigError if its names are too long."""
-    body = keys.read_group(invitation.mesh_key) + invitation.token
-    body += _text(invitation.mesh) + _text(invitation.site) + _text(invitation.sponsor)
-    body += bytes([len(invitation.addresses)])
-    body += b"".join(_text(address) for address in invitation.addresses)
-    body += bytes([len(invitation.relays)])
-    body += b"".join(_text(relay.name) + _text(relay.address) for relay in invitation.relays)
-    text = HEAD + _letters(_sealed(body))
+    text = HEAD + _letters(_sealed(_body(invitation)))
     over = len(text) - CHARACTERS_MAX
     if over > 0 and len(invitation.addresses) == 1 and not invitation.relays:
         names = f"{invitation.mesh!r}, {invitation.site!r} and {invitation.sponsor!r}"
@@ -99,7 +93,7 @@ def decode(text: str) -> Invitation:
     try:
         if data[0] < VERSION:
             raise ValueError(f"it is of version {data[0]}, from before this fednode")
-        return _decode(_Reader(body))
+        return _decode(body)
     except (ValueError, IdentityError, AddressError) as fault:
         raise ConfigError(f"The link cannot be used ({fault}): ask for another link.") from None
 
@@ -124,62 +118,45 @@ def _parts(text: str) -> list[str] | None:
     return None if head is None else plain[head.end() :].replace(":", " ").split()
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.left = data
-
-    def take(self, size: int) -> bytes:
-        if len(self.left) < size:
-            raise ValueError("it ends too early")
-        taken, self.left = self.left[:size], self.left[size:]
-        return taken
-
-    def count(self, least: int, most: int, what: str) -> int:
-        """Return the next byte; raise ValueError if it is beyond the limits."""
-        (count,) = self.take(1)
-        if not least <= count <= most:
-            raise ValueError(f"it has {count} {what}")
-        return count
-
-    def text(self) -> str:
-        return self.take(self.count(1, 255, "letters of a word")).decode("ascii")
-
-    def name(self) -> str:
-        name = self.text()
-        if not NAME.fullmatch(name):
-            raise ValueError("it has a name that is not allowed")
-        return name
-
-    def address(self) -> str:
-        endpoint = parse(self.text())
-        if endpoint.relayed or endpoint.port == 0:
-            raise ValueError("it has an address without a port")
-        return str(endpoint)
+def _body(invitation: Invitation) -> bytes:
+    relays = (f"{relay.name}={relay.address}" for relay in invitation.relays)
+    names = (invitation.mesh, invitation.site, invitation.sponsor)
+    words = " ".join((*names, *invitation.addresses, *relays))
+    return keys.read_group(invitation.mesh_key) + invitation.token + words.encode("ascii")
 
 
-def _decode(body: _Reader) -> Invitation:
-    mesh_key = keys.grouped(body.take(_KEY))
-    keys.read_public(mesh_key)
-    token = body.take(TOKEN_BYTES)
-    mesh, site, sponsor = body.name(), body.name(), body.name()
-    addresses = [body.address() for _ in range(body.count(0, ADDRESSES_MAX, "addresses"))]
-    count, relays = body.count(0, RELAYS_MAX, "relays"), list[RelayEntry]()
-    if not addresses and not count:
+def _decode(body: bytes) -> Invitation:
+    if len(body) < _KEY + TOKEN_BYTES:
+        raise ValueError("it ends too early")
+    words = body[_KEY + TOKEN_BYTES :].decode("ascii").split(" ")
+    if len(words) < 4:
         raise ValueError("it names neither an address nor a relay")
-    for _ in range(count):
-        name = body.name()
-        relays.append(RelayEntry(name=name, address=body.address()))
-    if body.left:
-        raise ValueError("it has more at its end")
-    return Invitation(
+    mesh, site, sponsor, *places = words
+    named = [place.partition("=") for place in places if "=" in place]
+    invitation = Invitation(
         mesh=mesh,
-        mesh_key=mesh_key,
-        token=token,
+        mesh_key=keys.grouped(body[:_KEY]),
+        token=body[_KEY:][:TOKEN_BYTES],
         site=site,
         sponsor=sponsor,
-        addresses=tuple(addresses),
-        relays=tuple(relays),
+        addresses=tuple(_address(place) for place in places if "=" not in place),
+        relays=tuple(RelayEntry(name, _address(address)) for name, _, address in named),
     )
+    keys.read_public(invitation.mesh_key)
+    if not all(map(NAME.fullmatch, (mesh, site, sponsor, *(name for name, _, _ in named)))):
+        raise ValueError("it has a name that is not allowed")
+    if len(invitation.addresses) > ADDRESSES_MAX or len(named) > RELAYS_MAX:
+        raise ValueError("it has too many addresses")
+    if _body(invitation) != body:
+        raise ValueError("it is written in another way")
+    return invitation
+
+
+def _address(text: str) -> str:
+    endpoint = parse(text)
+    if endpoint.relayed or endpoint.port == 0:
+        raise ValueError("it has an address without a port")
+    return str(endpoint)
 
 
 def _letters(data: bytes) -> str:
@@ -197,8 +174,3 @@ def _sealed(body: bytes, version: int = VERSION) -> bytes:
     size = 3 + len(body) + _CHECK
     data = bytes([version]) + size.to_bytes(2, "big") + body
     return data + hashlib.sha256(data).digest()[:_CHECK]
-
-
-def _text(word: str) -> bytes:
-    data = word.encode("ascii")
-    return bytes([len(data)]) + data

@@ -15,7 +15,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
 from fednode.errors import AddressError, IdentityError, StateError
-from fednode.identity import keys
 from fednode.identity.certificates import Authority, is_late, pack, read_chain, read_facts
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Guest, Member, Roster
@@ -172,7 +171,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             text = str(fault)
         except ApprovalPending as fault:
             if self._is_new("waits", name):
-                words = await asyncio.to_thread(words_of, keys.read_group(caller.id))
+                words = await asyncio.to_thread(words_of, caller.id)
                 self.ask(
                     name,
                     f"{name} at {address} asks to join, words of its key: {words}; compare them by "

@@ -12,6 +12,8 @@ from typing import Final
 
 from mnemonic import Mnemonic
 
+from fednode.identity.keys import read_group
+
 COUNT: Final = 5
 _BITS: Final = 11  # of one of 2,048 words
 _SALT: Final = b"fednode words 1"
@@ -19,9 +21,10 @@ _MEMORY: Final = 1 << 26
 
 
 @cache
-def words_of(key: bytes) -> str:
-    """Return the words of a public key, or of an id, of 32 bytes."""
-    digest = hashlib.scrypt(key, salt=_SALT, n=1 << 15, r=8, p=1, maxmem=_MEMORY, dklen=8)
+def words_of(key: str) -> str:
+    """Return the words of an id, or of a public key as peers.yaml gives it."""
+    raw_key = read_group(key)
+    digest = hashlib.scrypt(raw_key, salt=_SALT, n=1 << 15, r=8, p=1, maxmem=_MEMORY, dklen=8)
     number = int.from_bytes(digest, "big") >> (64 - COUNT * _BITS)
     picked = [number >> _BITS * place & (1 << _BITS) - 1 for place in reversed(range(COUNT))]
     known = Mnemonic("english").wordlist

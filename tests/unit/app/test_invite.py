@@ -51,15 +51,15 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
         made = await desk.invite("b", approve=True)
         link = decode(made.link)
         assert (link.site, link.mesh, link.addresses) == ("b", MESH, (plan.address,))
-        assert made.words == words_of(keys.read_group(str(plan.peers.mesh_key)))
+        assert made.words == words_of(str(plan.peers.mesh_key))
         with pytest.raises(ApprovalPending):
             ledger.enrol("b", KEY_B, AWAY)
         assert desk.waiting() == [Site("b", AWAY, KEY_B)]
         await settled(desk)
-        assert desk.waiting()[0].words == words_of(keys.read_group(KEY_B))
+        assert desk.waiting()[0].words == words_of(KEY_B)
         assert desk.mesh_words() == made.words
         (own,) = desk.members()
-        assert (own.name, own.words) == ("a", words_of(keys.read_group(identity_of(plan).id)))
+        assert (own.name, own.words) == ("a", words_of(identity_of(plan).id))
         with pytest.raises(ConfigError, match="No site 'b' waits"):
             await desk.settle("b", KEY_C, good=True)
         assert (await desk.settle("b", KEY_B, good=True)).startswith("b may join now")

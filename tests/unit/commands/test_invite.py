@@ -49,7 +49,7 @@ def test_a_site_that_waits_is_listed_with_its_words_and_accepted(
     with pytest.raises(ApprovalPending):
         ledger_of(plan).enrol("b", KEY, "10.0.0.8:7100")
     assert fednode("invite", "--list") == 0
-    words = words_of(keys.read_group(KEY))
+    words = words_of(KEY)
     assert fednode.out == f"b at 10.0.0.8:7100 waits: {words}\n"
     assert "No site 'd' waits; there waits: b." in fednode.fault("invite", "--accept", "d")
     assert fednode("invite", "--accept", "b") == 0

@@ -75,7 +75,7 @@ def words(link: Invitation | str, tmp_path: Path, *more: str) -> tuple[str, ...]
 
 
 def agreed(plan: NodePlan) -> tuple[str, str, str]:
-    return ("--yes", "--words", words_of(keys.read_group(str(plan.peers.mesh_key))))
+    return ("--yes", "--words", words_of(str(plan.peers.mesh_key)))
 
 
 def test_a_site_joins_and_its_files_say_what_the_mesh_says(

@@ -36,7 +36,7 @@ TEXT = encode(LINK)
 
 
 def test_a_link_is_short_and_read_back_as_it_was() -> None:
-    assert len(TEXT) == 181 <= CHARACTERS_MAX
+    assert len(TEXT) == 176 <= CHARACTERS_MAX
     assert decode(TEXT) == LINK
 
 
@@ -93,12 +93,12 @@ def test_what_mail_programs_add_does_no_harm(text: str) -> None:
     assert decode(text) == LINK
 
 
-def resealed(body: bytes, version: int = 2) -> str:
+def resealed(body: bytes, version: int = 3) -> str:
     """Return a link of any body, with a right checksum."""
     return HEAD + _letters(_sealed(body, version))
 
 
-BODY = keys.read_group(LINK.mesh_key) + LINK.token + b"\x06clinic\x01a\x01b"
+BODY = keys.read_group(LINK.mesh_key) + LINK.token + b"clinic a b"
 NEWER = bytes([9]) + b"\0\x20" + bytes(29)
 
 
@@ -117,14 +117,17 @@ NEWER = bytes([9]) + b"\0\x20" + bytes(29)
         (TEXT[:70] + TEXT[71:], "The link was cut off, or letters in it are missing"),
         (TEXT + "AAAAAAAA", "The link has too many letters, in it or behind its end"),
         (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
-        (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 2: install"),
-        (resealed(BODY), "cannot be used (it ends too early)"),
-        (resealed(BODY, version=1), "cannot be used (it is of version 1, from before this fednode"),
-        (resealed(BODY + b"\x00\x00"), "cannot be used (it names neither an address nor a relay)"),
-        (resealed(BODY + b"\x01\x09nowhere:0\x00"), "cannot be used (it has an address without a"),
-        (resealed(BODY + b"\x01\x0610.0.0\x00"), "cannot be used ("),
-        (resealed(BODY + b"\x01\x0a10.0.0.1:1\x00X"), "cannot be used (it has more at its end)"),
-        (resealed(BODY[:-2] + b"\x01B\x01\x0a10.0.0.1:1\x00"), "it has a name that is not allowed"),
+        (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 3: install"),
+        (resealed(BODY[:47]), "cannot be used (it ends too early)"),
+        (resealed(BODY, version=2), "cannot be used (it is of version 2, from before this fednode"),
+        (resealed(BODY), "cannot be used (it names neither an address nor a relay)"),
+        (resealed(BODY + b" nowhere:0"), "cannot be used (it has an address without a"),
+        (resealed(BODY + b" 10.0.0"), "cannot be used ("),
+        (resealed(BODY + b" 10.0.0.1:1 X"), "cannot be used ("),
+        (resealed(BODY[:-1] + b"B 10.0.0.1:1"), "it has a name that is not allowed"),
+        (resealed(BODY + b" 10.0.0.1:1" * 5), "it has too many addresses"),
+        (resealed(BODY + b" r=10.0.0.1:1" * 3), "it has too many addresses"),
+        (resealed(BODY + b" r=10.0.0.1:1 10.0.0.1:1"), "it is written in another way"),
     ],
 )
 def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:

@@ -94,7 +94,7 @@ async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
         for _ in range(2):
             with pytest.raises(Refused, match="the operator has to approve the key of 'b' first"):
                 await new.enrol(AWAY)
-        words = words_of(keys.read_group(NodeIdentity(tmp_path / "b").id))
+        words = words_of(NodeIdentity(tmp_path / "b").id)
         ((name, text),) = a.asked
         assert (name, text) == (
             "b",

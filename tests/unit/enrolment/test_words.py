@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fednode.enrolment.words import COUNT, same, words_of
+from fednode.identity.keys import grouped
 
 
 def test_a_key_has_five_words_which_stay() -> None:
-    words = words_of(b"1" * 32)
+    words = words_of(grouped(b"1" * 32))
     assert words == "track aerobic soon memory fetch"
-    assert len(words_of(b"2" * 32).split()) == COUNT
-    assert words_of(b"2" * 32) != words
+    assert len(words_of(grouped(b"2" * 32)).split()) == COUNT
+    assert words_of(grouped(b"2" * 32)) != words
 
 
 def test_people_write_words_in_many_ways() -> None:
