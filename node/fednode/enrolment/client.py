@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final
 
 import grpc
 
@@ -30,7 +30,6 @@ RELAY_AGAIN_S: Final = 1.5
 """Pause between two tries: a node tells its relays of a new invitation within two seconds."""
 APART_MAX_S: Final = 1800.0
 """Clocks that differ by more make certificates that do not hold yet, or no more."""
-_LIMIT: Final = {"timeout": TIMEOUT_S}
 _UNKNOWN: Final = (
     "it does not know the link (it has ended or was replaced: ask for a new link), or the clocks "
     "differ"
@@ -43,7 +42,6 @@ _WHY: Final = {
     "Connection reset": _UNKNOWN,
     "Broken pipe": _UNKNOWN,
 }
-Reply = TypeVar("Reply")
 Place = tuple[str, Address]
 """A node's name and its address."""
 
@@ -65,9 +63,7 @@ class Newcomer:
         Raise Unreachable if the sponsor does not answer, Refused if it refuses, IdentityError if
         the two clocks differ too much.
         """
-        asked = pb.DescribeRequest()
-        reply: pb.DescribeReply = await self._ask(lambda stub: stub.Describe(asked, **_LIMIT))
-        reply = clean(reply)
+        reply: pb.DescribeReply = clean(await self._ask("Describe", pb.DescribeRequest()))
         if abs(apart := reply.clock - time.time()) > APART_MAX_S:
             raise IdentityError(
                 f"The clock of {self.invitation.sponsor} is {abs(apart) / 60:.0f} minutes "
@@ -81,13 +77,12 @@ class Newcomer:
 
         address: where the members will reach this node.
         """
-        asked = pb.EnrolRequest(address=address)
-        reply: pb.EnrolReply = await self._ask(lambda stub: stub.Enrol(asked, **_LIMIT))
+        reply: pb.EnrolReply = await self._ask("Enrol", pb.EnrolRequest(address=address))
         self.roster.learn_revocations(reply.revocations)
         self._identity.take_certificate(reply.chain, self.roster)
         return reply
 
-    async def _ask(self, call: Callable[[Any], Awaitable[Reply]]) -> Reply:
+    async def _ask(self, method: str, request: Any) -> Any:
         """Return the answer of the sponsor, at the first of its places where it answers."""
         invitation, key = self.invitation, self._identity.key
         authority = Authority.invitation(invitation.token)
@@ -103,7 +98,7 @@ class Newcomer:
                 if place == RELAY and number:
                     await asyncio.sleep(RELAY_AGAIN_S)
                 try:
-                    return await _call(transport, (invitation.sponsor, place), call)
+                    return await _call(transport, (invitation.sponsor, place), method, request)
                 except Unreachable as failed:
                     fault = failed
         finally:
@@ -119,10 +114,10 @@ async def renew(
     A member that refuses, is no sponsor, does not answer, or answers with what does not hold, is no
     end. Raise the first refusal if nobody renews, or Unreachable if nobody answers.
     """
-    faults, asked = list[FednodeError](), pb.RenewRequest()
+    faults = list[FednodeError]()
     for place in places:
         try:
-            reply = await _call(transport, place, lambda stub: stub.Renew(asked, **_LIMIT))
+            reply = await _call(transport, place, "Renew", pb.RenewRequest())
             roster.learn_revocations(reply.revocations)
             identity.take_certificate(reply.chain, roster)
         except (Unreachable, Refused, IdentityError) as fault:
@@ -133,14 +128,13 @@ async def renew(
     raise next(iter(refusals or faults), Unreachable("no member is known that could renew it"))
 
 
-async def _call(
-    transport: GrpcTransport, place: Place, call: Callable[[Any], Awaitable[Reply]]
-) -> Reply:
+async def _call(transport: GrpcTransport, place: Place, method: str, request: Any) -> Any:
     """Return the answer of a node; raise Refused or Unreachable with a sentence."""
     name, address = place
     channel = await transport.channel(address, name)
     try:
-        reply = await call(enrolment_pb2_grpc.EnrolmentStub(channel))
+        call = getattr(enrolment_pb2_grpc.EnrolmentStub(channel), method)
+        reply = await call(request, timeout=TIMEOUT_S)
         if reply is None:  # gRPC could not read it
             raise Unreachable(f"The answer of {name} cannot be read: it runs another version.")
         return reply

@@ -12,6 +12,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fednode.core.rate_limit import TokenBuckets
 from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
 from fednode.errors import AddressError, IdentityError, StateError
@@ -49,7 +50,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     ) -> None:
         """Set up. clock: returns seconds."""
         self.identity, self.roster, self.ledger, self._clock = identity, roster, ledger, clock
-        self._warned = dict[tuple[str, str], float]()
+        self._told = TokenBuckets(1.0, 1.0 / AGAIN_S)
 
     def register(self, server: Any) -> None:
         enrolment_pb2_grpc.add_EnrolmentServicer_to_server(self, server)
@@ -192,11 +193,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     def _is_new(self, kind: str, name: str) -> bool:
         """Tell whether the operator did not hear this of a name in the last minute."""
-        now, what = self._clock(), (kind, name)
-        self._warned = {key: at for key, at in self._warned.items() if now - at < AGAIN_S}
-        is_new = what not in self._warned
-        self._warned.setdefault(what, now)
-        return is_new
+        return self._told.of((kind, name), self._clock()).take()
 
 
 def _key_of(chain: bytes) -> Any:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from fednode.core.rate_limit import TokenBuckets
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.credentials import caller_of
 from fednode.wire.gen import relay_pb2
@@ -91,33 +92,6 @@ class Counts:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-class Buckets:
-    """A bucket for each caller. Callers of this class give the time, from a monotonic clock."""
-
-    def __init__(self, rate: float, burst: float, most: int) -> None:
-        """Set up. rate: acts a second. burst: acts at once. most: callers that are remembered."""
-        self._rate, self._burst, self._most = rate, burst, most
-        self._held: dict[str, tuple[float, float]] = {}  # the level of a bucket, and when
-
-    def take(self, who: str, now: float) -> bool:
-        """Count an act of a caller; return False, and count nothing, if it is one too many.
-
-        Callers whose buckets are empty are forgotten.
-        """
-        self._held = {one: held for one, held in self._held.items() if self._level(one, now) > 0}
-        if who not in self._held and len(self._held) >= self._most:
-            return False
-        level = self._level(who, now)
-        if level + 1 > self._burst:
-            return False
-        self._held[who] = level + 1, now
-        return True
-
-    def _level(self, who: str, now: float) -> float:
-        level, at = self._held.get(who, (0.0, now))
-        return max(0.0, level - (now - at) * self._rate)
-
-
 class RelayService:
     """Wait, Dial and Take."""
 
@@ -130,8 +104,8 @@ class RelayService:
         self._per_key: Counter[str] = Counter()
         self._per_pair: Counter[frozenset[str]] = Counter()
         self._anchors: Counter[str] = Counter()
-        self._dials = Buckets(DIALS_S, DIALS_S, WAITING_MAX)
-        self._waits = Buckets(WAITS_S, WAITS_AT_ONCE, WAITING_MAX)
+        self._dials = TokenBuckets(DIALS_S, DIALS_S)
+        self._waits = TokenBuckets(WAITS_AT_ONCE, WAITS_S)
         self._draining = False
 
     @property
@@ -201,7 +175,7 @@ class RelayService:
             raise _unavailable("draining", STOPPING)
         if len(self._waiting) >= WAITING_MAX and not again:
             raise _full(f"{WAITING_MAX:,} nodes wait here already")
-        if not self._waits.take(name, now):
+        if not self._waits.of(name, now).take():
             raise _full(f"a node may begin to wait {WAITS_S:g} times a second")
 
     def _learn(self, name: str, request: relay_pb2.WaitRequest) -> None:
@@ -290,7 +264,7 @@ class RelayService:
     def _admit(self, name: str, to: str, most: int) -> asyncio.Queue[relay_pb2.Ticket]:
         """Return the tickets of the node to call; raise Refused if it may not be called now."""
         now = asyncio.get_running_loop().time()
-        if not self._dials.take(name, now):
+        if not self._dials.of(name, now).take():
             raise _full(f"a node may dial {DIALS_S:g} times a second")
         if self._draining:
             raise _unavailable("draining", STOPPING)
