@@ -10,7 +10,6 @@ from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
 from tests.unit.identity.people import SmallMesh
 
@@ -30,10 +29,9 @@ class Mesh(SmallMesh):
         roster: Roster | None = None,
         **more: Any,
     ) -> GrpcTransport:
-        """Return the transport of a node. own: what it shows. more: for its relay client."""
+        """Return the transport of a node. own: what it shows. more: as GrpcTransport."""
         shown, known = own or self.credential(name), roster or self.roster()
-        client = RelayClient(relays, lambda: shown, known, **more) if relays else None
-        return GrpcTransport(lambda: shown, known, client)
+        return GrpcTransport(lambda: shown, known, relays, **more)
 
     @contextlib.asynccontextmanager
     async def relay(self, name: str = "relay") -> AsyncIterator[RunningRelay]:

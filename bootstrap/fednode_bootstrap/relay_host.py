@@ -26,7 +26,6 @@ from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
 from fednode.transports.address import RelayEntry, parse
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
 
 RENEWAL_S: Final = 6 * 3600.0
@@ -158,8 +157,7 @@ async def keep_certificate(
         await asyncio.sleep(RENEWAL_S)
         if not identity.needs_renewal(roster):
             continue
-        client = RelayClient([own], identity.own, roster)
-        transport = GrpcTransport(identity.own, roster, client)
+        transport = GrpcTransport(identity.own, roster, [own])
         try:
             await renew(transport, places, identity, roster)
             say(f"the certificate was renewed; it ends on {day(identity.end)}")

@@ -10,7 +10,6 @@ import pytest
 from fednode.transports.address import RelayEntry
 from fednode.transports.base import Address, OnFrame, Transport
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.contract.transport_suite import GUARD_S, Make, TransportContract
 from tests.meshes import Mesh
@@ -58,16 +57,15 @@ class Relayed(GrpcTransport):
     """
 
     def __init__(self, mesh: Mesh, name: str, relay: RelayEntry, names: dict[Address, str]) -> None:
-        own, roster = mesh.own(name), mesh.roster()
         self.name, self.names = name, names
-        self.client = RelayClient([relay], own, roster)
-        super().__init__(own, roster, self.client)
+        super().__init__(mesh.own(name), mesh.roster(), [relay])
         self.direct = False
 
     async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         bound = await super().listen(address, on_frame)
         async with asyncio.timeout(GUARD_S):
-            await self.client.up.wait()
+            assert self.relay is not None
+            await self.relay.up.wait()
         self.names[bound] = self.name
         return bound
 

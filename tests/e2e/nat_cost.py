@@ -22,7 +22,6 @@ from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from tests.contract.faults import pause
 from tests.e2e.nat_faults import closed
 from tests.e2e.nat_mesh import FEDNODE, LAB, RELAYS, Mesh, bytes_in, card, fail, gaps, lab, say
@@ -130,8 +129,8 @@ async def end(what: str, folder: Path, way: str) -> None:
     peers = load_peers(folder / "peers.yaml")
     own = NodeIdentity(folder / ("to" if what == "take" else "from")).own
     roster, relayed = Roster(peers.mesh, read_public(str(peers.mesh_key))), way == "relayed"
-    client = RelayClient([RelayEntry("relay", RELAYS[1])], own, roster) if relayed else None
-    transport = GrpcTransport(own, roster, client, calls_s=1e6)
+    relays = [RelayEntry("relay", RELAYS[1])] if relayed else []
+    transport = GrpcTransport(own, roster, relays, calls_s=1e6)
 
     async def answer(frame: bytes, caller: str) -> bytes:
         return b"ok"

@@ -32,7 +32,6 @@ from fednode.identity.roster import Roster
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.ports import free_ports
-from fednode.transports.relay_client import RelayClient
 from fednode.wire import codec
 from tools.bench.timer import Figure, Timer, as_json, show
 
@@ -122,8 +121,8 @@ async def _ways(
 
         def transport(name: str, relay: RelayEntry | None = None) -> GrpcTransport:
             own, roster = (lambda: known[name]), Roster("bench", mesh_key.public_key())
-            client = RelayClient([relay], own, roster) if relay else None
-            made = GrpcTransport(own, roster, client, calls_s=CALLS_S) if tls else GrpcTransport()
+            relays = [relay] if relay else []
+            made = GrpcTransport(own, roster, relays, calls_s=CALLS_S) if tls else GrpcTransport()
             stack.push_async_callback(made.close)
             return made
 

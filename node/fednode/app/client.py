@@ -93,7 +93,7 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
     """
     if peers is None or peers.insecure:
         return Client(timeout_s)
-    from fednode.app.mesh import PROXY, learning, relays_of, roster_in
+    from fednode.app.mesh import PROXY, roster_in
     from fednode.identity.identity import NodeIdentity
     from fednode.transports.grpc import GrpcTransport
 
@@ -104,14 +104,8 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
             f"The node of {folder} has no certificate yet: run `fednode join LINK`, or give "
             "another node's state directory with --state."
         )
-    proxy = os.environ.get(PROXY)
-    transport = GrpcTransport(
-        identity.own,
-        roster,
-        relays_of(peers, identity, roster, proxy),
-        learn=learning(roster, identity.id),
-        proxy=proxy,
-    )
+    relays = [relay for relay in peers.relays if relay.name != identity.name]
+    transport = GrpcTransport(identity.own, roster, relays, proxy=os.environ.get(PROXY))
     return Client(timeout_s, transport, shown=lambda: roster.explain(identity.own().chain))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,6 @@ from fednode.runtime.members import Listed, MemberDirectory
 from fednode.settings.peers import Peers
 from fednode.transports.connection_limiter import CALLS_S
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
 
 PROXY: Final = "FEDNODE_PROXY"
@@ -45,9 +43,8 @@ class Mesh:
     """A node's place in its mesh, before it listens.
 
     members: who may send what; the roster itself, or in a mesh without keys the names of
-    peers.yaml. identity, roster, sponsor, cache: None without keys. relays: the relays that this
-    node waits at. relay: on this node's port; None if there is none. contacts: members to greet at
-    the start, and revocations to tell.
+    peers.yaml. identity, roster, sponsor, cache: None without keys. relay: on this node's port, if
+    it serves as one. contacts: members to greet at the start, and revocations to tell.
     """
 
     plan: NodePlan
@@ -58,7 +55,6 @@ class Mesh:
     roster: Roster | None = None
     sponsor: Sponsor | None = None
     cache: PeerCache | None = None
-    relays: RelayClient | None = None
     relay: RelayService | None = None
     contacts: list[Update] = field(default_factory=list)
 
@@ -98,12 +94,11 @@ def connect(plan: NodePlan) -> Mesh:
     def say(kind: str, text: str, bad: bool) -> None:
         refusals.show(Record(kind, text, "warning" if bad else "info"))
 
-    relays = relays_of(peers, identity, roster, plan.settings.proxy, say)
     transport = GrpcTransport(
         identity.own,
         roster,
-        relays,
-        learn=learning(roster, identity.id),
+        [relay for relay in peers.relays if relay.name != plan.name],
+        say=say,
         note=refusals.note,
         proxy=plan.settings.proxy,
         calls_s=max(CALLS_S, 1.2 * plan.settings.limits.messages_s),  # above the quota of messages
@@ -114,7 +109,7 @@ def connect(plan: NodePlan) -> Mesh:
     if relay is not None:
         transport.add_service(relay.register)
     return Mesh(
-        plan, roster, transport, refusals, identity, roster, sponsor, cache, relays, relay, contacts
+        plan, roster, transport, refusals, identity, roster, sponsor, cache, relay, contacts
     )
 
 
@@ -132,30 +127,6 @@ def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[Update
     revoked = roster.keep_in(state / IDENTITY / REVOKED_FILE)
     holding = [news for news in members if roster.id_of(news.name) == news.id]
     return roster, cache, holding + revoked
-
-
-def learning(roster: Roster, own: str) -> Callable[[bytes], bool]:
-    """Return what takes a revocation and tells whether a node's own key is revoked."""
-
-    def learn(proof: bytes) -> bool:
-        roster.learn_revocations([proof])
-        return roster.is_revoked(own)
-
-    return learn
-
-
-def relays_of(
-    peers: Peers,
-    identity: NodeIdentity,
-    roster: Roster,
-    proxy: str | None,
-    say: Callable[[str, str, bool], None] = lambda *_: None,
-) -> RelayClient | None:
-    """Return this node's end of the relays of a peers.yaml; None without relays."""
-    if not peers.relays:
-        return None
-    others = [relay for relay in peers.relays if relay.name != identity.name]
-    return RelayClient(others, identity.own, roster, say=say, proxy=proxy)
 
 
 def revoked(roster: Roster | None, identity: NodeIdentity | None) -> str:

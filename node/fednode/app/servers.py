@@ -90,6 +90,6 @@ def about_of(plan: NodePlan, mesh: Mesh) -> About:
         model=plan.settings.model.title,
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
-        paths=Paths() if mesh.identity is None else Paths.of(mesh.transport, mesh.relays),
+        paths=Paths() if mesh.identity is None else Paths.of(mesh.transport),
         shared=shared(plan.settings).encode(),
     )

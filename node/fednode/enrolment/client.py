@@ -19,7 +19,6 @@ from fednode.identity.roster import Roster
 from fednode.transports.address import RELAY
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc
 from fednode.wire.replies import clean
@@ -88,10 +87,7 @@ class Newcomer:
         authority = Authority.invitation(invitation.token)
         signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
         shown = Credential(self._identity.own().key, signed)
-        relay = None
-        if invitation.relays:
-            relay = RelayClient(invitation.relays, lambda: shown, self.roster, proxy=self._proxy)
-        transport = GrpcTransport(lambda: shown, self.roster, relay, proxy=self._proxy)
+        transport = GrpcTransport(lambda: shown, self.roster, invitation.relays, proxy=self._proxy)
         fault: FednodeError = Unreachable("The link names no address.")
         try:
             for number, place in enumerate(invitation.addresses or (RELAY,) * RELAY_TRIES):

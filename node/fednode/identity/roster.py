@@ -393,6 +393,11 @@ class Roster:
     def is_revoked(self, id: str) -> bool:
         return id in self._revoked
 
+    def has_revoked(self, chain: bytes) -> bool:
+        """Tell whether the key of a chain (PEM) of this mesh was revoked."""
+        found = self._found(chain)
+        return found is not None and self.is_revoked(found.id)
+
     def revocations(self) -> tuple[bytes, ...]:
         return tuple(self._revoked.values())
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.wire.gen import status_pb2
 
 
@@ -23,8 +22,9 @@ class Paths:
     trouble: Callable[[], str] = lambda: ""
 
     @classmethod
-    def of(cls, transport: GrpcTransport, client: RelayClient | None) -> Paths:
-        """Return the paths of a node. client: its end of the relays; None without relays."""
+    def of(cls, transport: GrpcTransport) -> Paths:
+        """Return the paths of a node."""
+        client = transport.relay
         if client is None:
             return cls(transport.path)
         return cls(

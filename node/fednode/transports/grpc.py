@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,15 +12,15 @@ import grpc.aio
 
 from fednode.errors import AddressError
 from fednode.identity.roster import Roster
-from fednode.transports.address import Endpoint
+from fednode.transports.address import Endpoint, RelayEntry
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
 from fednode.transports.credentials import Own, caller_of, server_credentials
 from fednode.transports.exchange import ExchangeService
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES
 from fednode.transports.limits import Limits, Note
-from fednode.transports.peers import Learn, Peers
-from fednode.transports.relay_client import RelayClient
+from fednode.transports.peers import Peers
+from fednode.transports.relay_client import Say
 from fednode.transports.server import (
     AROUND_BYTES,
     CALLS_MAX,
@@ -44,9 +45,9 @@ class GrpcTransport(Peers):
         self,
         own: Own | None = None,
         roster: Roster | None = None,
-        relay: RelayClient | None = None,
+        relays: Sequence[RelayEntry] = (),
         *,
-        learn: Learn = lambda _: False,
+        say: Say = lambda *_: None,
         note: Note = lambda *_: None,
         proxy: str | None = None,
         calls_s: float = CALLS_S,
@@ -55,12 +56,11 @@ class GrpcTransport(Peers):
         """Set up.
 
         own: returns what this node shows; another object once it was renewed. roster: who may call.
-        Both are None without keys. relay: belongs to this transport from now on, and is closed with
-        it. learn: takes the proof that a node sends with a refusal; tells whether it revokes this
-        node's key. note: records refused callers. proxy: the setting. calls_s: calls of a key in a
-        second. connections_max: connections that come in, at a time.
+        Both are None without keys. relays: of the mesh. say: records whether they answer. note:
+        records refused callers. proxy: the setting. calls_s: calls of a key in a second.
+        connections_max: connections that come in, at a time.
         """
-        super().__init__(own, roster, relay, learn, proxy)
+        super().__init__(own, roster, relays, say, proxy)
         self._limits = Limits(roster, note)
         self._calls_s, self._connections_max = calls_s, connections_max
         self._folder: tempfile.TemporaryDirectory[str] | None = None

@@ -7,7 +7,7 @@ that connection is up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, cast
 
 import grpc
@@ -19,14 +19,14 @@ from fednode.errors import AddressError, FrameError, KeyRefused, Unreachable
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
 from fednode.transports import http_proxy
-from fednode.transports.address import Endpoint, parse, target_of
+from fednode.transports.address import Endpoint, RelayEntry, parse, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_to
 from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, opened, pieces, wrapped
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.transports.limits import REVOCATION
-from fednode.transports.relay_client import OPTIONS, RENEW_GRACE_S, RelayClient
+from fednode.transports.relay_client import OPTIONS, RENEW_GRACE_S, RelayClient, Say
 from fednode.transports.server import AROUND_BYTES
 
 CALLS_PER_PEER: Final = 32
@@ -46,10 +46,6 @@ _HANDSHAKES: Final = {
     ),
 }
 REVOKED: Final = "the mesh revoked this node's key: ask for a new link"
-Learn = Callable[[bytes], bool]
-"""Takes the proof of a revocation; tells whether it is of this node's own key."""
-
-
 Ends = tuple[Credential, tuple[str, bytes]] | None
 """What this node shows, and what it demands of a callee (`Roster.callee`); None without keys."""
 
@@ -84,21 +80,23 @@ class Peers:
         self,
         own: Own | None,
         roster: Roster | None,
-        relay: RelayClient | None = None,
-        learn: Learn = lambda _: False,
-        proxy: str | None = None,
+        relays: Sequence[RelayEntry],
+        say: Say,
+        proxy: str | None,
     ) -> None:
         """Set up. own, roster: what to show and whom to believe; None without keys."""
-        self._own, self._roster, self.relay = own, roster, relay
-        self._learn, self._proxy = learn, proxy
+        self._own, self._roster, self._proxy = own, roster, proxy
+        self.relay: RelayClient | None = None
+        """This node's end of the relays; None without relays."""
+        if relays and own is not None and roster is not None:
+            self.relay = RelayClient(relays, own, roster, say=say, proxy=proxy)
+            self.relay.draining = self._leave_relay
         self.direct = True
         self._peers: dict[tuple[Place, bool], _Peer] = {}
         self._relayed: dict[Place, bool] = {}  # the last call found no direct way
         self._dials = DialLimiter()
         self._closing = False
         self._dropped: set[asyncio.Task[None]] = set()
-        if relay is not None:
-            relay.draining = self._leave_relay
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply.
@@ -185,8 +183,10 @@ class Peers:
         """
         code, details = fault.code(), foreign.line(fault.details() or "", 200)
         proofs = [value for key, value in fault.trailing_metadata() or () if key == REVOCATION]
-        if any(self._learn(proof) for proof in proofs):
-            return KeyRefused(REVOKED)
+        if proofs and self._own is not None and self._roster is not None:
+            self._roster.learn_revocations(proofs)
+            if self._roster.has_revoked(self._own().chain):
+                return KeyRefused(REVOKED)
         if code == grpc.StatusCode.PERMISSION_DENIED:
             return KeyRefused(f"{to} refuses this node: {details}")
         if code == grpc.StatusCode.UNAVAILABLE and not reached:
@@ -235,7 +235,7 @@ class Peers:
         relay, to another one.
         """
         key, relay = (place, peer.relayed), self.relay
-        if relay is None or not relay.relays or self._peers.get(key) is not peer:
+        if relay is None or self._peers.get(key) is not peer:
             return
         who = place[1] or parse(place[0]).host
         if peer.relayed and not relay.doubt(who):
@@ -250,10 +250,10 @@ class Peers:
 
     def _may_relay(self, endpoint: Endpoint, who: str) -> bool:
         """Tell whether a relay can lead to a node."""
-        if endpoint.relayed and (self.relay is None or not self.relay.relays):
+        if endpoint.relayed and self.relay is None:
             text = f"cannot reach {who or 'it'}: it is reached through a relay, and none is known"
             raise Unreachable(text)
-        return self.relay is not None and bool(self.relay.relays) and bool(who or endpoint.host)
+        return self.relay is not None and bool(who or endpoint.host)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
         """Return the channel to a place; a new one if another certificate counts at one end."""

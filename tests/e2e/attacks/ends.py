@@ -29,7 +29,6 @@ from fednode.identity.keys import read_public
 from fednode.identity.roster import Roster
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import RelayService
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
@@ -64,8 +63,7 @@ def transport(folder: Path, name: str, relay: str = "") -> GrpcTransport:
     """Return a node's transport; relay: the address of the relay to go through."""
     shown, known = credential(folder, name), roster(folder)
     relays = [RelayEntry(RELAY, relay)] if relay else []
-    client = RelayClient(relays, lambda: shown, known) if relays else None
-    return GrpcTransport(lambda: shown, known, client)
+    return GrpcTransport(lambda: shown, known, relays)
 
 
 async def echo(frame: bytes, caller: str) -> bytes:

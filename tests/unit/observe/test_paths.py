@@ -24,7 +24,7 @@ async def test_paths_and_relays_are_read_from_the_transport() -> None:
         await caller.send("relay", b"x", GUARD_S, "b")
         client = caller.relay
         assert client is not None
-        paths = Paths.of(caller, client)
+        paths = Paths.of(caller)
         assert paths.path("relay", "b")[0] == f"relay {relay.at.address}"
         (shown,) = paths.relays()
         assert (shown.address, shown.state, shown.why) == (relay.at.address, "waiting", "")
@@ -39,7 +39,7 @@ async def test_paths_and_relays_are_read_from_the_transport() -> None:
 async def test_a_node_without_keys_or_relays_shows_none() -> None:
     assert Paths().relays() == ()
     node = Mesh().transport("a")
-    assert Paths.of(node, None).path("127.0.0.1:1", "b") == ("", "")
+    assert Paths.of(node).path("127.0.0.1:1", "b") == ("", "")
     await node.close()
 
 

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from fednode.errors import Unreachable
+from fednode.errors import KeyRefused, Unreachable
 from fednode.identity import certificates
 from fednode.identity.certificates import Authority, Credential
 from fednode.identity.keys import id_of, pem_of
@@ -182,18 +182,13 @@ class TestRevocation:
         roster = mesh.roster()
         server = GrpcTransport(mesh.own("v"), roster)
         to = await server.listen(ANY, tell)
-        shown, learned = mesh.own("a")(), list[bytes]()
-
-        def learn(proof: bytes) -> bool:
-            learned.append(proof)
-            return False
-
-        one = GrpcTransport(lambda: shown, mesh.roster(), learn=learn)
+        shown, known = mesh.own("a")(), mesh.roster()
+        one = GrpcTransport(lambda: shown, known)
         await one.send(to, b"x", 5.0, "v")
         roster.take_revocation(proof := mesh.revocation("a"))
-        with pytest.raises(Unreachable, match="its key was revoked"):
+        with pytest.raises(KeyRefused, match="the mesh revoked this node's key"):
             await one.send(to, b"x", 5.0, "v")
-        assert learned == [proof]
+        assert known.revocations() == (proof,)
         await one.close()
         await server.close()
 
