@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,14 +13,11 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from fednode.app.client import client_of
 from fednode.observe.client import Client
-from fednode.settings.peers import load_peers
 from fednode.terminal import show
 from fednode.terminal.stop import Interrupted, interruptible, until
-from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import live
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, fresh_folder
 from fednode_bootstrap.process import PROGRAM
 from fednode_bootstrap.watch import View, accuracies, summary
 
@@ -67,49 +64,15 @@ class LocalOptions:
         )
 
 
-class MemberClient:
-    """Ask the nodes of a local mesh with TLS, with the key of its first node."""
-
-    def __init__(self, run_dir: Path) -> None:
-        self._folder = run_dir.resolve()
-        self._client: Client | None = None
-
-    async def status(self, address: str) -> StatusReply:
-        """Return the node at an address as it is now."""
-        return await self._asked().status(address)
-
-    async def history(self, address: str) -> Sequence[Round]:
-        """Return all adopted rounds of the node at an address, oldest first."""
-        return await self._asked().history(address)
-
-    async def close(self) -> None:
-        """Drop all connections."""
-        if self._client is not None:
-            await self._client.close()
-
-    def _asked(self) -> Client:
-        if self._client is None:
-            peers = load_peers(self._folder / "peers.yaml")
-            self._client = client_of(peers, self._folder / peers.peers[0].name)
-        return self._client
-
-
-def client_for(folder: Path, tls: bool) -> MemberClient | Client:
-    """Return a client that the nodes of a local mesh answer."""
-    return MemberClient(folder) if tls else Client()
-
-
-async def run(options: LocalOptions, observer: Observer | None, console: Console) -> int:
+async def run(options: LocalOptions, client: Client | None, console: Console) -> int:
     """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it.
 
-    observer: None for a client that suits the mesh.
+    client: as LocalMesh takes it.
     """
     options.mesh(Path())  # checks the options before a folder is made
     made = options.run_dir is None
     folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
-    if observer is None:
-        observer = client_for(folder, options.tls)
-    mesh = LocalMesh(options.mesh(folder), observer)
+    mesh = LocalMesh(options.mesh(folder), client)
     ended_well = False
     try:
         await _run(mesh, options, console)
@@ -117,7 +80,6 @@ async def run(options: LocalOptions, observer: Observer | None, console: Console
         ended_well = all(member.daemon.exit_code == 0 for member in members)
         show.require_merged([member.status for member in members if member.status is not None])
     finally:
-        await observer.close()
         if made and not options.keep and ended_well:
             shutil.rmtree(folder)
         else:

@@ -1,6 +1,6 @@
 """Run several real daemons on this machine, watch them, and leave none behind.
 
-    async with LocalMesh(MeshSettings(nodes=3, run_dir=folder), observer) as mesh:
+    async with LocalMesh(MeshSettings(nodes=3, run_dir=folder)) as mesh:
         await mesh.wait_finished(timeout_s=60)
         rounds = await mesh.history("node-1")
 
@@ -19,16 +19,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import yaml
 
+from fednode.app.client import client_of
 from fednode.core.view import Life
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
+from fednode.observe.client import Client
+from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import forks, preload
@@ -41,22 +44,6 @@ CROWD: Final = 8
 """More nodes than this for each core take the membership preset `wan`: few probes."""
 START_S: Final = 10.0
 """Seconds for each node of such a mesh to start; a late one would find the others far ahead."""
-
-
-class Observer(Protocol):
-    """Ask daemons how they are, as Client does; raise Unreachable where one does not answer."""
-
-    async def status(self, address: str) -> StatusReply:
-        """Return the node at an address as it is now."""
-        ...
-
-    async def history(self, address: str) -> Sequence[Round]:
-        """Return all adopted rounds of the node at an address, oldest first."""
-        ...
-
-    async def close(self) -> None:
-        """Drop all connections."""
-        ...
 
 
 class MeshError(FednodeError):
@@ -154,13 +141,14 @@ class LocalMesh:
     def __init__(
         self,
         settings: MeshSettings,
-        observer: Observer,
+        client: Client | None = None,
         on_event: Callable[[str], None] | None = None,
     ) -> None:
+        """Set up. client: asks the daemons, and is closed with the mesh; None for a new one."""
         self.settings = settings
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self.members: dict[str, Member] = {}
-        self._observer = observer
+        self._client = client
         self.on_event = on_event
         self._changed = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
@@ -190,17 +178,23 @@ class LocalMesh:
 
     # Public interface ---------------------------------------------------------------------------
 
+    @property
+    def client(self) -> Client:
+        """Return what asks the daemons."""
+        assert self._client is not None, "the mesh was started"
+        return self._client
+
     def status(self) -> dict[str, StatusReply | None]:
         """Return the latest status of every node; None if it never answered."""
         return {name: member.status for name, member in self.members.items()}
 
     async def history(self, name: str) -> Sequence[Round]:
         """Return all adopted rounds of a node, oldest first."""
-        return await self._observer.history(self._member(name).address)
+        return await self.client.history(self._member(name).address)
 
     async def look(self, name: str) -> StatusReply:
         """Ask a node for its status now; raise Unreachable if it does not answer."""
-        return await self._observer.status(self._member(name).address)
+        return await self.client.status(self._member(name).address)
 
     def kill(self, name: str) -> None:
         """End a daemon at once (SIGKILL), as a crash would."""
@@ -269,6 +263,8 @@ class LocalMesh:
             await asyncio.shield(asyncio.gather(*(daemon.ended() for daemon in started)))
         if alive:
             await asyncio.wait(alive)
+        if self._client is not None:
+            await self._client.close()
         self._notify()
 
     # Implementation -----------------------------------------------------------------------------
@@ -312,6 +308,8 @@ class LocalMesh:
         if settings.tls:
             content["mesh_key"] = self._certify(folder)
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+        if self._client is None:
+            self._client = client_of(load_peers(peers), folder / next(iter(self.members)))
 
     def _certify(self, folder: Path) -> str:
         """Give every node a certificate of the mesh key; return the key's public half as text."""
@@ -376,7 +374,7 @@ class LocalMesh:
         if not member.daemon.running:
             return
         try:
-            status = await self._observer.status(member.address)
+            status = await self.client.status(member.address)
         except FednodeError:
             member.answers = False
             return

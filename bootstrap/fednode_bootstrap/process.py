@@ -9,7 +9,9 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
+
+from fednode_bootstrap.forks import Fork
 
 PROGRAM: Final = "fednode.cli"
 TETHERED: Final = (sys.executable, "-m", "fednode_bootstrap.tether")
@@ -18,24 +20,7 @@ FEDNODE: Final = (*TETHERED, PROGRAM)
 TAIL_BYTES: Final = 8192
 
 
-class Process(Protocol):
-    """A running or ended process, as asyncio.subprocess.Process is one."""
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        ...
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit status, negative for a signal; None while the process runs."""
-        ...
-
-    async def wait(self) -> int:
-        """Wait for the process to end; return its exit status."""
-        ...
-
-
+Process = asyncio.subprocess.Process | Fork
 Launch = Callable[[Sequence[str], Path], Awaitable[Process]]
 """Start a process from its command line, with its output appended to a log."""
 

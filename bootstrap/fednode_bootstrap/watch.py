@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -13,48 +13,11 @@ from rich.text import Text
 
 from fednode.core.view import Life
 from fednode.terminal.show import figures, merged, rounds
-from fednode.wire.gen import status_pb2
 from fednode_bootstrap import live
 from fednode_bootstrap.live import LiveNode, Past
+from fednode_bootstrap.mesh import LocalMesh
 
 LINE_EVERY_S: Final = 5.0
-
-
-class WatchedNode(Protocol):
-    """One node of a mesh that is shown."""
-
-    @property
-    def name(self) -> str:
-        """Return the node's name."""
-        ...
-
-    @property
-    def state(self) -> str:
-        """Return the node's life, or why it says nothing."""
-        ...
-
-    @property
-    def status(self) -> status_pb2.StatusReply | None:
-        """Return its latest answer, if any."""
-        ...
-
-    @property
-    def answers(self) -> bool:
-        """Tell whether it answered when it was asked last."""
-        ...
-
-
-class WatchedMesh(Protocol):
-    """A mesh that is shown while it runs."""
-
-    @property
-    def members(self) -> Mapping[str, WatchedNode]:
-        """Return all nodes by name, in the order in which they are shown."""
-        ...
-
-    async def change(self) -> None:
-        """Wait until something may be new."""
-        ...
 
 
 class View:
@@ -69,7 +32,7 @@ class View:
         self._console = console
         self._headline = headline
         self._line_every_s = line_every_s
-        self._mesh: WatchedMesh | None = None
+        self._mesh: LocalMesh | None = None
         self._past: dict[str, Past] = {}
         self._printed_at = float("-inf")
         self._printed = ""
@@ -95,7 +58,7 @@ class View:
         """Print what happened, above the table where there is one."""
         self._console.print(Text(text))
 
-    async def follow(self, mesh: WatchedMesh) -> None:
+    async def follow(self, mesh: LocalMesh) -> None:
         """Show a mesh at each change until cancelled."""
         self._mesh = mesh
         try:
@@ -107,14 +70,14 @@ class View:
         finally:
             self._mesh = None
 
-    def seen(self, mesh: WatchedMesh) -> list[LiveNode]:
+    def seen(self, mesh: LocalMesh) -> list[LiveNode]:
         """Return the nodes of a mesh as they are now."""
         return [
             LiveNode(member.name, member.state, member.status, self._past.get(member.name, Past()))
             for member in mesh.members.values()
         ]
 
-    def _note(self, mesh: WatchedMesh) -> None:
+    def _note(self, mesh: LocalMesh) -> None:
         for member in mesh.members.values():
             if member.answers and member.status is not None:
                 self._past.setdefault(member.name, Past()).note(member.status, time.monotonic())
@@ -132,7 +95,7 @@ class View:
             self._console.print(Text(line), soft_wrap=True)
 
 
-def summary(mesh: WatchedMesh | None) -> str:
+def summary(mesh: LocalMesh | None) -> str:
     """Return a mesh in one line: each node's round, and its state where that is not running."""
     if mesh is None:
         return ""
@@ -149,7 +112,7 @@ def summary(mesh: WatchedMesh | None) -> str:
     return ", ".join(parts)
 
 
-def accuracies(mesh: WatchedMesh) -> list[str]:
+def accuracies(mesh: LocalMesh) -> list[str]:
     """Return the latest accuracies of each node."""
     return [
         f"{member.name}: {figures(member.status.measured)}"

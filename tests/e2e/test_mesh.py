@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fednode.observe.client import Client
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 
@@ -43,7 +42,7 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
         ),
         poll_s=0.05,
     )
-    async with LocalMesh(settings, Client()) as mesh:
+    async with LocalMesh(settings) as mesh:
         await mesh.wait_for(lambda: now(mesh, VICTIM).round >= 5, LIMIT_S)
         mesh.kill(VICTIM)
         before = now(mesh, VICTIM)
@@ -84,7 +83,7 @@ async def test_a_node_whose_peers_are_all_dead_goes_on_alone(tmp_path: Path) -> 
         ),
         poll_s=0.05,
     )
-    async with LocalMesh(settings, Client()) as mesh:
+    async with LocalMesh(settings) as mesh:
         await mesh.wait_for(lambda: now(mesh, "node-1").round >= 2, LIMIT_S)
         mesh.kill("node-2")
         await mesh.wait_for(lambda: now(mesh, "node-1").alone, LIMIT_S)

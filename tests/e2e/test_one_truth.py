@@ -21,7 +21,6 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
-from fednode.observe.client import Client
 from fednode.settings.read import Source, settings_of, start_of
 from fednode.storage.store import read_snapshot
 from fednode.wire.gen.status_pb2 import StatusReply
@@ -53,7 +52,7 @@ async def daemons(folder: Path, policy: str) -> None:
         ),
         poll_s=0.1,
     )
-    async with LocalMesh(settings, Client()) as mesh:
+    async with LocalMesh(settings) as mesh:
 
         def through(name: str) -> bool:
             return (mesh.status()[name] or StatusReply(name=name)).round >= ROUNDS

@@ -19,7 +19,6 @@ import uvloop
 from fednode.core.merge.numbers import ITEM_BYTES
 from fednode.learn.quadratic import STEPS
 from fednode.wire.gen.status_pb2 import StatusReply
-from fednode_bootstrap.local import client_for
 from fednode_bootstrap.mesh import LocalMesh, MeshError, MeshSettings
 from tools.bench.timer import Figure, as_json, show
 
@@ -149,12 +148,8 @@ async def _mesh(
         poll_s=poll_s,
         tls=tls,
     )
-    client = client_for(folder, tls)
-    try:
-        async with LocalMesh(settings, client) as mesh:
-            yield mesh
-    finally:
-        await client.close()
+    async with LocalMesh(settings) as mesh:
+        yield mesh
 
 
 @click.command()

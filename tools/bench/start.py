@@ -18,7 +18,6 @@ import click
 import uvloop
 
 from fednode.data.builtin import ASSETS, FOLDER
-from fednode.observe.client import Client
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tools.bench.timer import Figure, as_json, show
 
@@ -82,9 +81,7 @@ async def _daemons(folder: Path, count: int) -> dict[str, float]:
     """Run a mesh until it is through; return its daemons' memory while they still serve."""
     policy = "policy.name=local" if count == 1 else "policy.name=zerodfl"
     settings = ("data.classes=[accordion,barrel]", "data.shots=2", "rounds.max=2", policy)
-    async with LocalMesh(
-        MeshSettings(run_dir=folder, nodes=count, settings=settings), Client()
-    ) as mesh:
+    async with LocalMesh(MeshSettings(run_dir=folder, nodes=count, settings=settings)) as mesh:
         await mesh.wait_finished(timeout_s=900)
         pids = [one.daemon.pid for one in mesh.members.values()]
         found = [_of(pid) for pid in pids]

@@ -13,11 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
-from fednode.errors import Unreachable
-from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
-
 # Set by `fake.life`; what tests wait for.
 FINISHED = "finished"
 
@@ -67,51 +62,6 @@ def main() -> None:
     say(given)
     while True:
         signal.pause()
-
-
-class LogObserver:
-    """Answer for fake daemons from their logs, wherever below a folder they are."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.closed = False
-
-    def report(self, address: str) -> dict[str, object]:
-        """Return the last line of JSON that the daemon at an address wrote since it started."""
-        for peers in self.folder.rglob("peers.yaml"):
-            for peer in yaml.safe_load(peers.read_text())["peers"]:
-                log = peers.parent / f"{peer['name']}.log"
-                if peer["address"] == address and log.exists():
-                    lines = [one for one in log.read_text().splitlines() if one.startswith("{")]
-                    if lines:
-                        found: dict[str, object] = json.loads(lines[-1])
-                        return found
-        raise Unreachable(f"Nobody answers at {address}.")
-
-    async def status(self, address: str) -> StatusReply:
-        """Return what the daemon's log says."""
-        found = self.report(address)
-        sent = int(str(found["payload"]))
-        traffic = Traffic(payload_out=sent, serialized_out=2 * sent, wire_out=3 * sent)
-        return StatusReply(
-            **{name: found[name] for name in ("name", "life", "round", "rounds_max", "pid")},  # type: ignore[arg-type]
-            metrics=found["metrics"],  # type: ignore[arg-type]
-            measured=found["metrics"],  # type: ignore[arg-type]
-            phase="idle",
-            traffic=traffic,
-            model="fake",
-        )
-
-    async def history(self, address: str) -> list[Round]:
-        """Return two rounds: one without accuracies, and the last."""
-        now = await self.status(address)
-        figures = {key: now.metrics[key] for key in ("base", "new", "own")}
-        first = Round(round=1, metrics={"loss": 1.0})
-        return [first, Round(round=2, metrics=figures, traffic=now.traffic)]
-
-    async def close(self) -> None:
-        """Remember that it was closed."""
-        self.closed = True
 
 
 if __name__ == "__main__":

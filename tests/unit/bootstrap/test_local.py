@@ -21,7 +21,7 @@ from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import local
 from fednode_bootstrap.local import LocalOptions
 from fednode_bootstrap.mesh import MeshError
-from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.log_observer import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT, gone
 
 Options = Callable[..., LocalOptions]

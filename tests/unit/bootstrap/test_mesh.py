@@ -26,7 +26,7 @@ from fednode.identity.roster import Member, Roster
 from fednode.settings.peers import load_peers
 from fednode_bootstrap import forks
 from fednode_bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
-from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.log_observer import LogObserver
 
 ROOT = Path(__file__).resolve().parents[3]
 FAKE = "tests.unit.bootstrap.fake_daemon"
@@ -252,7 +252,7 @@ ORPHANS = """
 import asyncio, sys
 from pathlib import Path
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
-from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.log_observer import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE
 
 async def main(folder):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -39,7 +40,7 @@ def reply(number: int, life: str = "running") -> status_pb2.StatusReply:
     return status_pb2.StatusReply(life=life, round=number, rounds_max=9, metrics={"loss": 0.5})
 
 
-def mesh(**nodes: Node) -> Mesh:
+def mesh(**nodes: Node) -> Any:
     return Mesh(nodes)
 
 
@@ -84,7 +85,7 @@ async def test_a_line_is_printed_when_something_is_new_and_not_too_often() -> No
 async def test_without_a_terminal_a_line_is_printed_when_something_is_new() -> None:
     console = Console(width=80, color_system=None, force_terminal=False)
     head = ["one"]
-    watched = Mesh({"a": Node("a", status=reply(3))})
+    watched = mesh(a=Node("a", status=reply(3)))
     changes = iter(["one", "two"])
 
     async def change() -> None:
@@ -92,7 +93,7 @@ async def test_without_a_terminal_a_line_is_printed_when_something_is_new() -> N
         if not head[0]:
             raise asyncio.CancelledError
 
-    watched.change = change  # type: ignore[method-assign]
+    watched.change = change
     with console.capture() as captured:
         view = View(console, lambda: head[0], line_every_s=0.0)
         with pytest.raises(asyncio.CancelledError):

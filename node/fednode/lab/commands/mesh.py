@@ -9,7 +9,6 @@ import uvloop
 from rich.console import Console
 
 from fednode.lab.demo import demo as demos
-from fednode.observe.client import Client
 from fednode.terminal.paths import PATH
 from fednode_bootstrap import local
 
@@ -115,6 +114,6 @@ def demo(
     )
 
     async def main() -> int:
-        return await demos.run(options, Client(), Console())
+        return await demos.run(options, None, Console())
 
     return uvloop.run(main())

@@ -26,13 +26,14 @@ from fednode.lab.experiment import picture, report
 from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
 from fednode.lab.experiment.figures import mean
 from fednode.lab.experiment.settings import MethodSettings
+from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, interruptible, until
 from fednode.units import scaled
 from fednode_bootstrap.local import shown
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings
 from fednode_bootstrap.process import PROGRAM
 from fednode_bootstrap.watch import View
 
@@ -151,18 +152,20 @@ def duration(seconds: float) -> str:
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
-async def run(options: DemoOptions, observer: Observer, console: Console) -> int:
-    """Run the demo, write its tables and print them; return the exit code."""
+async def run(options: DemoOptions, client: Client | None, console: Console) -> int:
+    """Run the demo, write its tables and print them; return the exit code.
+
+    client: as LocalMesh takes it.
+    """
     options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="meshes-", dir=options.out))
     try:
         with interruptible(console.print) as stop:
-            done = await until(_meshes(options, observer, console, folder), stop)
+            done = await until(_meshes(options, client, console, folder), stop)
     except Interrupted as stopped:
         console.print("The demo was interrupted; all daemons have ended and no report was written.")
         return stopped.exit_code
     finally:
-        await observer.close()
         if options.keep:
             console.print(f"State and logs of all daemons are in {folder}", soft_wrap=True)
         else:
@@ -172,7 +175,7 @@ async def run(options: DemoOptions, observer: Observer, console: Console) -> int
 
 
 async def _meshes(
-    options: DemoOptions, observer: Observer, console: Console, folder: Path
+    options: DemoOptions, client: Client | None, console: Console, folder: Path
 ) -> list[Done]:
     """Run a mesh for each method and seed; return the cells, in the order of the table."""
     plan = [(method, seed) for method in METHODS for seed in options.seeds_run]
@@ -192,7 +195,7 @@ async def _meshes(
             poll_s=options.poll_s,
             module=options.module,
         )
-        mesh = clock.mesh = LocalMesh(settings, observer)
+        mesh = clock.mesh = LocalMesh(settings, client)
         began = clock.now()
         async with shown(mesh, View(console, clock.headline)):
             names = await mesh.wait_finished(options.timeout_s)

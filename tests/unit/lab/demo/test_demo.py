@@ -21,7 +21,7 @@ from fednode.lab.demo.demo import Clock, DemoOptions
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 from fednode_bootstrap.mesh import LocalMesh, Member, MeshSettings
 from fednode_bootstrap.process import Daemon
-from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.log_observer import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT
 
 Options = Callable[..., DemoOptions]
