@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from fednode.app.client import ask_peers, control, place_of
 from fednode.app.create import load_mesh_key, node_here
-from fednode.app.revoke import Removal, find_removal, revoke
-from fednode.errors import FednodeError, Unreachable
+from fednode.app.mesh import roster_in
+from fednode.app.plan import NodePlan
+from fednode.enrolment.ledger import FOLDER, Ledger
+from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
+from fednode.identity.certificates import SPONSOR, Revocation, facts_in
+from fednode.settings.faults import meant
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import confirm
+from fednode.wire.gen import status_pb2
 
 
 @click.command()
@@ -32,12 +40,25 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     plan = node_here()
     key = load_mesh_key(plan, key_file)
     peers, fault = ask_peers(plan)
-    removal = find_removal(plan, site, peers)
+    ledger = Ledger(plan.state / FOLDER)
+    id = _id_of(plan, ledger, site, peers)
+    admitted = sorted(peer.name for peer in peers if _signer(peer) == f"{SPONSOR}{site}")
+    names = ", ".join(admitted)
+    stays = f"{site} had admitted {names}: nodes that have met these sites go on with them."
     if not yes:
-        _ask(removal)
-    proof = revoke(plan, removal, key)
-    if removal.admitted:
-        click.echo(_stays(removal))
+        click.echo(
+            f"The key of {site} is revoked for good: no node takes anything from it any more."
+        )
+        if admitted:
+            click.echo(stays)
+        click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
+        refusal = "Nothing was done; the site is still a member."
+        confirm(f"Remove {site} from the mesh?", f"remove {site}", refusal)
+    proof = Revocation(plan.peers.mesh, site, id, int(time.time())).sign(key)
+    roster_in(plan.state, plan.peers)[0].take_revocation(proof)  # told at the next start, too
+    ledger.forget(site)
+    if admitted:
+        click.echo(stays)
     if isinstance(fault, Unreachable):
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
@@ -49,17 +70,32 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
         raise type(failed)(text) from None
 
 
-def _stays(removal: Removal) -> str:
-    names = ", ".join(removal.admitted)
-    return f"{removal.site} had admitted {names}: nodes that have met these sites go on with them."
+def _id_of(plan: NodePlan, ledger: Ledger, site: str, peers: Sequence[status_pb2.Peer]) -> str:
+    """Return the id of a site.
+
+    peers: those that the node of this machine knows; none if it does not run. Raise ConfigError if
+    the site is not known, or is this node itself.
+    """
+    holders = ledger.read().holders.values()
+    ids = {holder.name: holder.id for holder in holders}
+    met = roster_in(plan.state, plan.peers)[2]
+    ids |= {member.name: member.id for member in met if member.state != "revoked"}
+    ids |= {peer.name: peer.id for peer in peers if peer.id}
+    ids.pop(plan.name, None)
+    if site == plan.name:
+        raise ConfigError(
+            f"{site!r} is this node itself, and removes only others: `fednode leave` and `fednode "
+            "reset --all` let it leave the mesh for good."
+        )
+    if site not in ids:
+        others = f"it knows {', '.join(sorted(ids)) or 'no other site'}."
+        raise ConfigError(
+            f"{plan.name} knows no site {site!r}; {meant(site, sorted(ids)) or others}"
+        )
+    return ids[site]
 
 
-def _ask(removal: Removal) -> None:
-    """Say what follows of a removal and ask; raise Declined for no."""
-    site = removal.site
-    click.echo(f"The key of {site} is revoked for good: no node takes anything from it any more.")
-    if removal.admitted:
-        click.echo(_stays(removal))
-    click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
-    refusal = "Nothing was done; the site is still a member."
-    confirm(f"Remove {site} from the mesh?", f"remove {site}", refusal)
+def _signer(peer: status_pb2.Peer) -> str:
+    with contextlib.suppress(IdentityError):
+        return facts_in(peer.certificates).signer
+    return ""
