@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,70 +17,43 @@ from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.stop import Interrupted, interruptible, until
 from fednode_bootstrap import live
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, fresh_folder
-from fednode_bootstrap.process import PROGRAM
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings, fresh_folder
 from fednode_bootstrap.watch import View, accuracies, summary
 
 RUNS: Final = Path("runs")
 TELLS: Final = "`fednode eval --state {folder}/NODE` says what the mesh brings a node"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalOptions:
-    """The options of `fednode mesh`.
-
-    Attributes:
-        run_dir: kept, and resumed if it holds state; None makes a new folder under runs/, which is
-            removed if all daemons ended well, unless `keep` is set
-        rounds, policy: override `settings`
-        stay: keep serving after the last round, until told to stop
-        tls: mutual TLS between the nodes
-    """
-
-    nodes: int = 4
-    config: Path | None = None
-    settings: tuple[str, ...] = ()
-    rounds: int | None = None
-    policy: str | None = None
-    run_dir: Path | None = None
-    keep: bool = False
-    stay: bool = False
-    tls: bool = False
-    poll_s: float = POLL_S
-    module: str = PROGRAM
-
-    def mesh(self, folder: Path) -> MeshSettings:
-        """Return the settings of the mesh in a folder."""
-        more = [] if self.rounds is None else [f"rounds.max={self.rounds}"]
-        more += [] if self.policy is None else [f"policy.name={self.policy}"]
-        return MeshSettings(
-            run_dir=folder,
-            nodes=self.nodes,
-            config=self.config,
-            settings=(*self.settings, *more),
-            poll_s=self.poll_s,
-            module=self.module,
-            tls=self.tls,
-        )
-
-
-async def run(options: LocalOptions, client: Client | None, console: Console) -> int:
+async def run(
+    settings: MeshSettings,
+    console: Console,
+    client: Client | None = None,
+    keep: bool = False,
+    stay: bool = False,
+) -> int:
     """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it.
 
-    client: as LocalMesh takes it.
+    Args:
+        settings: its run_dir is kept, and resumed if it holds state; RUNS stands for a new folder
+            in RUNS, which is removed if all daemons ended well, unless `keep` is set
+        client: as LocalMesh takes it
+        stay: keep serving after the last round, until told to stop
     """
-    options.mesh(Path())  # checks the options before a folder is made
-    made = options.run_dir is None
-    folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
-    mesh = LocalMesh(options.mesh(folder), client)
+    made = settings.run_dir == RUNS
+    if made:
+        settings = replace(settings, run_dir=fresh_folder(RUNS, "mesh"))
+    mesh, folder = LocalMesh(settings, client), settings.run_dir
     ended_well = False
     try:
-        await _run(mesh, options, console)
+        ended = await _run(mesh, stay, console)
+        if not ended:
+            again = "" if made else " The same command goes on from here."
+            console.print(f"All daemons have ended.{again}")
         members = mesh.members.values()
         ended_well = all(member.daemon.exit_code == 0 for member in members)
         show.require_merged([member.status for member in members if member.status is not None])
     finally:
-        if made and not options.keep and ended_well:
+        if made and not keep and ended_well:
             shutil.rmtree(folder)
         else:
             console.print(f"State and logs are in {folder}", soft_wrap=True, highlight=False)
@@ -88,14 +61,15 @@ async def run(options: LocalOptions, client: Client | None, console: Console) ->
     return 0
 
 
-async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None:
-    folder = mesh.settings.run_dir
-    view = View(console, lambda: f"{options.nodes} daemons in {folder}; Ctrl-C ends them all")
+async def _run(mesh: LocalMesh, stay: bool, console: Console) -> bool:
+    """Show a mesh until all rounds are done; return False if it was interrupted."""
+    nodes, folder = mesh.settings.nodes, mesh.settings.run_dir
+    view = View(console, lambda: f"{nodes} daemons in {folder}; Ctrl-C ends them all")
 
     async def work() -> None:
         async with shown(mesh, view):
             await mesh.wait_finished()
-            if options.stay:
+            if stay:
                 console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
                 await asyncio.Event().wait()
             final = live.table(view.seen(mesh)) if console.is_terminal else summary(mesh)
@@ -108,8 +82,8 @@ async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None
         try:
             await until(work(), stop)
         except Interrupted:
-            again = "" if options.run_dir is None else " The same command goes on from here."
-            console.print(f"All daemons have ended.{again}")
+            return False
+    return True
 
 
 @contextlib.asynccontextmanager

@@ -138,18 +138,13 @@ class Member:
 class LocalMesh:
     """A mesh of daemons on loopback; an async context manager that ends them all."""
 
-    def __init__(
-        self,
-        settings: MeshSettings,
-        client: Client | None = None,
-        on_event: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, settings: MeshSettings, client: Client | None = None) -> None:
         """Set up. client: asks the daemons, and is closed with the mesh; None for a new one."""
         self.settings = settings
         self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
         self.members: dict[str, Member] = {}
         self._client = client
-        self.on_event = on_event
+        self.on_event: Callable[[str], None] = lambda _: None
         self._changed = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
         self._starter: asyncio.Task[None] | None = None
@@ -384,8 +379,7 @@ class LocalMesh:
 
     def _tell(self, text: str) -> None:
         self.events.append(text)
-        if self.on_event is not None:
-            self.on_event(text)
+        self.on_event(text)
 
     def _notify(self) -> None:
         self._changed.set()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +46,7 @@ class NodeIdentity:
     seconds since the epoch, used only for the ends of validity.
     """
 
-    def __init__(self, state: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, state: Path) -> None:
         """Read the identity in a state directory; raise StateError without one that can be used."""
         refuse_earlier_state(state)
         if not _has_key(state):
@@ -55,7 +54,7 @@ class NodeIdentity:
                 f"There is no key of a node in {state / IDENTITY}: give the state directory of a "
                 "node of this mesh with --state, or ask for a link and run `fednode join LINK`."
             )
-        self.state, self.clock = state, clock
+        self.state, self.clock = state, time.time
         self.key = keys.load_node_key(state / IDENTITY)
         self.id = keys.id_of(self.key.public_key())
         file = state / IDENTITY / CERTIFICATE_FILE

@@ -19,12 +19,11 @@ from rich.console import Console
 from fednode.errors import NeverMerged
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import local
-from fednode_bootstrap.local import LocalOptions
-from fednode_bootstrap.mesh import MeshError
+from fednode_bootstrap.mesh import MeshError, MeshSettings
 from tests.unit.bootstrap.log_observer import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT, gone
 
-Options = Callable[..., LocalOptions]
+Options = Callable[..., MeshSettings]
 
 
 @pytest.fixture
@@ -32,8 +31,10 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.chdir(tmp_path)
 
-    def build(*settings: str, **more: object) -> LocalOptions:
-        return LocalOptions(nodes=2, settings=settings, poll_s=0.01, module=FAKE, **more)  # type: ignore[arg-type]
+    def build(*settings: str, nodes: int = 2) -> MeshSettings:
+        return MeshSettings(
+            run_dir=local.RUNS, nodes=nodes, settings=settings, poll_s=0.01, module=FAKE
+        )
 
     return build
 
@@ -70,7 +71,7 @@ async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
     options: Options, tmp_path: Path
 ) -> None:
     screen, written = terminal()
-    assert await local.run(options(), LogObserver(tmp_path), screen) == 0
+    assert await local.run(options(), screen, LogObserver(tmp_path)) == 0
     head, *nodes = [" ".join(line.split()) for line in written.getvalue().splitlines()[-3:]]
     assert head.endswith("state round merged doing loss own % base % new % peers sent a second")
     assert nodes[1].startswith("node-2 finished 2/2 idle 90.0 32.0 20.0 0/0 0 B")
@@ -97,16 +98,16 @@ async def test_a_mesh_that_did_not_federate_ends_with_an_error_of_its_own(
 ) -> None:
     screen, written = plain()
     with pytest.raises(NeverMerged, match=r"prompts: node-2 \(0 of 2\)\.") as caught:
-        await local.run(options(), Lonely(tmp_path, wish=False), screen)
+        await local.run(options(), screen, Lonely(tmp_path, wish=False))
     assert caught.value.exit_code == 1
     assert "node-2 2/2 finished" in written.getvalue(), "the summary is shown before"
-    assert await local.run(options(), Lonely(tmp_path, wish=True), screen) == 0
+    assert await local.run(options(), screen, Lonely(tmp_path, wish=True)) == 0
 
 
 async def test_without_a_terminal_there_are_plain_lines(options: Options, tmp_path: Path) -> None:
     screen, written = plain()
-    asked = options(rounds=7, policy="zerodfl", keep=True)
-    assert await local.run(asked, LogObserver(tmp_path), screen) == 0
+    asked = options("rounds.max=7", "policy.name=zerodfl")
+    assert await local.run(asked, screen, LogObserver(tmp_path), keep=True) == 0
     assert "node-1 2/7 finished, node-2 2/7 finished" in written.getvalue()
     assert "\x1b" not in written.getvalue()
     assert (tmp_path / "runs" / "mesh" / "node-1.log").exists()
@@ -116,7 +117,7 @@ async def test_without_a_terminal_there_are_plain_lines(options: Options, tmp_pa
 async def test_ctrl_c_ends_all_daemons(options: Options, tmp_path: Path) -> None:
     screen, written = plain()
     observer = Interrupting(tmp_path, [signal.SIGINT])
-    assert await local.run(options("fake.life=running"), observer, screen) == 0
+    assert await local.run(options("fake.life=running"), screen, observer) == 0
     assert len(observer.pids) == 2
     assert all(map(gone, observer.pids))
     assert observer.closed
@@ -127,7 +128,7 @@ async def test_sigterm_ends_all_daemons_of_a_mesh_that_stays(
     options: Options, tmp_path: Path
 ) -> None:
     observer = Interrupting(tmp_path, [signal.SIGTERM])
-    assert await local.run(options(stay=True), observer, plain()[0]) == 0
+    assert await local.run(options(), plain()[0], observer, stay=True) == 0
     assert all(map(gone, observer.pids))
 
 
@@ -136,7 +137,7 @@ async def test_asking_twice_ends_daemons_that_do_not_listen(
 ) -> None:
     observer = Interrupting(tmp_path, [signal.SIGINT, signal.SIGINT])
     asked = options("fake.life=running", "fake.stubborn=1")
-    assert await local.run(asked, observer, plain()[0]) == 0
+    assert await local.run(asked, plain()[0], observer) == 0
     assert len(observer.pids) == 2
     assert all(map(gone, observer.pids))
 
@@ -145,11 +146,9 @@ async def test_a_mesh_of_which_nothing_is_left_is_an_error(
     options: Options, tmp_path: Path
 ) -> None:
     screen, written = plain()
-    asked = LocalOptions(
-        nodes=1, settings=("fake.exit=node-1", "fake.code=2"), module=options().module
-    )
+    asked = options("fake.exit=node-1", "fake.code=2", nodes=1)
     with pytest.raises(MeshError, match="out of ink"):
-        await local.run(asked, LogObserver(tmp_path), screen)
+        await local.run(asked, screen, LogObserver(tmp_path))
     # What happened stays where it can be read.
     assert (tmp_path / "runs" / "mesh" / "node-1.log").exists()
     assert "node-1 ended with exit code 2" in written.getvalue()
@@ -157,7 +156,7 @@ async def test_a_mesh_of_which_nothing_is_left_is_an_error(
 
 async def test_signals_are_given_back(options: Options, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
-    await local.run(options(), LogObserver(tmp_path), plain()[0])
+    await local.run(options(), plain()[0], LogObserver(tmp_path))
     assert signal.getsignal(signal.SIGINT) == before
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from fednode.lab.demo import demo as demos
 from fednode.terminal.paths import PATH
 from fednode_bootstrap import local
+from fednode_bootstrap.mesh import MeshSettings
 
 
 @click.group(invoke_without_command=True)
@@ -43,20 +44,18 @@ def mesh(
     """
     if context.invoked_subcommand is not None:
         return 0
-    options = local.LocalOptions(
+    more = [] if rounds is None else [f"rounds.max={rounds}"]
+    more += [] if policy is None else [f"policy.name={policy}"]
+    settings = MeshSettings(
+        run_dir=run_dir or local.RUNS,
         nodes=nodes,
         config=config,
-        settings=flags,
-        rounds=rounds,
-        policy=policy,
-        run_dir=run_dir,
-        keep=keep,
-        stay=stay,
+        settings=(*flags, *more),
         tls=tls,
     )
 
     async def main() -> int:
-        return await local.run(options, None, Console())
+        return await local.run(settings, Console(), keep=keep, stay=stay)
 
     return uvloop.run(main())
 

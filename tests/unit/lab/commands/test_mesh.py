@@ -13,7 +13,7 @@ from fednode.lab.demo import demo as demos
 from fednode.lab.demo.cells import CONTROL
 from fednode.lab.demo.demo import DemoOptions
 from fednode_bootstrap import local
-from fednode_bootstrap.local import LocalOptions
+from fednode_bootstrap.mesh import MeshSettings
 from tests.command_line import named
 
 
@@ -22,8 +22,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Catch the options of a run instead of running."""
     caught: list[Any] = []
 
-    async def run(options: object, *_: object) -> int:
-        caught.append(options)
+    async def run(options: object, *_: object, **more: object) -> int:
+        caught.extend((options, *more.items()))
         return 7
 
     monkeypatch.setattr(demos, "run", run)
@@ -37,26 +37,20 @@ def invoke(words: str) -> Any:
 
 def test_mesh_has_working_defaults(given: list[Any]) -> None:
     assert invoke("").return_value == 7
-    assert given == [LocalOptions()]
+    assert given == [MeshSettings(run_dir=local.RUNS), ("keep", False), ("stay", False)]
 
 
 def test_mesh_hands_everything_on(given: list[Any]) -> None:
     words = "--nodes 3 --config a.yaml --set x.y=1 --set x.z=2 --rounds 9 --policy local --keep"
     invoke(f"{words} --stay --run-dir there")
-    options = LocalOptions(
+    settings = MeshSettings(
+        run_dir=Path("there"),
         nodes=3,
         config=Path("a.yaml"),
-        settings=("x.y=1", "x.z=2"),
-        rounds=9,
-        policy="local",
-        run_dir=Path("there"),
-        keep=True,
-        stay=True,
+        # What has its own flag is stronger than --set.
+        settings=("x.y=1", "x.z=2", "rounds.max=9", "policy.name=local"),
     )
-    assert given == [options]
-    # What has its own flag is stronger than --set.
-    settings = options.mesh(Path("there")).settings
-    assert settings == ("x.y=1", "x.z=2", "rounds.max=9", "policy.name=local")
+    assert given == [settings, ("keep", True), ("stay", True)]
 
 
 def test_demo_has_working_defaults(given: list[Any]) -> None:
