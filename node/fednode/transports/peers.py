@@ -31,8 +31,6 @@ from fednode.transports.server import AROUND_BYTES
 
 CALLS_PER_PEER: Final = 32
 """Calls at a time from here to one peer. A new connection does not know the peer's own limit."""
-ANSWER_BYTES_MAX: Final = 4 << 20
-"""Of a service that takes no frames."""
 DIRECT_FIRST_S: Final = 0.5
 """How long a call waits for a direct connection before it takes a relay."""
 # What gRPC says of a connection that does not come up, and what it means.
@@ -146,7 +144,7 @@ class Peers:
         finally:
             peer.slots.release()
 
-    async def channel(self, to: Address, who: str = "") -> Any:
+    async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
         """Return a grpc.aio channel to a node's services, which reaches only the node `who`.
 
         It takes the way that works. The caller closes it. Raise AddressError for an address that is
@@ -157,11 +155,11 @@ class Peers:
         self._use(place)
         may_relay = self._may_relay(endpoint, who)
         if not endpoint.relayed:
-            channel = self._open(place, False, ANSWER_BYTES_MAX, self._ends(place))
+            channel = self._open(place, False, reply_bytes_max, self._ends(place))
             if not may_relay or await _connected(channel):
                 return channel
             await channel.close()
-        return self._open(place, True, ANSWER_BYTES_MAX, self._ends(place))
+        return self._open(place, True, reply_bytes_max, self._ends(place))
 
     def path(self, to: Address, who: str) -> tuple[str, str]:
         """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
