@@ -99,6 +99,24 @@ def data() -> NodeData:
     return load(DataSettings(classes=CLASSES, shots=6, partition=how))
 
 
+def test_a_class_of_few_patients_is_not_sent(model: FrozenClip, data: NodeData) -> None:
+    """All images of the first class are of one patient, and each other image of its own."""
+    first = [one.path for one in data.train.images if one.label == 0]
+    groups = {one.path: str(one.path) for one in data.train.images} | dict.fromkeys(first, "ada")
+    learner = TorchLearner(
+        model, module(model), replace(data, groups=groups), TuningSettings(), Features(model),
+        least_images=2,
+    )  # fmt: skip
+    job = Job(round=1, stage=STATEMENT, tensors=learner.initial(1), seed=1, measure=False)
+    sent = learner.tune(job, never, ignore).tensors.classes
+    assert len(first) > 1
+    assert learner.announced[0] == sent
+    assert CLASSES[0] not in sent
+    assert sent
+    assert f"({CLASSES[0]})" in learner.unsent
+    assert "fewer than 2 patients to train on" in learner.unsent
+
+
 def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
     model: FrozenClip, data: NodeData
 ) -> None:
