@@ -31,14 +31,6 @@ async def test_a_run_without_its_peer_is_never_shown_as_a_federation(pair: Pair)
     assert "0 of 3 rounds merged" in " ".join(pair.fednode.out.split())
 
 
-async def test_a_run_with_its_peer_ends_with_code_0(pair: Pair) -> None:
-    async with Client() as client, pair.running("a", *RUN), pair.running("b", *RUN):
-        for name in "ab":
-            reply = await pair.until(client, name, finished)
-            assert (reply.rounds_merged, reply.rounds_run) == (3, 3)
-        assert "0 of 3" not in await pair.types("status", pair.address["a"])
-
-
 async def test_a_node_that_ran_alone_begins_again_with_its_peer_after_a_reset(pair: Pair) -> None:
     async with Client() as client:
         async with pair.running("a", "--alone", *RUN):
@@ -59,3 +51,4 @@ async def test_a_node_that_ran_alone_begins_again_with_its_peer_after_a_reset(pa
             for name in "ab":
                 reply = await pair.until(client, name, finished)
                 assert (reply.rounds_merged, reply.rounds_run) == (3, 3)
+            assert "0 of 3" not in await pair.types("status", pair.address["a"])

@@ -97,9 +97,9 @@ class Site:
                     peers = load_peers(self.home / "ward" / "peers.yaml")
                     async with client_of(peers, self.state) as client:
                         at = places_of(peers)[self.name]
-                        reply = await client.status(at)
-                        if holds(reply):
-                            return reply
+                        while not holds(reply := await client.status(at)):
+                            await pause(0.1)
+                        return reply
                 assert self.daemon is None or self.daemon.running, (self.home / "log").read_text()
                 await pause(0.1)
 
