@@ -19,6 +19,7 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from tests.e2e.test_identity import keyed, running, until
 from tests.unit.app.canary import ASKED, damage, found, plant
+from tests.unit.observe.pages import DOCUMENTS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 WORDS = (
@@ -28,16 +29,14 @@ WORDS = (
 )
 
 
-async def streamed(url: str) -> bytes:
-    """Return the page, its first live message and the metrics, as a visitor without a token."""
+async def read_page(url: str) -> bytes:
+    """Return the page, its documents and the metrics, as a visitor without a token."""
     async with aiohttp.ClientSession() as web:
         seen = b""
-        for path in ("", "metrics"):
+        for path in ("", *DOCUMENTS, "metrics"):
             async with web.get(url + path) as answer:
                 assert answer.status == 200
                 seen += await answer.read()
-        async with web.get(url + "live") as live:
-            seen += await live.content.readline()
     return seen
 
 
@@ -67,7 +66,7 @@ async def test_no_planted_name_leaves_its_site(tmp_path: Path) -> None:
         await until(tmp_path, at["b"], "b", lambda reply: reply.round >= before.round + 2)
         async with client_of(peers, tmp_path / "a") as own_key:
             operator = await served(own_key, at["a"])
-            page = await streamed((await own_key.status(at["a"])).page)
+            page = await read_page((await own_key.status(at["a"])).page)
         async with client_of(peers, tmp_path / "b") as members_key:
             member = await served(members_key, at["a"])
     held = b"".join(one.read_bytes() for one in (tmp_path / "b").rglob("*") if one.is_file())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -104,7 +105,7 @@ def meshed(service: NodeService) -> None:
 
 async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_path: Path) -> None:
     async with page(tmp_path, pictures={HOSTILE: ()}) as (service, url), browser() as (tab, seen):
-        await tab.goto(url)
+        await tab.goto(f"{url}#token={DRAWN}")
         await expect(tab.locator("h1")).to_have_text("a")
         await expect(tab.get_by_text(HOSTILE).first).to_be_visible()
         told = f"something {HOSTILE} happened"
@@ -112,7 +113,7 @@ async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_p
         await expect(tab.get_by_text(told).first).to_be_visible()  # nobody reloaded it
         assert await tab.locator("img[src=x]").count() == 0
         assert [one for one in seen.asked if not one.startswith(url)] == []
-        assert any("live" in one for one in seen.asked)
+        assert any("status" in one for one in seen.asked)
         assert seen.faults == []
 
 
@@ -147,11 +148,54 @@ async def test_values_are_shown_under_the_pointer(tmp_path: Path) -> None:
     async with page(tmp_path) as (_, url), browser() as (tab, _):
         await tab.goto(url)
         loss = tab.get_by_label("Training loss", exact=True)
-        shown = loss.locator(".moment").nth(1).get_by_text("round 2", exact=True)
-        await expect(shown).to_be_hidden()
-        await loss.locator(".strip").nth(1).hover()
-        await expect(shown).to_be_visible()
-        await expect(loss.locator(".moment").nth(0).get_by_text("round 1")).to_be_hidden()
+        await loss.locator("svg").hover()
+        await expect(loss.get_by_text("round 2: loss")).to_be_visible()
+        await tab.locator("h1").hover()
+        await expect(loss.get_by_text("round 2: loss")).to_have_count(0)
+
+
+async def test_warnings_can_be_read_alone(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url), browser() as (tab, _):
+        service.events.record(Record("peer.dead", "b is dead", "warning", {"peer": "b"}))
+        await tab.goto(url)
+        ordinary = tab.locator("#events li.info")
+        await expect(ordinary.first).to_be_visible()
+        await tab.get_by_label("Warnings and errors only").press("Space")
+        await expect(tab.locator("#events li")).to_have_text([re.compile("b is dead")])
+
+
+async def test_the_operator_is_told_how_to_remove_a_peer(tmp_path: Path) -> None:
+    async with page(tmp_path, peers=("b",)) as (_, url), browser() as (tab, _):
+        await tab.goto(url)
+        await expect(tab.get_by_role("row", name="b")).to_be_visible()
+        assert await tab.get_by_role("button").count() == 0
+        await tab.goto(f"{url}#token={DRAWN}")
+        await tab.get_by_role("button", name="Remove b").press("Enter")
+        await expect(
+            tab.get_by_text("run `fednode remove b` where the mesh key is")
+        ).to_be_visible()
+
+
+async def test_the_charts_begin_again_with_the_rounds(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url), browser() as (tab, seen):
+        await tab.goto(url)
+        loss = tab.get_by_label("Training loss", exact=True)
+        await expect(loss.locator("circle")).to_have_count(3)
+        before, stored = service.now, service.history
+
+        def now(member: bool = False) -> status_pb2.StatusReply:
+            reply = before(member)
+            reply.round = 1
+            return reply
+
+        async def history(since: int, limit: int = 0) -> status_pb2.HistoryReply:
+            reply = await stored(since)
+            del reply.rounds[1:]
+            return reply
+
+        service.now, service.history = now, history  # type: ignore[method-assign]
+        await expect(loss.locator("circle")).to_have_count(1)
+        assert seen.faults == []
 
 
 async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:

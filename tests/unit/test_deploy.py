@@ -19,8 +19,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.observe.metrics import Metrics, Reading
+from fednode.observe.metrics import Metrics
 from fednode.settings.read import load_settings
+from fednode.wire.gen.status_pb2 import Peer, StatusReply
 from tests.command_line import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,15 +187,16 @@ def test_the_unit_starts_a_node() -> None:
 def exposed() -> set[str]:
     """Return the names of all samples that a node exposes."""
     metrics = Metrics()
-    labels = {"mesh": "m", "node": "a", "policy": "zerodfl", "model": "fednode-mini"}
-    now = Reading(
-        labels=labels,
+    now = StatusReply(
+        name="a",
+        mesh="m",
+        policy="zerodfl",
+        model="fednode-mini",
         life="running",
         round=1,
-        staleness=0,
-        loss=0.5,
-        accuracies={"own": 1.0},
-        peers={"alive": 1},
+        metrics={"loss": 0.5},
+        measured={"own": 1.0},
+        peers=[Peer(state="alive")],
         refused={"x": 1},
     )
     metrics.watch(lambda: now)

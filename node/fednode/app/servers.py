@@ -44,7 +44,7 @@ class Servers:
             self.working.__str__,
         )
         self.service.gains = lambda: gains(self._settings, self._state)
-        self.metrics.watch(self.service.read)
+        self.metrics.watch(self.service.now)
         self._health = HealthService()
         self._web: Web | None = None
         mesh.refusals.show = self.events.record

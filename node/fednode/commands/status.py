@@ -20,10 +20,11 @@ from fednode.app.client import PEERS, Make, Replies, Targets, ask, ask_all, reac
 from fednode.errors import ConfigError, FednodeError, IdentityError, Refused, Unreachable
 from fednode.observe.client import Client
 from fednode.terminal import show
-from fednode.terminal.formats import format_option, plain
+from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH
 from fednode.transports.base import Address
 from fednode.wire.gen import status_pb2
+from fednode.wire.replies import plain
 
 EVERY_S: Final = 1.0
 """Seconds between two looks of --watch."""

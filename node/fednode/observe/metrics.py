@@ -1,15 +1,15 @@
 """The metrics that Prometheus reads from a node: base units, bounded labels, no users or paths.
 
 Counters and histograms are filled as things happen. Gauges are read at each scrape, from the
-function that `watch` was given. Every node has its own registry, so that several nodes can run in
-one process.
+status that `fednode status` shows. Every node has its own registry, so that several nodes can run
+in one process.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter as Counts
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import (
@@ -26,35 +26,14 @@ from prometheus_client.registry import Collector
 
 from fednode import __version__
 from fednode.core.members.phases import PHASES
-from fednode.core.types import NO_ROUNDS, MergeCounts
+from fednode.core.members.table import LIVE
 from fednode.core.view import Life
+from fednode.wire.gen.status_pb2 import StatusReply
 
 TYPES_MAX: Final = 24
 OTHER: Final = "other"
 SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 RTT: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """A node at the moment of a scrape.
-
-    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest.
-    merge_counts: rounds, and rounds that merged a peer's prompts. paths: peers, by "direct" and
-    "relay". relays: by state.
-    """
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    life: str = Life.LOADING
-    round: int = 0
-    staleness: int = 0
-    loss: float | None = None
-    accuracies: Mapping[str, float] = field(default_factory=dict)
-    peers: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
-    merge_counts: MergeCounts = NO_ROUNDS
-    paths: Mapping[str, int] = field(default_factory=dict)
-    relays: Mapping[str, int] = field(default_factory=dict)
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what a scrape carries, and nobody reads them
@@ -65,7 +44,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
-        self._read: Callable[[], Reading] = Reading
+        self._read: Callable[[], StatusReply] = StatusReply
         self._types = set[str](PHASES)
         self._round_at = 0.0
         ProcessCollector(registry=registry)
@@ -115,7 +94,7 @@ class Metrics:
         )
         registry.register(_Now(lambda: self._read()))
 
-    def watch(self, read: Callable[[], Reading]) -> None:
+    def watch(self, read: Callable[[], StatusReply]) -> None:
         """Read gauges with this function from now on."""
         self._read = read
 
@@ -147,35 +126,37 @@ class Metrics:
 class _Now(Collector):
     """The gauges of one scrape."""
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
+    def __init__(self, read: Callable[[], StatusReply]) -> None:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families, the same ones each time."""
         now = self._read()
+        furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
+        merged = 0 if now.alone_by_wish else now.rounds_merged
+        nobody = 0 if now.alone_by_wish else now.rounds_run - merged
+        merges = {"peers": merged, "nobody": nobody}
+        states = Counts(peer.state for peer in now.peers)
+        paths = Counts(peer.path.partition(" ")[0] for peer in now.peers if peer.path)
+        relays = Counts(relay.state for relay in now.relays)
         info = InfoMetricFamily("fednode_build", "Version, and what this node runs.")
-        info.add_metric([], {"version": __version__, **now.labels})
+        labels = {"mesh": now.mesh, "node": now.name, "policy": now.policy, "model": now.model}
+        info.add_metric([], {"version": __version__, **labels})
         yield info
         yield _one("fednode_round", "Rounds adopted in this node's life.", now.round)
-        yield _one(
-            "fednode_staleness_rounds", "Rounds behind the live peer that is furthest.",
-            now.staleness,
-        )  # fmt: skip
-        ran, merged = now.merge_counts
-        each = {"peers": merged, "nobody": ran - merged}
-        yield _each(
-            "fednode_rounds_by_company", "Rounds that merged prompts of peers, or nobody's.",
-            "merged", each,
-        )  # fmt: skip
+        yield _one("fednode_staleness_rounds", "Rounds behind the live peer that is furthest.",
+                   max(0, furthest - now.round))  # fmt: skip
+        text = "Rounds that merged prompts of peers, or nobody's."
+        yield _each("fednode_rounds_by_company", text, "merged", merges)
         yield _each("fednode_life", "1 for what the node does now.", "state",
                     {life: float(life == now.life) for life in Life})  # fmt: skip
-        yield _each("fednode_peers", "Peers, by how this node sees them.", "state", now.peers)
-        yield _each("fednode_peer_paths", "Peers, by how calls reach them.", "path", now.paths)
-        yield _each("fednode_relays", "Relays, by how this node sees them.", "state", now.relays)
-        yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split",
-                    now.accuracies)  # fmt: skip
-        if now.loss is not None:
-            yield _one("fednode_loss", "Training loss of the last adopted round.", now.loss)
+        yield _each("fednode_peers", "Peers, by how this node sees them.", "state", states)
+        yield _each("fednode_peer_paths", "Peers, by how calls reach them.", "path", paths)
+        yield _each("fednode_relays", "Relays, by how this node sees them.", "state", relays)
+        yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split", now.measured)
+        if "loss" in now.metrics:
+            loss = now.metrics["loss"]
+            yield _one("fednode_loss", "Training loss of the last adopted round.", loss)
         refused = CounterMetricFamily(
             "fednode_rejected_messages", "Messages that were not taken.", labels=["reason"]
         )

@@ -11,11 +11,10 @@ from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
 from fednode.core.members.reachability import UNREACHED
 from fednode.core.members.table import GONE, Member
-from fednode.core.types import ZERO_SHOT, MergeCounts
+from fednode.core.types import ZERO_SHOT
 from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
-from fednode.wire.gen import status_pb2
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
@@ -55,11 +54,6 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
         refused = (peer for peer in view.peers if peer.state == "refused")
         sentences += [f"{peer.name} is refused: {peer.reason}" for peer in refused]
     return [*view.warnings, *sentences, *below_zero_shot(telemetry.measured)]
-
-
-def merge_counts(now: status_pb2.StatusReply) -> MergeCounts:
-    """Return how many rounds a node ran, and how many of them merged a peer's prompts."""
-    return MergeCounts(now.rounds_run, now.rounds_merged)
 
 
 def notes(view: KernelView, name: str) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fednode import __version__
+from fednode.core import company
 from fednode.core.policy import Activity
 from fednode.core.types import Json
 from fednode.core.view import KernelView, Life
@@ -83,6 +84,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         traffic=_traffic(telemetry.total),
         refused=node.refused(),
         alone=present.alone(view),
+        together=company.sentence(view.merge_counts, view.by_wish),
         rounds_run=view.merge_counts.rounds,
         rounds_merged=view.merge_counts.merged,
         alone_by_wish=view.by_wish,

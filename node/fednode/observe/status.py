@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
@@ -16,17 +16,14 @@ from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
 from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import NO_ROUNDS
 from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner
 from fednode.observe import audience, others, reply
 from fednode.observe.admitting import Admitting
 from fednode.observe.events import LEVELS, Events
-from fednode.observe.metrics import Reading
-from fednode.observe.present import merge_counts
+from fednode.observe.paths import sentences
 from fednode.observe.reply import About
 from fednode.observe.view import NodeView
-from fednode.storage.history import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
@@ -103,38 +100,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Return the node's name."""
         return self.about.name
 
-    @property
-    def tells_classes(self) -> bool:
-        """Tell whether members see the names of this node's classes."""
-        return self.about.tells_classes
-
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
         status_pb2_grpc.add_NodeServicer_to_server(self, server)
-
-    def read(self) -> Reading:
-        """Return the present reading for metrics."""
-        about, now = self.about, self.now()
-        peers = Counter(peer.state for peer in now.peers)
-        furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
-        return Reading(
-            labels={
-                "mesh": about.mesh,
-                "node": about.name,
-                "policy": about.policy,
-                "model": about.model,
-            },
-            life=now.life,
-            round=now.round,
-            staleness=max(0, furthest - now.round),
-            loss=now.metrics.get("loss"),
-            accuracies=dict(now.measured),
-            peers=peers,
-            refused=dict(now.refused),
-            merge_counts=NO_ROUNDS if now.alone_by_wish else merge_counts(now),
-            paths=Counter(peer.path.partition(" ")[0] for peer in now.peers if peer.path),
-            relays=Counter(relay.state for relay in now.relays),
-        )
 
     async def Status(
         self, request: status_pb2.StatusRequest, context: Any
@@ -179,28 +147,34 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if member:
             seen = None if self._node is None or learner is None else learner.announced
             hidden = len(notes) + len(warnings)
-            return audience.for_members(reply_now, hidden, about.tells_classes, seen)
-        reply_now.compared.extend(self.gains())
-        reply_now.notes.extend(notes)
-        reply_now.warnings.extend(warnings)
+            reply_now = audience.for_members(reply_now, hidden, about.tells_classes, seen)
+        else:
+            reply_now.compared.extend(self.gains())
+            reply_now.notes.extend(notes)
+            reply_now.warnings.extend(warnings)
+        reply_now.notes.extend(sentences(reply_now))
         return reply_now
 
-    async def rounds(self, since: int) -> list[tuple[int, Mapping[str, float], Mapping[str, int]]]:
-        """Return figures and traffic of the rounds from `since` on, oldest first."""
-        rows = await self._rows(since, HISTORY_MAX)
-        return [(number, metrics, traffic) for number, metrics, traffic, _ in rows]
-
-    async def _rows(self, since: int, limit: int) -> list[RoundRow]:
+    async def history(self, since: int, limit: int = HISTORY_MAX) -> status_pb2.HistoryReply:
+        """Return the figures of at most HISTORY_MAX rounds from `since` on, oldest first."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(None, self._store.history, since, limit)
+        most = min(limit, HISTORY_MAX)
+        rows = await loop.run_in_executor(None, self._store.history, since, most)
+        return status_pb2.HistoryReply(
+            rounds=[
+                status_pb2.Round(
+                    round=number,
+                    metrics=metrics,
+                    traffic=status_pb2.Traffic(**traffic),
+                    digest=digest,
+                )
+                for number, metrics, traffic, digest in rows
+            ]
+        )
 
-    def examples(self, member: bool = False) -> list[tuple[str, tuple[Path, ...]]]:
-        """Return some training images of each class. member: of the classes that members see."""
-        if self._learner is None or (member and not self.tells_classes):
-            return []
-        learner = self._learner
-        hidden = {*learner.classes} - {*learner.announced[0]} if member else set()
-        return [(name, paths) for name, paths in learner.examples.items() if name not in hidden]
+    def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
+        """Return some training images of each class, for the operator only."""
+        return [] if self._learner is None else list(self._learner.examples.items())
 
     async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         """Return the status of some peers; peers that do not answer soon are left out."""
@@ -271,19 +245,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
     ) -> status_pb2.HistoryReply:
         """Return the figures of past rounds, at most 1,000 a call."""
         await self._admit(context)
-        limit = min(request.limit or HISTORY_MAX, HISTORY_MAX)
-        rows = await self._rows(request.since, limit)
-        return status_pb2.HistoryReply(
-            rounds=[
-                status_pb2.Round(
-                    round=number,
-                    metrics=metrics,
-                    traffic=status_pb2.Traffic(**traffic),
-                    digest=digest,
-                )
-                for number, metrics, traffic, digest in rows
-            ]
-        )
+        return await self.history(request.since, request.limit or HISTORY_MAX)
 
     async def Control(
         self, request: status_pb2.ControlRequest, context: Any

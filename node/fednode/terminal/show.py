@@ -13,14 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from fednode import units
-from fednode.core import company
 from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.core.view import Life
 from fednode.errors import NeverMerged
-from fednode.observe.paths import relayed, sentences
-from fednode.observe.present import FIRST_ROUND, merge_counts
-from fednode.observe.rows import columns
+from fednode.observe.paths import relayed
+from fednode.observe.present import FIRST_ROUND
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -58,7 +56,6 @@ def node(reply: Reply) -> RenderableType:
             for peer in reply.peers
             if peer.reason and peer.reason not in said
         ]
-    parts += [Text(text) for text in sentences(reply)]
     parts.append(_traffic(reply.traffic))
     parts += [Text(f"note: {text}") for text in reply.notes]
     parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
@@ -134,7 +131,7 @@ def merged(reply: Reply) -> str:
 def never_merged(reply: Reply) -> bool:
     """Tell whether a node has ended its rounds, merged none, and was meant to merge them."""
     ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}
-    return ended and company.never(merge_counts(reply), reply.alone_by_wish)
+    return ended and bool(reply.rounds_run) and not (reply.rounds_merged or reply.alone_by_wish)
 
 
 def require_merged(replies: Sequence[Reply]) -> None:
@@ -191,9 +188,8 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
         facts.append(("last round", figures(reply.metrics)))
     if reply.measured and not reply.measured.keys() <= reply.metrics.keys():
         facts.append((f"measured in round {reply.measured_round}", figures(reply.measured)))
-    together = company.sentence(merge_counts(reply), reply.alone_by_wish)
-    if together:
-        facts.append(("together", together))
+    if reply.together:
+        facts.append(("together", reply.together))
     facts += [("does it help?", text) for text in reply.compared]
     if reply.best_round:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
@@ -223,7 +219,7 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
-    titles = columns(peers)
+    titles = sorted({title for peer in peers for title in peer.shown})
     by_relay = any(peer.path.startswith("relay") or peer.address == "relay" for peer in peers)
     ways = ("path",) if by_relay else ()
     names = ("peer", "address", "state", *ways, "round", *titles, "heard", "sent", "received")

@@ -1,4 +1,4 @@
-"""Make the replies of other programs safe to show: texts are cleaned, numbers are limited."""
+"""Make replies safe to show, with clean texts and limited numbers, and turn them into JSON."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from fednode.core import foreign
@@ -50,3 +52,29 @@ def _safe(value: Any) -> Any:
         return foreign.line(value)
     bounded = not isinstance(value, float) or math.isnan(value) or abs(value) <= MOST
     return value if bounded else math.copysign(MOST, value)
+
+
+def plain(message: Any) -> dict[str, Any]:
+    """Return a protobuf message as JSON types, with all fields."""
+    tree = MessageToDict(
+        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    return _numbered(tree, message.DESCRIPTOR)
+
+
+def _numbered(tree: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
+    """Return a tree whose counts are numbers; protobuf writes 64-bit numbers as text."""
+    return {name: _number(value, kind.fields_by_name[name]) for name, value in tree.items()}
+
+
+def _number(value: Any, field: FieldDescriptor) -> Any:
+    inside = field.message_type
+    if inside is not None and inside.GetOptions().map_entry:
+        held = inside.fields_by_name["value"]
+        return {key: _number(entry, held) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_number(entry, field) for entry in value]
+    if inside is not None:
+        return _numbered(value, inside)
+    counts = field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+    return int(value) if counts else value

@@ -16,7 +16,7 @@ from tests.e2e.attacks import bombs
 from tests.e2e.attacks.lab import Lab
 
 MARKUP: Final = '<img src=x onerror="alert(1)">'
-STREAMS: Final = 100
+CONNECTIONS: Final = 100
 WAIT_S: Final = 3.0
 
 
@@ -67,17 +67,17 @@ async def page(folder: Path) -> int:
         for path in ("/%2e%2e/%2e%2e/etc/passwd", "/page.css/../../web.py", "/image/99999/9"):
             code, text = await asyncio.to_thread(asked, port, path, own)
             lab.say(path, code, fine=code in {400, 403, 404} and "root:" not in text)
-        await streams(lab, port, token)
+        await connections(lab, port, token)
         await lab.rounds(3)
         return lab.wrong
 
 
-async def streams(lab: Lab, port: int, token: str) -> None:
-    """Hold the page's streams without a token; see whether the operator gets one."""
+async def connections(lab: Lab, port: int, token: str) -> None:
+    """Hold connections of visitors without a token; see whether the operator is answered."""
     held, begun = [], Counter[str]()
-    said = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    said = f"GET /status HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     try:
-        for _ in range(STREAMS):
+        for _ in range(CONNECTIONS):
             with contextlib.suppress(OSError):
                 one = socket.create_connection(("127.0.0.1", port), WAIT_S)
                 held.append(one)
@@ -97,7 +97,7 @@ async def streams(lab: Lab, port: int, token: str) -> None:
 
         found = await asyncio.to_thread(operator)
         lab.say(
-            f"{STREAMS} streams without a token {dict(begun)}, the operator's",
+            f"{CONNECTIONS} connections without a token {dict(begun)}, the operator's",
             found,
             fine=found == "HTTP/1.1 200",
         )

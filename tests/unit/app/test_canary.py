@@ -51,6 +51,7 @@ from tests.unit.app.canary import (
     running,
 )
 from tests.unit.identity.people import SmallMesh
+from tests.unit.observe.pages import DOCUMENTS
 
 GUARD_S = 180.0
 LEAK = "canary-007"
@@ -130,12 +131,15 @@ def asked(how: Callable[[Client, str], Awaitable[bytes]]) -> Callable[[Site], Aw
     return member
 
 
-def shown(path: str) -> Callable[[Site], Awaitable[bytes]]:
+def shown(*paths: str) -> Callable[[Site], Awaitable[bytes]]:
     async def visitor(site: Site) -> bytes:
-        url = site.a.servers.service.page + path
-        async with aiohttp.ClientSession() as web, web.get(url) as answer:
-            assert answer.status == 200
-            return await (answer.content.readline() if path == "live" else answer.read())
+        said = b""
+        async with aiohttp.ClientSession() as web:
+            for path in paths:
+                async with web.get(site.a.servers.service.page + path) as answer:
+                    assert answer.status == 200
+                    said += await answer.read()
+        return said
 
     return visitor
 
@@ -218,7 +222,7 @@ CHANNELS: Mapping[str, Callable[[Site], Awaitable[bytes]]] = {
     "frames": frames,
     "answers to frames": answers,
     **{name: asked(how) for name, how in ASKED.items()},
-    "live page": shown("live"),
+    "page": shown("", *DOCUMENTS),
     "metrics": shown("metrics"),
     "what a peer keeps": kept,
     "stranger": stranger,
@@ -301,13 +305,9 @@ def in_a_figures_name(patch: pytest.MonkeyPatch, site: Site) -> None:
 
 
 def in_a_label(patch: pytest.MonkeyPatch, site: Site) -> None:
-    read = site.a.servers.service.read
-    labels = {"images": site.a.plan.settings.data.path}
-    patch.setattr(
-        site.a.servers.metrics,
-        "_read",
-        lambda: replace(read(), labels={**read().labels, **labels}),
-    )
+    reply = site.a.servers.service.now()
+    reply.model = str(site.a.plan.settings.data.path)
+    patch.setattr(site.a.servers.metrics, "_read", lambda: reply)
 
 
 def in_the_certificate(patch: pytest.MonkeyPatch, site: Site) -> None:
@@ -343,7 +343,7 @@ DEFECTS: Mapping[str, Callable[[pytest.MonkeyPatch, Site], None]] = {
     "status": nothing_is_hidden,
     "watch": everything_is_told,
     "history": in_a_figures_name,
-    "live page": everything_is_told,
+    "page": everything_is_told,
     "metrics": in_a_label,
     "what a peer keeps": each_effect(in_a_refusal),
     "stranger": in_the_certificate,

@@ -69,10 +69,6 @@ class Counting(Talking):
     def announced(self) -> tuple[tuple[str, ...], int]:
         return ("cat",), 5
 
-    @property
-    def examples(self) -> dict[str, tuple[Path, ...]]:
-        return {"cat": (Path("cat.png"),), SECRET: (Path("rare.png"),)}
-
 
 @pytest.mark.parametrize("caller", ["member", "ID"])
 async def test_a_class_of_too_few_images_is_neither_named_nor_counted_to_members(
@@ -87,7 +83,6 @@ async def test_a_class_of_too_few_images_is_neither_named_nor_counted_to_members
     member = caller == "member"
     assert list(reply.classes) == (["cat"] if member else ["cat", SECRET])
     assert reply.samples == (5 if member else learner.samples)
-    assert [name for name, _ in service.examples(member)] == list(reply.classes)
     store.close()
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.observe.metrics import OTHER, TYPES_MAX, Metrics, Reading
+from fednode.observe.metrics import OTHER, TYPES_MAX, Metrics
+from fednode.wire.gen.status_pb2 import Peer, StatusReply
 
 NAMES = {
     *("fednode_build_info", "fednode_round", "fednode_rounds", "fednode_round_duration_seconds"),
@@ -30,14 +31,16 @@ def read(metrics: Metrics) -> dict[str, dict[tuple[tuple[str, str], ...], float]
 def test_every_name_is_there_and_says_what_is() -> None:
     metrics = Metrics()
     metrics.watch(
-        lambda: Reading(
-            labels={"mesh": "m"},
+        lambda: StatusReply(
+            mesh="m",
             life="running",
             round=7,
-            staleness=2,
-            loss=0.5,
-            accuracies={"own": 0.25},
-            peers={"alive": 3, "dead": 1},
+            metrics={"loss": 0.5},
+            measured={"own": 0.25},
+            peers=[
+                *(Peer(state="alive", round=number) for number in (7, 8, 9)),
+                Peer(state="dead", round=12),
+            ],
             refused={"norm": 4},
         )
     )

@@ -1,26 +1,23 @@
-"""The node's page: what it shows, and what it sends as that changes."""
+"""The node's page: its files, and the JSON documents that its script reads."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-import aiohttp
+import pytest
 
 from fednode.core.events import Record
 from fednode.observe.metrics import Metrics
-from fednode.observe.page import PARTS, Page
+from fednode.observe.page import EVENTS, Page, report
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2
-from tests.unit.observe.pages import HOSTILE, get, page, seen
+from fednode.wire.replies import plain
+from tests.unit.observe.pages import OPERATOR, get, page, read, seen
 from tests.unit.runtime.daemons import ABOUT
 
 
@@ -28,15 +25,11 @@ async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url):
         code, html, headers = await get(url)
         assert code == 200
-        shown = await seen(url)
-        for part in ("<h1>a</h1>", "finished", "3 of 3", "zerodfl", "Training loss", "<polyline"):
-            assert part in shown
         assert "default-src 'none'" in headers["Content-Security-Policy"]
         assert headers["Cache-Control"] == "no-store"
         # Nothing is fetched from elsewhere, and nothing runs that is not a file of this node.
-        assert not re.search(r'(src|href)="(https?:)?//', html + shown)
-        assert "<style" not in html + shown
-        assert "<script" not in shown
+        assert not re.search(r'(src|href)="(https?:)?//', html)
+        assert "<style" not in html
         assert not re.search(r"<script(?! src=\"page.js\")", html)
         for name in ("page.css", "page.js", "icon.svg"):
             assert (await get(url + name))[0] == 200
@@ -49,81 +42,99 @@ async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
         assert service.now().round == 3
 
 
+async def test_the_page_s_status_is_what_the_status_command_prints(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        for headers, reader in ((OPERATOR, "operator"), ({}, "visitor")):
+            told = await read(url, "status", headers)
+            wanted = plain(service.now(member=reader == "visitor"))
+            assert told["reader"] == reader
+            changes = {"uptime_s", "clock"}
+            assert told["status"].keys() == wanted.keys()
+            assert {key for key in wanted if told["status"][key] != wanted[key]} <= changes
+            assert (told["status"]["life"], told["status"]["round"]) == ("finished", 3)
+        history = (await read(url, "history"))["rounds"]
+        assert [one["round"] for one in history] == [1, 2, 3]
+        assert all(one["metrics"]["loss"] >= 0 for one in history)
+        assert [one["round"] for one in (await read(url, "history?since=3"))["rounds"]] == [3]
+
+
 async def test_a_node_that_loads_has_a_page(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
     web = Web(service, Metrics().text, PageSettings())
     url = await web.listen("127.0.0.1:0")
-    assert "loading" in await seen(url)
+    assert (await read(url, "status"))["status"]["life"] == "loading"
+    assert await read(url, "peers") == {}
     assert (await get(url + "healthz"))[0] == 503
     await web.close()
     store.close()
 
 
-async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
-    async with (
-        page(tmp_path) as (service, url),
-        aiohttp.ClientSession() as session,
-        session.get(url + "live") as stream,
-    ):
-        assert stream.headers["Content-Type"] == "application/x-ndjson"
-        async with asyncio.timeout(180):
-            first = json.loads(await stream.content.readline())
-            assert set(first) == {*PARTS, "classes"}
-            service.events.record(Record("peer.dead", "b is dead", "warning"))
-            parts: dict[str, str] = {}
-            while "events" not in parts:
-                parts = json.loads((await stream.content.readline()).strip() or b"{}")
-            assert "b is dead" in parts["events"]
-            assert "mesh" not in parts, "only what changed is sent"
+async def test_new_events_are_read_after_those_that_were(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        service.events.record(Record("peer.dead", "b is dead", "warning"))
+        for number in range(2 * EVENTS):
+            service.events.record(Record("peer.alive", f"b answers {number}"))
+        service.events.record(Record("tune.failed", "an image is damaged", "warning"))
+        events = (await read(url, "events"))["events"]
+        assert events[0]["text"] == "b is dead", "old warnings stay"
+        assert events[-1]["text"] == f"b answers {2 * EVENTS - 1}"
+        assert len(events) == EVENTS + 1
+        own = (await read(url, "events", OPERATOR))["events"]
+        assert own[-1]["text"] == "an image is damaged", "only the operator sees this"
+        last = own[-1]["number"]
+        assert (await read(url, f"events?since={last}", OPERATOR))["events"] == []
+        service.events.record(Record("peer.dead", "c is dead", "warning"))
+        (new,) = (await read(url, f"events?since={last}"))["events"]
+        assert (new["text"], new["level"], new["kind"]) == ("c is dead", "warning", "peer.dead")
 
 
-async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:
-    pictures = {HOSTILE: ()}
-    async with page(tmp_path, pictures=pictures) as (service, url):
-        service.events.record(Record("peer.dead", HOSTILE, "warning"))
-        html = await seen(url)
-        assert HOSTILE not in html
-        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 3
+@pytest.mark.parametrize("since", ["-1", "x", "1.5", "9" * 19, "\u0661"])
+async def test_a_number_that_is_none_is_named(since: str, tmp_path: Path) -> None:
+    async with page(tmp_path) as (_, url):
+        for path in ("history", "events"):
+            code, text, _ = await get(f"{url}{path}?since={since}")
+            assert (code, text) == (400, "since takes a whole number from 0 on\n")
 
 
-async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Path) -> None:
+async def test_control_characters_of_names_are_not_sent(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        service.gains = lambda: ["\x1b[31mred\u202e"]
+        assert not {"\\u001b", "\\u202e"} & set(re.findall(r"\\u\w{4}", await seen(url, OPERATOR)))
+
+
+async def test_what_peers_say_is_kept_while_they_are_members(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
     made = Page(service, lambda _: False)
-    rounds = iter(range(100))
+    peers = [status_pb2.Peer(name="b", state="alive"), status_pb2.Peer(name="d", state="dead")]
+    asked = list[list[str]]()
 
     async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
-        start = 50 * next(rounds)
-        ghosts = [status_pb2.Peer(name=f"ghost{start + number}") for number in range(50)]
-        return {"b": status_pb2.StatusReply(peers=[*ghosts, status_pb2.Peer(name="a")])}
+        asked.append(list(names))
+        return {name: status_pb2.StatusReply(life="running", phase="idle") for name in names}
 
     service.ask = ask  # type: ignore[method-assign]
-    now = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", state="alive")])
-    for _ in range(3):
-        made._asked_at = float("-inf")
-        await made._ask(now)
-    assert {name: one.sent for name, one in made._told.items()} == {"b": {"a": 0}}
-    gone = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="c", state="alive")])
+    service.now = lambda member=False: status_pb2.StatusReply(  # type: ignore[method-assign]
+        name="a", peers=peers
+    )
+    for _ in range(2):
+        await made._ask()
+    assert asked == [["b"]], "live peers alone, and at most every few seconds"
+    assert {name: said["life"] for name, (_, said) in made._reports.items()} == {"b": "running"}
+    peers[:] = [status_pb2.Peer(name="c", state="dead")]
     made._asked_at = float("-inf")
-    await made._ask(gone)
-    assert made._told == {}
+    await made._ask()
+    assert made._reports == {}
     store.close()
 
 
-def test_messages_are_drawn_in_the_direction_in_which_they_went() -> None:
-    now = status_pb2.StatusReply(name="a", life="running")
-    peer = now.peers.add(name="b", state="dead")
-    peer.traffic.messages_out, peer.traffic.messages_in = 7, 3
-    (edge,) = Page._graph(cast("Page", SimpleNamespace(_told={})), now).edges
-    assert edge.title == "a to b: 7 messages; b to a: 3"
-
-
-def test_what_a_peer_says_that_it_sent_is_drawn_as_its_own() -> None:
-    now = status_pb2.StatusReply(name="a", life="running")
-    peer = now.peers.add(name="b", state="alive")
-    peer.traffic.messages_out, peer.traffic.messages_in = 7, 3
-    told = {"b": SimpleNamespace(sent={"a": 4})}
-    graph = Page._graph(cast("Page", SimpleNamespace(_told=told)), now)
-    assert [edge.title for edge in graph.edges] == ["a to b: 7 messages; b to a: 4"]
-    assert graph.note == ""
+def test_a_member_says_nothing_but_known_words_and_shares() -> None:
+    reply = status_pb2.StatusReply(life="dead of laughter", phase="<b>")
+    reply.measured.update({"own": 0.5, "new": 7.0, "zero_shot_own": 0.25, "praise": 1.0})
+    reply.measured["base"] = float("nan")
+    assert report(reply) == {
+        "life": "unreadable",
+        "phase": "unreadable",
+        "measured": {"own": 0.5, "zero_shot_own": 0.25},
+    }

@@ -169,10 +169,6 @@ async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
             reply = await stub.Peers(status_pb2.PeersRequest(), timeout=180)
             (peer,) = reply.peers
             assert (peer.name, peer.state) == ("b", "alive")
-            reading = service.read()
-            assert (reading.round, reading.peers) == (2, {"alive": 1})
-            assert reading.loss is not None
-            assert reading.staleness >= 0
 
 
 async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
-"""What a daemon replied is safe to show when it is in: every text, and every figure."""
+"""What a daemon replied is safe to show, and becomes JSON: every text, and every figure."""
 
 from __future__ import annotations
 
+import json
 import math
 
 from fednode.wire.gen import status_pb2
-from fednode.wire.replies import ITEMS_MAX, MOST, clean
+from fednode.wire.replies import ITEMS_MAX, MOST, clean, plain
 
 BAD = "\x1b]0;owned\x07[/x]"
 SAFE = " ]0;owned [/x]"
@@ -42,3 +43,20 @@ def test_no_list_or_table_is_longer_than_its_bound() -> None:
     sizes = [len(part) for part in (reply.classes, reply.notes, reply.peers, reply.refused)]
     assert sizes == [ITEMS_MAX] * 4
     assert list(reply.classes[:2]) == ["0", "1"]
+
+
+def test_a_message_has_all_its_fields_and_counts_are_numbers() -> None:
+    reply = status_pb2.StatusReply(
+        name="a",
+        refused={"norm": 2},
+        metrics={"loss": 0.5},
+        traffic=status_pb2.Traffic(payload_out=2**40),
+    )
+    reply.peers.add(name="b", round=3)
+    tree = plain(reply)
+    assert tree["traffic"]["payload_out"] == 2**40
+    assert tree["refused"] == {"norm": 2}
+    assert tree["metrics"] == {"loss": 0.5}
+    assert tree["peers"][0]["round"] == 3
+    assert tree["mesh"] == ""  # not set, and there
+    assert json.loads(json.dumps(tree)) == tree
