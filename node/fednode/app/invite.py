@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -164,7 +165,7 @@ class Invitations:
         missing = [site.id for site in sites if site.id not in self._words]
         if missing and (self._working is None or self._working.done()):
             self._working = asyncio.get_running_loop().create_task(self._work_out(missing))
-        return [site.with_words(self._words.get(site.id, "")) for site in sites]
+        return [replace(site, words=self._words.get(site.id, "")) for site in sites]
 
     async def _work_out(self, ids: list[str]) -> None:
         for id in ids:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -14,10 +14,6 @@ class Site:
     address: str
     id: str
     words: str = ""
-
-    def with_words(self, words: str) -> Site:
-        """Return the site with the words of its key."""
-        return replace(self, words=words)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from fednode.core import foreign
 from fednode.errors import ConfigError, DataError
 from fednode.lab.explain_pictures import draw_maps
 from fednode.terminal.formats import format_option
-from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 from fednode.terminal.show import grid
@@ -29,12 +28,12 @@ STATE = click.option(
 )
 
 
-@click.group(cls=Whole)
+@click.group()
 def explain() -> None:
     """Show what tuned prompts say, and where they look."""
 
 
-@explain.command()
+@explain.command(short_help="Print the words nearest to each learned vector.")
 @STATE
 @click.option("--top", default=3, show_default=True, help="Words for each vector.")
 @format_option
@@ -64,7 +63,7 @@ def words(state: Path | None, top: int, as_json: bool) -> None:
     Console().print(table)
 
 
-@explain.command()
+@explain.command(short_help="Draw which parts of images speak for a class.")
 @click.argument("images", nargs=-1, required=True, type=PATH)
 @STATE
 @click.option("--class", "wanted", help="Class to look for [the likeliest of each image].")
