@@ -41,7 +41,7 @@ INSIDERS: Final = {
         "node/fednode/core/rounds/gossip.py",
         "        self._chosen.update((peer, self._chosen.get(peer, 0) + 1) for peer in drawn)\n",
         "",
-        ("tests/unit/policies/zerodfl/test_exchange.py",),
+        ("tests/unit/policies/test_zerodfl.py",),
     ),
     "revoked-sponsor": Mutant(
         "node/fednode/identity/roster.py",

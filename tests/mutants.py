@@ -36,7 +36,7 @@ FILES: Final = ("pyproject.toml",)
 
 _ROBUST: Final = "tests/unit/core/merge/test_robust.py"
 _KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
-_FEDDPT: Final = "tests/unit/policies/feddpt/test_exchange.py"
+_FEDDPT: Final = "tests/unit/policies/test_feddpt.py"
 _ROSTER: Final = "node/fednode/identity/roster.py"
 _OF_ROSTER: Final = "tests/unit/identity/test_roster.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
@@ -171,7 +171,7 @@ _COMPANY: Final = {
         "node/fednode/core/rounds/gossip.py",
         "self._tensors, self._senders = mixed, tuple(sorted(senders))",
         "self._tensors, self._senders = mixed, tuple(sorted(self._live))",
-        ("tests/unit/policies/zerodfl/test_exchange.py",),
+        ("tests/unit/policies/test_zerodfl.py",),
     ),
     "mesh-exit-code": Mutant(
         "bootstrap/fednode_bootstrap/local.py",

@@ -1,11 +1,18 @@
-"""The control exchanges nothing, and otherwise does what its rivals do."""
+"""The control: it exchanges nothing, and tunes the one prompt that PromptFL tunes, or nothing."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from fednode import registry
 from fednode.core.events import PeerUp, Received, RoundDue, Tune
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
-from fednode.policies.local import Local, LocalConfig
+from fednode.learn.coop import CoOp
+from fednode.learn.settings import TuningSettings
+from fednode.policies.local import Local, LocalConfig, OwnGaussian
+from fednode.policies.local import head as Objective
+from fednode.policies.promptfl import PromptFL
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing import frame
 from tests.unit.policies.scenes import OWN
@@ -36,3 +43,14 @@ def test_it_takes_no_notice_of_peers_and_refuses_their_messages() -> None:
     assert policy.handle(0.0, PeerUp("b")) == []
     assert policy.handle(0.0, Received(message)) == []
     assert policy.state() == before
+
+
+def test_the_setting_chooses_what_a_node_classifies_with(model: Any) -> None:
+    assert registry.prompt_module("local") is Objective
+    for config in (None, LocalConfig(), LocalConfig("prompt")):
+        assert type(Objective(model, TuningSettings(), config)) is CoOp
+    assert type(Objective(model, TuningSettings(), LocalConfig("gda"))) is OwnGaussian
+
+
+def test_it_tunes_one_prompt_of_context_vectors() -> None:
+    assert registry.prompt_module("promptfl") is PromptFL.prompts is CoOp
