@@ -150,10 +150,13 @@ class GrpcTransport(Peers):
 
     async def _close(self) -> None:
         await self._close_channels()
+        connections = self._limits.connections
+        if connections is not None:
+            connections.stop_accepting()
         if self._server is not None:
             await self._server.stop(CLOSE_GRACE_S)
-        if self._limits.connections is not None:
-            await self._limits.connections.close()
+        if connections is not None:
+            connections.close()
         if self._folder is not None:
             self._folder.cleanup()
         if self.relay is not None:

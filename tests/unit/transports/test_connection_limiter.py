@@ -76,7 +76,7 @@ async def doors(folder: Path, most: int = 16) -> AsyncIterator[Doors]:
     finally:
         for writer in opened.writers:
             writer.close()
-        await limiter.close()
+        limiter.close()
         server.close()
 
 
@@ -195,6 +195,20 @@ class TestConnections:
             for _ in range(2):
                 assert await closed(await opened.enter())
         assert caplog.text.count(f"The sockets of this node in {tmp_path} are gone") == 1
+
+    async def test_who_sends_a_first_byte_while_a_node_stops_is_no_fault(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with doors(tmp_path) as opened:
+            reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+            await opened.enter()  # the limiter has taken the connection before this one, too
+            opened.limiter.stop_accepting()
+            os.unlink(opened.limiter.core)  # as gRPC does when its server stops
+            writer.write(b"x")
+            async with asyncio.timeout(GUARD_S):
+                assert await reader.read() == b""
+            writer.close()
+            assert not caplog.records
 
     async def test_a_banned_key_is_cut_off_and_comes_back(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
