@@ -352,8 +352,9 @@ def narrowed(bug: Bug) -> tuple[Scenario, tuple[Any, ...]]:
     return replace(scenario, meshes=meshes, heal_s=bug.heal_s, liars=liars), kept
 
 
-def judge(name: str, monkeypatch: Patch) -> None:
-    """Check that a bug is found, and that nothing is found in the same run without it."""
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
+    """Without the bug, nothing is found in the same run."""
     bug = BUGS[name]
     scenario, configs = narrowed(bug)
     with monkeypatch.context() as planted:
@@ -366,12 +367,6 @@ def judge(name: str, monkeypatch: Patch) -> None:
             planted.setattr(scenarios, "ALL", others)
             assert play(scenario, case).violation is None
     assert play(scenario, case).violation is None
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
-    """tests/unit/lab/simulate/test_planted_bugs.py takes the bugs that two checkers find."""
-    judge(name, monkeypatch)
 
 
 def searched(
