@@ -68,24 +68,3 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
         assert states(mesh, "node-1") == {VICTIM: "alive", "node-3": "alive"}
     assert [one.daemon.exit_code for one in mesh.members.values()] == [0, 0, 0]
     assert [text.split(";")[0] for text in mesh.events] == [f"{VICTIM} ended with signal SIGKILL"]
-
-
-@pytest.mark.e2e
-async def test_a_node_whose_peers_are_all_dead_goes_on_alone(tmp_path: Path) -> None:
-    settings = MeshSettings(
-        run_dir=tmp_path,
-        nodes=2,
-        settings=(
-            "tuning.kind=closed-form",
-            f"rounds.max={ROUNDS}",
-            "rounds.min_interval_s=0.1",
-            "membership.preset=local",
-        ),
-        poll_s=0.05,
-    )
-    async with LocalMesh(settings) as mesh:
-        await mesh.wait_for(lambda: now(mesh, "node-1").round >= 2, LIMIT_S)
-        mesh.kill("node-2")
-        await mesh.wait_for(lambda: now(mesh, "node-1").alone, LIMIT_S)
-        assert await mesh.wait_finished(LIMIT_S) == ["node-1"]
-        assert now(mesh, "node-1").round == ROUNDS
