@@ -41,12 +41,18 @@ def drawn(folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the setting of a cache that the tests share: public images are encoded once."""
+    return f"cache.folder={tmp_path_factory.mktemp('cache')}"
+
+
 @asynccontextmanager
-async def sites(folder: Path, *flags: str) -> AsyncIterator[canary.Site]:
+async def sites(folder: Path, cache: str, *flags: str) -> AsyncIterator[canary.Site]:
     """Run node a with the few images, and node b, until both have finished."""
     root = drawn(folder / "images")
     keys = keyed(folder, "a", "b")
-    both = (*COMMON, f"cache.folder={folder / 'cache'}")
+    both = (*COMMON, cache)
     own = (f"data.path={root}", "data.test=0", "page.listen=127.0.0.1:0", *flags)
     theirs = ("data.classes=[barrel, beaver]", "data.shots=5", "data.test=0", "page.listen=null")
     start_a = running(folder, "a", *both, *own)
@@ -56,8 +62,10 @@ async def sites(folder: Path, *flags: str) -> AsyncIterator[canary.Site]:
         yield canary.Site(a, b, folder, keys)
 
 
-async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Path) -> None:
-    async with sites(tmp_path) as site:
+async def test_a_class_of_few_images_is_in_nothing_that_members_get(
+    tmp_path: Path, cache: str
+) -> None:
+    async with sites(tmp_path, cache) as site:
         for channel in CHANNELS:
             async with asyncio.timeout(GUARD_S):
                 content = await canary.CHANNELS[channel](site)
@@ -70,15 +78,15 @@ async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Pa
             assert CLASS in await ASKED["status"](client, site.at)
 
 
-async def test_the_search_finds_a_class_that_is_told(tmp_path: Path) -> None:
-    async with sites(tmp_path, "privacy.least_images=3") as site:
+async def test_the_search_finds_a_class_that_is_told(tmp_path: Path, cache: str) -> None:
+    async with sites(tmp_path, cache, "privacy.least_images=3") as site:
         for channel in SENT:
             async with asyncio.timeout(GUARD_S):
                 assert found(await canary.CHANNELS[channel](site)) == {CLASS}
 
 
 async def test_the_log_says_what_is_not_sent_at_the_start_and_when_it_changes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, cache: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "fednode")
 
@@ -91,7 +99,7 @@ async def test_the_log_says_what_is_not_sent_at_the_start_and_when_it_changes(
     first = f"1 of 3 classes ({CLASS.decode()}) has {few}"
     root = drawn(tmp_path / "images")
     keyed(tmp_path, "a")
-    flags = (*COMMON, f"cache.folder={tmp_path / 'cache'}", "rounds.max=0")
+    flags = (*COMMON, cache, "rounds.max=0")
     own = (f"data.path={root}", "data.test=0", "rounds.start.peers=0")
     async with running(tmp_path, "a", *flags, *own) as node, asyncio.timeout(GUARD_S):
         await node.until("data.unsent")
