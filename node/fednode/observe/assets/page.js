@@ -45,7 +45,7 @@ function duration(seconds) {
 
 function bytes(count) {
   const at = count < 1000 ? 0 : Math.min(5, Math.floor(Math.log10(count) / 3));
-  return `${at ? (count / 1000 ** at).toFixed(1) : count} ${["B", "kB", "MB", "GB", "TB", "PB"][at]}`;
+  return `${at ? +(count / 1000 ** at).toFixed(1) : count} ${["B", "kB", "MB", "GB", "TB", "PB"][at]}`;
 }
 
 const percent = (share) => `${+(100 * share).toPrecision(3)} %`;
