@@ -28,7 +28,7 @@ def finished(reply: Any) -> bool:
 @pytest.mark.parametrize("policy", ["promptfl", "feddpt", "diprompt"])
 async def test_two_daemons_share_a_device(pair: Pair, policy: str, device: str) -> None:
     words = [
-        "tuning.kind=torch", f"model.device={device}",
+        "tuning.kind=torch", f"model.device={device}", "tuning.gpu_share=0.4",
         f"policy.name={policy}", f"rounds.max={ROUNDS}", "data.halves=true", "data.shots=2",
         f"cache.folder={pair.folder / 'cache'}",
     ]  # fmt: skip

@@ -35,3 +35,9 @@ def oom_as_error(device: torch.device, doing: str) -> Iterator[None]:
             f"the memory of {device} ends {doing}: choose a smaller model (model.name), "
             "model.precision bfloat16 or model.device cpu, or let fewer nodes use this GPU."
         ) from fault
+
+
+def limit_memory(device: torch.device, share: float | None) -> None:
+    """Let this process use a share of a GPU's memory; None: all of it."""
+    if share is not None and device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(share, device)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fednode.clip import model as clip
+from fednode.clip.device import limit_memory
 from fednode.clip.settings import ModelSettings
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
@@ -47,6 +48,7 @@ def build(
     kept = cache_of(cache)
     splits = loaded or load(data, kept, progress)
     progress("loading the model", 0, 0)
+    limit_memory(clip.device_of(model.device), tuning.gpu_share)
     frozen = clip.load(model)
     made = module(frozen, tuning, config)
     features = Features(frozen, kept, data.window, progress)

@@ -99,6 +99,10 @@ class TuningSettings:
     """Number of rounds between two evaluations on test images, which the page draws; 0: only after
     the last round. null: after the first round and then ten times in a run (each tenth round if
     rounds.max is 0)."""
+    gpu_share: float | None = None
+    """Share of a GPU's memory that this node may use, so that several nodes fit on one GPU: 0.25
+    for four nodes. If the memory ends in a step, the node takes smaller batches. null: all of it.
+    Has no effect on a CPU."""
     threads: int = 0
     """CPU threads of torch; 0: all but one, which is left to the network during tuning."""
 
@@ -118,6 +122,8 @@ class TuningSettings:
             bounded("tuning.betas", beta, 0, 0.9999999)
         bounded("tuning.momentum", self.momentum, 0, 0.9999)
         bounded("tuning.threads", self.threads, 0, 1024)
+        if self.gpu_share is not None:
+            positive("tuning.gpu_share", self.gpu_share, 1)
         if self.template != AUTO and self.template.count("{}") != 1:
             raise ValueError(
                 f"tuning.template is {self.template!r}; it must be auto, or have one {{}}, for the "

@@ -42,6 +42,9 @@ class FedPGPConfig(AveragingConfig):
     ones and apart from the node's own; 0: off."""
     temperature: float = 0.5
     """t: divisor of the cosines in the contrastive term."""
+    anchor: Literal["template", "letters"] = "template"
+    """The hand-written texts of the contrastive term. template: tuning.template, as in the paper.
+    letters: tuning.context_length letters X before the name, as in the released code."""
     predict: Literal["personal", "global"] = "personal"
     """Prompt that a node classifies with: its own, or the global one, which fits new classes
     better."""
@@ -87,10 +90,17 @@ class FedPGPPrompts(PromptModule):
         loss = F.cross_entropy(self.logits(inputs.params, batch, own), batch.targets)
         if not self.config.contrast:
             return loss
-        near = (self.handwritten(inputs.classes) * common).sum(dim=1)
+        near = (self.anchors(inputs.classes) * common).sum(dim=1)
         far = (common * own).sum(dim=1)
         contrast = F.softplus((far - near) / self.config.temperature).mean()
         return loss + self.config.contrast * contrast
+
+    def anchors(self, classes: tuple[str, ...]) -> Tensor:
+        """Return the hand-written unit text features [classes, D] of the contrastive term."""
+        if self.config.anchor == "template":
+            return self.handwritten(classes)
+        letters = " ".join("X" * self.settings.vectors)
+        return self.texts.written(classes, f"{letters} {{}}.")
 
 
 def personal_prompt(params: Mapping[str, Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.device import oom_as_error, to_device
+from fednode.clip.device import limit_memory, oom_as_error, to_device
 from fednode.errors import ModelError
 
 
@@ -38,3 +38,18 @@ def test_a_memory_that_ends_is_a_sentence() -> None:
     wanted = r"the memory of cuda:0 ends in a step: choose a smaller model \(model.name\)"
     with pytest.raises(ModelError, match=wanted), oom_as_error(torch.device("cuda:0"), "in a step"):
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("device", "share", "wanted"),
+    [("cuda:0", 0.25, [0.25]), ("cuda:0", None, []), ("cpu", 0.25, [])],
+)
+def test_a_share_of_the_memory_is_a_limit_on_a_gpu_alone(
+    device: str, share: float | None, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, _: asked.append(part)
+    )
+    limit_memory(torch.device(device), share)
+    assert asked == wanted

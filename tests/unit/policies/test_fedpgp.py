@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,13 +38,15 @@ def encoded(model: FrozenClip, context: Wide) -> Wide:
     return wide(model.text.encode(tokens, torch.tensor(context).float()))
 
 
+@pytest.mark.parametrize("anchor", ["template", "letters"])
 @pytest.mark.parametrize("contrast", [0.0, 0.7])
-def test_loss_against_float64(model: FrozenClip, contrast: float) -> None:
-    config = FedPGPConfig(rank=2, contrast=contrast, temperature=0.4)
+def test_loss_against_float64(model: FrozenClip, anchor: Any, contrast: float) -> None:
+    config = FedPGPConfig(rank=2, contrast=contrast, temperature=0.4, anchor=anchor)
     one = FedPGPPrompts(model, SETTINGS, config)
     w = {name: np.asarray(x, dtype=np.float64) for name, x in arrays(one).items()}
     common, own = (encoded(model, x) for x in (w["global"], w["global"] + w["left"] @ w["right"]))
-    written = wide(model.text.encode(model.text.texts(CLASSES, "a sketch of a {}.")))
+    text = "a sketch of a {}." if anchor == "template" else "X X X {}."
+    written = wide(model.text.encode(model.text.texts(CLASSES, text)))
     logits = model.logit_scale * wide(features()) @ own.T
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
     terms = []
