@@ -142,7 +142,9 @@ function facts(now) {
     element("div", {}, element("dt", {}, title), element("dd", {}, value, ...(more ? [" ", small(more)] : []))));
 }
 
-const paragraph = (text, kind = "note") => element("p", { class: kind }, text);
+// A sentence; the commands that it names stand between backquotes.
+const sentence = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
+const paragraph = (text, kind = "note") => element("p", { class: kind }, ...sentence(text));
 
 function showStatus({ reader, status: now, examples }) {
   const operator = reader === "operator";
@@ -400,7 +402,7 @@ async function readSites() {
 // What the operator asks for ------------------------------------------------------------------------
 
 function tell(text) {
-  the("said").textContent = text;
+  the("said").replaceChildren(...sentence(text));
   the("said").hidden = false;
 }
 
