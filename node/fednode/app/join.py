@@ -203,7 +203,7 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
     few = [name for name in learner.classes if name not in classes] if each else []
     unsent = ""
     if few:
-        unsent = f"; nothing of {units.listed(few, 5)}, with fewer than {least} images to train on"
+        unsent = f"; nothing of {units.listed(few, 5)}, with fewer than {least} images or patients"
     return f"{sent}, {' and '.join(rest)}{again}{unsent}"
 
 
