@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -121,12 +120,11 @@ async def invited_on_the_page(founder: Site, site: Site) -> tuple[str, ...]:
     headers = {"Origin": page.rstrip("/"), "Authorization": f"Bearer {token}"}
     async with (
         aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{page}newcomers/invite", data={"site": site.name}) as answer,
+        session.post(f"{page}sites/invite", data={"site": site.name}) as answer,
     ):
-        html = await answer.text()
-    link, words = re.findall("FEDNODE:[A-Z2-7]+|(?<=<strong>)[a-z ]+", html)
+        made = await answer.json()
     at = ("--data", str(site.images), "--address", site.address)
-    return ("join", link, *at, "--yes", "--words", words)
+    return ("join", made["link"], *at, "--yes", "--words", made["words"])
 
 
 async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(

@@ -12,11 +12,13 @@ import pytest
 
 from fednode.learn.privacy import read_account
 from fednode.transports.ports import free_ports
+from tests.contract.faults import pause
 from tests.e2e.test_identity import Say, alive, fednode, keyed, running, start, until
 from tests.unit.commands.run import Fednode
 
 __all__ = ["Fednode", "fednode"]
 pytestmark = pytest.mark.e2e
+GUARD_S = 60.0
 PRIVATE = ("--set", "privacy.clip=1", "--set", "privacy.noise=1")
 
 
@@ -50,7 +52,9 @@ async def test_a_restored_backup_says_so_and_is_paused_until_its_operator_decide
             assert any(event.kind == "state.older" for event in said.events) or private
             if private:
                 assert said.life == "paused"
-                assert sum(read_account(tmp_path / "a")[0].values()) > before
+                async with asyncio.timeout(GUARD_S):  # the file may be behind the status
+                    while sum(read_account(tmp_path / "a")[0].values()) <= before:
+                        await pause(0.1)
                 own = ("--peers", tmp_path / "peers.yaml", "--state", tmp_path / "a")
                 told = await fednode("resume", at["a"], "--older-state", *own)
                 assert told == "a was asked to resume --older-state"

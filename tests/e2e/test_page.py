@@ -171,9 +171,7 @@ async def test_the_operator_is_told_how_to_remove_a_peer(tmp_path: Path) -> None
         assert await tab.get_by_role("button").count() == 0
         await tab.goto(f"{url}#token={DRAWN}")
         await tab.get_by_role("button", name="Remove b").press("Enter")
-        await expect(
-            tab.get_by_text("run fednode remove b where the mesh key is")
-        ).to_be_visible()
+        await expect(tab.get_by_text("run fednode remove b where the mesh key is")).to_be_visible()
 
 
 async def test_the_charts_begin_again_with_the_rounds(tmp_path: Path) -> None:

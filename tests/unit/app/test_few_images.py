@@ -23,7 +23,7 @@ from tests.unit.app.canary import ASKED, CLASS, found, keyed, running
 
 GUARD_S = 180.0
 SENT = ("frames", "what a peer keeps")
-CHANNELS = (*SENT, "answers to frames", *ASKED, "live page", "metrics")
+CHANNELS = (*SENT, "answers to frames", *ASKED, "page", "metrics")
 COMMON = (
     *("policy.name=gda", "rounds.max=2", "rounds.min_interval_s=0", "rounds.deadline_s=100"),
     *("data.shots=0", "membership.preset=local"),
