@@ -21,7 +21,7 @@ Z: Final = 1.959963984540054
 LEVELS: Final = (0.025, 0.975)
 RESAMPLES: Final = 2_000
 BLOCK: Final = 2_000_000
-"""Numbers of drawn patients that are held at a time."""
+"""Numbers of drawn patients, or of their images, that are held at a time."""
 Numbers = npt.NDArray[np.float64]
 Right = npt.NDArray[np.bool_]
 """[n]: whether the prediction of each test image is right."""
@@ -76,27 +76,30 @@ def ratio_bootstrap(patients: npt.NDArray[np.int64], parts: Numbers, wholes: Num
 def auc_bootstrap(
     patients: npt.NDArray[np.int64], positive: Right, scores: Numbers
 ) -> tuple[float, float]:
-    """Return the percentile interval of the AUC over patients; nan if no draw has one."""
-    values, place = np.unique(scores, return_inverse=True)
-    count, found = int(patients.max()) + 1, []
-    hits, misses = np.zeros((count, len(values))), np.zeros((count, len(values)))
-    np.add.at(hits, (patients[positive], place[positive]), 1.0)
-    np.add.at(misses, (patients[~positive], place[~positive]), 1.0)
-    for drawn in _draws(max(count, len(values)), count):
-        above, below = drawn @ hits, drawn @ misses
+    """Return the percentile interval of the AUC over patients; nan if no draw has one.
+
+    An image that draws weigh w times counts as w images, so the AUC of a draw is a sum over the
+    images in the order of their scores; images of one score are taken together.
+    """
+    order = np.argsort(scores, kind="stable")
+    ordered, right, found = scores[order], positive[order], []
+    firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+    for drawn in _draws(int(patients.max()) + 1, len(scores)):
+        weights = drawn[:, patients[order]]
+        above = np.add.reduceat(weights * right, firsts, axis=1)
+        below = np.add.reduceat(weights * ~right, firsts, axis=1)
         won = (above * (below.cumsum(axis=1) - below / 2)).sum(axis=1)
         with np.errstate(invalid="ignore", divide="ignore"):
             found.append(won / (above.sum(axis=1) * below.sum(axis=1)))
     return _percentiles(np.concatenate(found))
 
 
-def _draws(width: int, count: int = 0) -> Iterator[Numbers]:
-    """Yield blocks [b, count] of how often each patient is drawn; width: numbers held for each."""
-    count = count or width
-    draw, size = np.random.default_rng(0), max(1, BLOCK // width)
+def _draws(patients: int, images: int = 0) -> Iterator[Numbers]:
+    """Yield blocks [b, patients] of how often each patient is drawn; images: held for each draw."""
+    draw, size = np.random.default_rng(0), max(1, BLOCK // max(patients, images))
     for at in range(0, RESAMPLES, size):
         times = min(size, RESAMPLES - at)
-        yield draw.multinomial(count, np.full(count, 1 / count), times).astype(np.float64)
+        yield draw.multinomial(patients, np.full(patients, 1 / patients), times).astype(np.float64)
 
 
 def _percentiles(values: Numbers) -> tuple[float, float]:
