@@ -104,7 +104,8 @@ def read_rows(table: Path, columns: tuple[str, str] | None) -> list[Row]:
     try:
         text = read_list(table)
         first = next((line for line in text.splitlines() if line.strip()), "")
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count))
+        separator = max(",;\t", key=first.count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         lines = [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
     except FileNotFoundError:
         raise DataError(
@@ -115,8 +116,14 @@ def read_rows(table: Path, columns: tuple[str, str] | None) -> list[Row]:
         raise DataError(f"The table '{table}' cannot be read: {text}.") from None
     if len(lines) < 2:
         raise DataError(f"The table '{table}' names no image: its first line names the columns.")
-    places = _places(table, [name.strip() for name in lines[0][1]], columns)
-    return list(_rows(table, lines[1:], places))
+    names = [name.strip() for name in lines[0][1]]
+    for number, cells in lines[1:]:
+        if any(map(str.strip, cells[len(names) :])):
+            raise DataError(
+                f"'{table}' has {len(cells)} cells in line {number} and {len(names)} columns: put "
+                f"a text that holds a separator ({separator!r}) between quotes."
+            )
+    return list(_rows(table, lines[1:], _places(table, names, columns)))
 
 
 def _rows(

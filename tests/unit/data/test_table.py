@@ -131,6 +131,13 @@ WRONG = {
         "gives './a.png' the class 'cup' in line 2 and 'crab' in line 6: an image has one class.",
     ),
     "no file": (GOOD + ",crab\n", "t.csv", {}, "names no file in line 6: name it, or drop the"),
+    "a class with the separator in it": (
+        GOOD + "x/e.png,cup, broken\n", "t.csv", {},
+        "has 3 cells in line 6 and 2 columns: put a text that holds a separator (',') between",
+    ),
+    "a quote that nothing closes": (
+        GOOD.replace("b.png,cup", 'b.png,"cup'), "t.csv", {}, "cannot be read: unexpected end of",
+    ),
     "no class at all": (
         "file,label\na.png,\nb.png, \n", "t.csv", {},
         "gives no image a class: its column of classes is empty.",
