@@ -119,9 +119,11 @@ def _parts(text: str) -> list[str] | None:
 
 
 def _body(invitation: Invitation) -> bytes:
-    relays = (f"{relay.name}={relay.address}" for relay in invitation.relays)
+    """Return the bytes of an invitation, with each address in the one form that is read."""
     names = (invitation.mesh, invitation.site, invitation.sponsor)
-    words = " ".join((*names, *invitation.addresses, *relays))
+    addresses = (str(parse(address)) for address in invitation.addresses)
+    relays = (f"{relay.name}={parse(relay.address)}" for relay in invitation.relays)
+    words = " ".join((*names, *addresses, *relays))
     return keys.read_group(invitation.mesh_key) + invitation.token + words.encode("ascii")
 
 

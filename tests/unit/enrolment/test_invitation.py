@@ -49,6 +49,11 @@ def test_more_addresses_and_relays_are_read_back() -> None:
     assert decode(encode(more)) == more
 
 
+def test_an_address_is_written_in_the_one_form_that_is_read() -> None:
+    odd = replace(LINK, addresses=("node.example.org:07100",))
+    assert decode(encode(odd)) == replace(LINK, addresses=("node.example.org:7100",))
+
+
 def test_a_link_of_a_node_behind_relays_names_no_address() -> None:
     behind = replace(LINK, addresses=(), relays=(RELAY,))
     assert decode(encode(behind)) == behind
