@@ -372,6 +372,12 @@ def _is_divided(survey: _Survey, folder: ClassFolder) -> bool:
 def _group(survey: _Survey, root: Path) -> None:
     """Store the patients of the readable images; record that data.groups finds none."""
     how = survey.settings.groups
+    if how == base.FOLDER and survey.published:
+        survey.faults.append(
+            f"data.groups is '{how}', and '{root}' has a published split, whose folders are parts "
+            f"and classes: give {base.DICOM}, or a regular expression that finds the patient."
+        )
+        return
     images = {
         path: survey.folders[name].path
         for name, files in survey.readable.items()

@@ -167,6 +167,12 @@ def test_published_parts_that_divide_a_patient_are_a_fault(tmp_path: Path) -> No
     assert load(settings(root, groups=PERSON, test=0.0, validation=0.0)).train.images
 
 
+def test_folders_of_a_published_split_are_no_patients(tmp_path: Path) -> None:
+    root = make(tmp_path, [f"{part}/{name}" for part in ("train", "test") for name in FOLDERS])
+    with pytest.raises(DataError, match="has a published split, whose folders"):
+        load(settings(root, groups="folder"))
+
+
 def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
     root = make(tmp_path, FOLDERS)
     chosen = settings(root, groups="folder")
