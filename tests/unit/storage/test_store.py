@@ -149,15 +149,20 @@ def test_a_sync_is_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert calls == [("sync", file), ("rename", file), ("sync", folder)]
 
 
+def calls_of_round_5(tmp_path: Path) -> list[tuple[int, str]]:
+    """Return the number and the name of each call of the disk that the commit of a round takes."""
+    disk = FailingDisk()
+    store = filled(tmp_path / "whole", 4, disk)
+    begun = len(disk.calls)
+    store.commit(snapshot(5))
+    store.close()
+    return list(enumerate(disk.calls))[begun:]
+
+
 def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_path: Path) -> None:
-    whole = FailingDisk()
-    trial = filled(tmp_path / "whole", 4, whole)
-    begun = len(whole.calls)
-    trial.commit(snapshot(5))
-    trial.close()
-    for step in range(begun, len(whole.calls)):
+    for step, call in calls_of_round_5(tmp_path):
         store = filled(tmp_path / f"step-{step}", 4, disk := FailingDisk(step, "full"))
-        if whole.calls[step] == "remove":
+        if call == "remove":
             store.commit(snapshot(5))  # only what is no longer needed stays
         else:
             with pytest.raises(StateError, match="cannot take round 5: the disk is full"):
@@ -174,22 +179,18 @@ def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_pat
 def test_a_disk_that_turns_read_only_at_any_call_is_a_sentence_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    whole = FailingDisk()
-    trial = filled(tmp_path / "whole", 4, whole)
-    begun = len(whole.calls)
-    trial.commit(snapshot(5))
-    trial.close()
-    for step in range(begun, len(whole.calls)):
+    calls = calls_of_round_5(tmp_path)
+    for step, call in calls:
         folder = tmp_path / f"step-{step}"
         store = filled(folder, 4, FailingDisk(step, "read-only"))
-        if whole.calls[step] == "remove":
+        if call == "remove":
             store.commit(snapshot(5))
         else:
             with pytest.raises(StateError, match="cannot take round 5: it is read-only"):
                 store.commit(snapshot(5))
         store.close()
         again = Store(folder)
-        renamed = "rename" in whole.calls[begun:step]
+        renamed = any(one == "rename" for at, one in calls if at < step)
         assert again.latest() == snapshot(5 if renamed else 4)
         assert [row.round for row in again.history(1, 4)] == [1, 2, 3, 4]
         assert again.warnings == []
