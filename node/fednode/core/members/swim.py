@@ -272,7 +272,8 @@ class Swim:
         if before != "unknown" or peer not in self.members.listed:  # each node greets its list
             self._tell(peer)
         back: list[Effect] = self._cleared(peer)
-        if before in {"dead", "left"}:
+        unproved = bool(self._proof and not self.members[peer].proof)  # an answer carries no news
+        if before in {"dead", "left"} or (unproved and round_number is None):
             back.append(self._ask_list(peer))  # both may have missed news
         elif before == "unknown" and peer not in self.members.listed and round_number is not None:
             back.append(self._ping(peer))  # a newcomer: see whether it is where it says

@@ -316,6 +316,18 @@ def test_a_new_certificate_is_told_with_a_higher_incarnation() -> None:
     assert Update("a", "alive", 1, "a:1", proof=b"new") in ping.message.members
 
 
+def test_a_peer_that_answers_and_whose_certificate_is_not_held_is_asked_for_it() -> None:
+    made = swim(alive=False)
+    (hello,) = sends(made.greet(["b"]))
+    assert only(made.sent(0.0, Delivered(hello.to, hello.message)), Send) == []  # insecure mesh
+    made.learn(1.0, [Update("a", "alive", 0, proof=b"own")])
+    made.learn(1.0, [Update("c", "alive", 0, "c:1", "C", b"held")], "c")
+    for name, asks in {"c": 0, "d": 1}.items():
+        (hello,) = sends(made.greet([name]))
+        answered = made.sent(1.0, Delivered(hello.to, hello.message))
+        assert len(sends(answered, Phase.MEMBERS)) == asks
+
+
 def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:
     peers = [f"p{number:02}" for number in range(30)]
     made = swim(peers)
