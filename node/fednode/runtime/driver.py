@@ -355,13 +355,13 @@ class Driver:
         self.stop()
         for name in tuple(self._timers):
             self._cancel_timer(name)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(Ack("busy", "this node is stopping"))
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._worker.close)
         # A commit under way is completed before the store closes.
         await loop.run_in_executor(None, self._writer.shutdown)
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_result(Ack("busy", "this node is stopping"))
         with contextlib.suppress(FednodeError):
             await self.transport.close()
         self._store.close()

@@ -57,6 +57,15 @@ class Broken(QuadraticLearner):
         return super().tune(job, cancelled, progress)
 
 
+class Deaf(Slow):
+    """Tunes until it is told to go on; a step of tuning does not see that it is to stop."""
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        return super().tune(job, lambda: False, progress)
+
+
 async def test_three_nodes_run_all_rounds_and_store_each(tmp_path: Path) -> None:
     hub = Hub()
     async with (
@@ -82,6 +91,22 @@ async def test_status_is_there_while_a_learner_tunes_and_stopping_does_not_wait_
     assert node.round == 0
     assert node.task.done()
     Store(tmp_path / "a").close()  # the directory was let go of
+
+
+async def test_a_stop_answers_callers_before_the_step_of_tuning_ends(tmp_path: Path) -> None:
+    learner, hub = Deaf("a"), Hub()
+    async with (
+        running(hub, tmp_path, "b", ("a",), most=0) as b,
+        running(hub, tmp_path, "a", ("b",), learner=learner) as a,
+    ):
+        await a.until(learner.begun.is_set)
+        hub.hold(address("b"))
+        errand = replace(b.driver.kernel.context.message(0, "indirect"), facts={TARGET: "b"})
+        caller = asyncio.create_task(a.driver.on_frame(codec.encode(errand, "float32"), ""))
+        await a.until(lambda: bool(a.driver._answers))
+        a.driver.stop()
+        assert codec.decode_ack(await caller).code == "busy"
+        learner.go_on.set()
 
 
 async def test_progress_is_shown_while_tuning_and_gone_afterwards(tmp_path: Path) -> None:
