@@ -3,6 +3,9 @@
 The separator is a comma, a semicolon or a tab. `data.columns` names the columns of files and
 classes, or they have one of the usual names. A file is written as a path from the table or from
 `data.path`, or as the end of such a path, without its suffix if that is not needed to find it.
+
+A bare name is looked up in one folder only: a table of training images often writes `7.png`, and a
+folder of test images beside them may hold another `7.png`.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Fo
 
     A class has `others`: files that are not there. Raise DataError if the table is wrong.
     """
-    rows, files = read_rows(table, columns), _Files(root, table)
+    rows = read_rows(table, columns)
+    files = _Files(root, table, rows)
     labels: dict[Path, Row] = {}
     absent: dict[str, list[tuple[Path, str]]] = {}
     strays, repeated = list[tuple[Path, str]](), 0
@@ -176,28 +180,29 @@ def _no_image(root: Path, table: Path, rows: Sequence[Row]) -> str:
 class _Files:
     """The images below a folder, and how a table may write them."""
 
-    def __init__(self, root: Path, table: Path) -> None:
-        self._root, self._table = root, table
+    def __init__(self, root: Path, table: Path, rows: Sequence[Row]) -> None:
+        self._table, self._bases = table, (table.parent, root)
         files, self.folders = walk(root)
         self.images = {path for path in files if is_utf8(path.name) and is_image(path)}
         self._by_name: dict[str, list[Path]] = {}
         for path in sorted(self.images):
             for name in {path.name, path.stem}:
                 self._by_name.setdefault(name, []).append(path)
+        self._bare_folders = self._find_bare_folders(rows)
 
     def find(self, row: Row) -> Path | None:
         """Return the image that a row means; None if it is not there."""
-        written = PurePosixPath(row.file.replace("\\", "/"))
-        for base in (self._table.parent, self._root):
-            path = Path(os.path.normpath(base / written))
+        for base in self._bases:
+            path = Path(os.path.normpath(base / _written(row)))
             if path in self.images:
                 return path
-        *folders, name = written.parts or (".",)
+        *folders, name = _written(row).parts or (".",)
         above = len(folders)
         ends = [
             path
             for path in self._by_name.get(name, ())
-            if not above or path.parts[-1 - above : -1] == tuple(folders)
+            if path.parts[-1 - above : -1] == tuple(folders)
+            and (above or path.parent in self._bare_folders)
         ]
         found = [path for path in ends if path.name == name] or ends
         if len(found) > 1:
@@ -206,3 +211,30 @@ class _Files:
                 f"or '{found[1]}': write the path from data.path, with its suffix."
             )
         return found[0] if found else None
+
+    def _find_bare_folders(self, rows: Sequence[Row]) -> set[Path]:
+        """Return the folders in which names without a folder are looked up.
+
+        That of the table and data.path, if an image of such a name lies there. Else the only folder
+        below that has any, or folders that differ in their numbers alone, such as part_1, part_2.
+        """
+        bare = {_written(row).name for row in rows if len(_written(row).parts) == 1}
+        images = [path for name in sorted(bare) for path in self._by_name.get(name, ())]
+        folders = {path.parent for path in images}
+        if direct := folders & set(self._bases):
+            return direct
+        kinds: dict[str, Path] = {}
+        for path in images:
+            kinds.setdefault(re.sub(r"\d+", "0", str(path.parent)), path)
+        if len(kinds) > 1:
+            first, second, *_ = kinds.values()
+            raise DataError(
+                f"'{self._table}' names images without their folders, such as '{first.name}' in "
+                f"'{first.parent}' and '{second.name}' in '{second.parent}': write paths from "
+                "data.path, or set data.path to the folder of the table's images."
+            )
+        return folders
+
+
+def _written(row: Row) -> PurePosixPath:
+    return PurePosixPath(row.file.replace("\\", "/"))

@@ -102,7 +102,7 @@ def test_each_image_gets_the_class_of_its_line(tmp_path: Path, layout: str) -> N
     assert found == wanted
 
 
-FILES = ["a.png", "b.png", "c.png", "d.png", "x/e.png", "y/e.png"]
+FILES = ["a.png", "b.png", "c.png", "d.png", "f.jpg", "f.png", "x/e.png", "y/e.png"]
 GOOD = "file,label\na.png,cup\nb.png,cup\nc.png,crab\nd.png,crab\n"
 
 WRONG = {
@@ -147,8 +147,13 @@ WRONG = {
         "names 2 images, such as 'q.png', and none of them lies in '{root}': set data.path to the",
     ),
     "two files of a name": (
-        GOOD + "e.png,cup\n", "t.csv", {},
-        "names 'e.png' in line 6, which may be '{root}/x/e.png' or '{root}/y/e.png': write the",
+        GOOD + "f,cup\n", "t.csv", {},
+        "names 'f' in line 6, which may be '{root}/f.jpg' or '{root}/f.png': write the path from",
+    ),
+    "one name in two folders": (
+        "file,label\ne.png,cup\n", "t.csv", {},
+        "names images without their folders, such as 'e.png' in '{root}/x' and 'e.png' in "
+        "'{root}/y': write paths from data.path, or set data.path to the folder of the table's",
     ),
     "names that a model takes for one": (
         GOOD.replace("d.png,crab", "d.png,Crab"), "t.csv", {}, "a model takes both names for one",
@@ -205,9 +210,29 @@ def test_what_a_table_leaves_open_is_counted_and_named(tmp_path: Path) -> None:
     said = [str(problem) for problem in problems]
     assert f"The classes of the images are those of '{tmp_path}/t.csv'." in said
     assert "1 lines of 't.csv' repeat one; an image counts once." in said
-    assert "'t.csv' does not name 2 images, which are not used." in said
+    assert "'t.csv' does not name 4 images, which are not used." in said
     assert any("named by 't.csv', and not there" in one and "q.png" in one for one in said)
     assert any("no class in 't.csv'" in one and "x/e.png" in one for one in said)
+
+
+@pytest.mark.parametrize("train", ["", "train/", "train_1/"])
+def test_no_test_image_gets_the_class_of_a_training_image(tmp_path: Path, train: str) -> None:
+    """The table names 0 to 5; image 5 was not copied, and another lies among the test images."""
+    table = write(
+        tmp_path / "all",
+        [*(f"{train}{at}.png" for at in range(5)), *(f"test/{at}.png" for at in range(5, 9))],
+        "file,label\n" + "".join(f"{at},{'cat' if at % 2 else 'dog'}\n" for at in range(6)),
+    )
+    root = tmp_path / "all"
+    if train:
+        with pytest.raises(DataError) as fault:
+            load(settings(root, table))
+        assert f"'0.png' in '{root / train}' and '5.png' in '{root / 'test'}': write" in str(
+            fault.value
+        )
+    data = load(settings(root / train, table))
+    assert sorted(labels(data)) == [f"{at}.png" for at in range(5)]
+    assert any("named by 't.csv', and not there" in why for _, why in data.skipped)
 
 
 def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
