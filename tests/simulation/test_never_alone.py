@@ -295,7 +295,8 @@ def evaluated(world: World, name: str, folder: Path) -> str:
         backbone="",
         merge_counts=found.merge_counts,
     )
-    return "\n".join(eval_._lines(tuned, None, {"tuned": {}}, {"tuned": {}}, []))
+    measured = eval_.Measured(accuracies={"tuned": {}}, results={"tuned": {}})
+    return "\n".join(eval_._lines(tuned, None, measured, others=False))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

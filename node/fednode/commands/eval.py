@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, DataSettings, NodeData, ProgressFn, Split
 from fednode.errors import ConfigError, DataError
 from fednode.learn.evaluation import ALONE, ZERO_SHOT
-from fednode.learn.learner import Learner
+from fednode.settings.read import Settings
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option
 from fednode.terminal.paths import PATH
@@ -50,87 +50,112 @@ def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: st
     """
     tuned = recall(find(state), flags)
     own = recall(tuned.folder).settings if flags else tuned.settings
+    if tuned.settings.tuning.kind != "torch":
+        _refuse_images(tuned, data, form)
     if data is not None:
         tuned = _on_folder(tuned, data, flags)
-    if tuned.settings.tuning.kind != "torch" and form == "csv":
-        raise ConfigError(
-            f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
-            "there is no table of classes: use --format text or json."
-        )
-    with Shown(
-        "Nothing is measured. Images that were encoded are kept for the next time."
-    ) as progress:
+    kept = "Nothing is measured. Images that were encoded are kept for the next time."
+    with Shown(kept) as progress:
         images = None
         if tuned.settings.tuning.kind == "torch":
             images = _images(tuned, flags, progress, whole=data is not None)
-        learner = learner_of(tuned.settings, tuned.settings.name or "", images, progress)
-        from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
-
-        tuned.require_model(learner.backbone)
-        rows: dict[str, tuple[Learner, Tensors]] = {ZERO_SHOT: (learner, Tensors())}
-        control = None
-        if isinstance(learner, TorchLearner):
-            control = baseline.control_of(tuned, own, learner, progress)
-        if control is not None and control.prompts:
-            rows[ALONE] = control.learner, control.prompts
-        rows[TUNED] = learner, tuned.prompts
-        results: dict[str, Mapping[str, Evaluation]] = {
-            row: measuring.results(prompts) if isinstance(measuring, TorchLearner) else {}
-            for row, (measuring, prompts) in rows.items()
-        }
-        metrics_of = {
-            row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
-            or measuring.evaluate(prompts, lambda: False)
-            for row, (measuring, prompts) in rows.items()
-        }
-    gains, hints = list[str](), list[str]()
-    if images is not None:
-        unknown = "" if control is None else control.unknown
-        gains, hints = baseline.compare(tuned, results, unknown)
-        if own == tuned.settings:
-            baseline.keep_sentences(tuned.folder, [*gains, *hints])
-    answers = ""
-    if isinstance(learner, TorchLearner):
-        answers = learner.describe_classifier(tuned.prompts)
-        if data is not None and not answers:
-            answers = f"the prompts of round {tuned.round} ({tuned.settings.policy.name}) answer"
-    trained = [control.note] if control is not None and control.note else []
-    for note in (*tuned.notes, *learner.notes, *trained, *hints):
-        click.echo(note, err=True)
-    for warning in learner.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        measured = _measure(tuned, own, images, progress)
+    if data is not None and not measured.answers:
+        prompts = f"the prompts of round {tuned.round} ({tuned.settings.policy.name}) answer"
+        measured = replace(measured, answers=prompts)
+    if images is not None and own == tuned.settings:
+        baseline.keep_sentences(tuned.folder, [*measured.gains, *measured.hints])
+    for text in measured.notes:
+        click.echo(text, err=True)
     if form == "csv":
-        click.echo(classwise.csv(results), nl=False)
+        click.echo(classwise.csv(measured.results), nl=False)
     elif form == "json":
-        tree = _tree(tuned, images, metrics_of, results) | {"compared": gains}
-        click.echo(json.dumps(tree | ({"answers": answers} if answers else {})))
+        click.echo(json.dumps(_tree(tuned, images, measured)))
     else:
-        shown = [f"{'these' if data else 'own'} classes: {answers}"] if answers else []
-        click.echo("\n".join(_lines(tuned, images, metrics_of, results, [*shown, *gains])))
+        click.echo("\n".join(_lines(tuned, images, measured, others=data is not None)))
 
 
-def _tree(
-    tuned: Tuned,
-    data: NodeData | None,
-    accuracies: Mapping[str, Mapping[str, float]],
-    results: Mapping[str, Mapping[str, Evaluation]],
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What was measured, by the row of the table and the test set.
+
+    results: empty without images. gains: sentences on what the mesh brings. hints: what to do.
+    answers: which classifier answers; "" if it is not known. notes: for the error stream.
+    """
+
+    accuracies: Mapping[str, Mapping[str, float]]
+    results: Mapping[str, Mapping[str, Evaluation]]
+    gains: Sequence[str] = ()
+    hints: Sequence[str] = ()
+    answers: str = ""
+    notes: Sequence[str] = ()
+
+
+def _measure(
+    tuned: Tuned, own: Settings, images: NodeData | None, progress: ProgressFn
+) -> Measured:
+    """Return the figures of the node's prompts, of the control and of the hand-written prompt.
+
+    own: the settings of the state directory, without those of --set and --data.
+    """
+    learner = learner_of(tuned.settings, tuned.settings.name or "", images, progress)
+    from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
+
+    tuned.require_model(learner.backbone)
+    warnings = [f"warning: {text}" for text in learner.warnings]
+    if not isinstance(learner, TorchLearner):
+        rows = {ZERO_SHOT: Tensors(), TUNED: tuned.prompts}
+        found = {row: learner.evaluate(prompts, lambda: False) for row, prompts in rows.items()}
+        return Measured(
+            accuracies=found,
+            results={row: {} for row in rows},
+            notes=[*tuned.notes, *learner.notes, *warnings],
+        )
+    control = baseline.control_of(tuned, own, learner, progress)
+    results = {ZERO_SHOT: learner.results(Tensors())}
+    if control is not None and control.prompts:
+        results[ALONE] = control.learner.results(control.prompts)
+    results[TUNED] = learner.results(tuned.prompts)
+    gains, hints = baseline.compare(tuned, results, "" if control is None else control.unknown)
+    trained = [control.note] if control is not None and control.note else []
+    return Measured(
+        accuracies={
+            row: {name: one.accuracy for name, one in sets.items()} for row, sets in results.items()
+        },
+        results=results,
+        gains=gains,
+        hints=hints,
+        answers=learner.describe_classifier(tuned.prompts),
+        notes=[*tuned.notes, *learner.notes, *trained, *hints, *warnings],
+    )
+
+
+def _refuse_images(tuned: Tuned, data: Path | None, form: str) -> None:
+    """Raise ConfigError if images are asked for and the node's learner knows none."""
+    what = f"{tuned.folder} was tuned with tuning.kind '{tuned.settings.tuning.kind}', which knows"
+    if data is not None:
+        raise ConfigError(f"{what} no images: leave --data out.")
+    if form == "csv":
+        raise ConfigError(
+            f"{what} no images, so there is no table of classes: use --format text or json."
+        )
+
+
+def _tree(tuned: Tuned, data: NodeData | None, measured: Measured) -> dict[str, Any]:
     rounds, merged = tuned.merge_counts
     tree: dict[str, Any] = {"round": tuned.round, "rounds_run": rounds, "rounds_merged": merged}
     if data is not None:
-        sizes = {name: evaluation.images for name, evaluation in results["tuned"].items()}
-        tree |= {"data": _place(tuned), "classes": list(data.train.classes), "test_images": sizes}
-        tree["by_class"] = classwise.tree(results)
-    return tree | {row: dict(metrics) for row, metrics in accuracies.items()}
+        sets = measured.results[TUNED]
+        tree |= {"data": _place(tuned), "classes": list(data.train.classes)}
+        tree["test_images"] = {name: evaluation.images for name, evaluation in sets.items()}
+        tree["by_class"] = classwise.tree(measured.results)
+    tree |= {row: dict(metrics) for row, metrics in measured.accuracies.items()}
+    tree["compared"] = list(measured.gains)
+    return tree | ({"answers": measured.answers} if measured.answers else {})
 
 
-def _lines(
-    tuned: Tuned,
-    data: NodeData | None,
-    accuracies: Mapping[str, Mapping[str, float]],
-    results: Mapping[str, Mapping[str, Evaluation]],
-    gains: Sequence[str],
-) -> list[str]:
+def _lines(tuned: Tuned, data: NodeData | None, measured: Measured, others: bool) -> list[str]:
+    """Return the lines of the text. others: the images are those of --data."""
     lines = [f"Round {tuned.round} in {tuned.folder}"]
     together = company.sentence(tuned.merge_counts, tuned.settings.policy.name == company.BY_WISH)
     lines += [f"{together}."] if together else []
@@ -138,43 +163,46 @@ def _lines(
         classes = data.train.classes
         shown = ", ".join(classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
         lines.append(f"Test images of {_place(tuned)}, {len(classes)} classes: {shown}")
-    sets = list(accuracies["tuned"])
-    lines.append(f"{'accuracy, %':14}" + "".join(f"{name:>8}" for name in sets))
-    for row, metrics in accuracies.items():
-        lines.append(f"{row:14}" + "".join(f"{100 * metrics[name]:8.1f}" for name in sets))
-    if results["tuned"]:
-        sizes = "".join(f"{evaluation.images:8}" for evaluation in results["tuned"].values())
-        lines.append(f"{'test images':14}{sizes}")
-        patients = [evaluation.patient_count for evaluation in results["tuned"].values()]
+    sets, measures = measured.results[TUNED], measured.accuracies
+    lines.append(_line("accuracy, %", measures[TUNED]))
+    lines += [
+        _line(row, [f"{100 * share:.1f}" for share in of_row.values()])
+        for row, of_row in measures.items()
+    ]
+    if sets:
+        patients = [evaluation.patient_count for evaluation in sets.values()]
+        lines.append(_line("test images", [evaluation.images for evaluation in sets.values()]))
         if any(patients):
-            lines.append(f"{'patients':14}" + "".join(f"{count or '-':>8}" for count in patients))
-        spans = "".join(
-            f"{classwise.span(evaluation.interval):>8}" for evaluation in results["tuned"].values()
-        )
-        lines += [f"{'tuned, 95 %':14}{spans}", *gains]
-    for name, evaluation in results["tuned"].items():
-        others = {row: sets[name] for row, sets in results.items() if row != "tuned"}
-        lines += ["", *classwise.text(name, evaluation, others)]
+            lines.append(_line("patients", [count or "-" for count in patients]))
+        spans = [classwise.span(evaluation.interval) for evaluation in sets.values()]
+        lines.append(_line("tuned, 95 %", spans))
+    if measured.answers:
+        lines.append(f"{'these' if others else 'own'} classes: {measured.answers}")
+    lines += measured.gains
+    for name, evaluation in sets.items():
+        rest = {row: sets[name] for row, sets in measured.results.items() if row != TUNED}
+        lines += ["", *classwise.text(name, evaluation, rest)]
     return lines
 
 
+def _line(name: str, cells: Iterable[object]) -> str:
+    return f"{name:14}" + "".join(f"{cell!s:>8}" for cell in cells)
+
+
 def _on_folder(tuned: Tuned, folder: Path, flags: Sequence[str]) -> Tuned:
-    """Return what was tuned, with the settings that read all images of another folder."""
+    """Return what was tuned, with the settings that read all images of another folder.
+
+    Of the node's own data settings only the window stays: it says how the model sees an image. All
+    others belong to the node's folder, unless --set gives them.
+    """
     settings = tuned.settings
-    if settings.tuning.kind != "torch":
-        raise ConfigError(
-            f"{tuned.folder} was tuned with tuning.kind {settings.tuning.kind!r}, which knows no "
-            "images: leave --data out."
-        )
     written = {flag.partition("=")[0] for flag in flags}
-    plain = DataSettings()
     kept = {
-        key: getattr(settings.data if f"data.{key}" in written else plain, key)
-        for key in ("table", "columns", "classes", "rename")
+        key: getattr(settings.data, key)
+        for key in ("table", "columns", "classes", "rename", "groups", "window")
+        if key == "window" or f"data.{key}" in written
     }
-    other = DataSettings(
-        path=str(folder), groups=settings.data.groups, window=settings.data.window, **kept
-    )
+    other = DataSettings(path=str(folder), **kept)
     return replace(tuned, settings=replace(settings, data=other.placed()))
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from fednode.app import baseline
-from fednode.app.state_dir import recall
+from fednode.app.state_dir import recall, settings_text
 from fednode.commands.eval import eval
 from fednode.learn.intervals import wilson
+from fednode.storage.store import SETTINGS
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
@@ -165,6 +166,23 @@ def test_a_folder_that_was_never_trained_on_is_measured_whole(
     assert fednode(*words, "--format", "csv") == 0
     assert next(csv.DictReader(fednode.out.splitlines()))["patients"] == ""
     assert not (tuned / "state" / baseline.SENTENCES).exists()
+
+
+def test_another_folder_is_not_read_by_the_settings_of_the_own_one(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    """The node's folder had patients, a table and names of its own; the other one has none."""
+    state = shutil.copytree(tuned / "state", tmp_path / "state")
+    own = ("data.groups=person(.)", "data.rename={sea: ocean}", "data.classes=[lemon, sea]")
+    text = settings_text(recall(state, own).settings)
+    (state / SETTINGS).write_text(text)
+    assert recall(state).settings.data.groups == "person(.)"
+    words = ("eval", "--state", state, "--data", tuned / "images", "--format", "json")
+    assert fednode(*words) == 0, fednode.err
+    found = json.loads(fednode.out)
+    assert (found["classes"], found["test_images"]) == (["lemon", "sea"], {"own": 12})
+    said = "data.groups is 'person(.)', and it finds no patient"
+    assert said in fednode.fault(*words, "--set", "data.groups=person(.)")
 
 
 def test_a_folder_of_one_strange_class_is_refused(
