@@ -7,6 +7,7 @@ import json
 import os
 import socketserver
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -21,9 +22,8 @@ from safetensors import safe_open
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
-from tests.e2e.test_two_daemons import FEDNODE, TETHERED
+from tests.daemons import running
 from tests.unit.clip import folders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -53,8 +53,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 def run(folder: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, which has this exit code."""
     said = subprocess.run(
-        [*FEDNODE, *words], capture_output=True, text=True, timeout=GUARD_S, check=False,
-        cwd=folder, env=os.environ | {"HOME": str(folder)},
+        [sys.executable, "-m", "fednode.cli", *words], cwd=folder, capture_output=True, text=True,
+        env=os.environ | {"HOME": str(folder)}, timeout=GUARD_S, check=False,
     )  # fmt: skip
     assert said.returncode == code, said
     return said
@@ -111,10 +111,7 @@ async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
     assert "Nothing is wrong." in run(tmp_path, "check", *words("a")).stdout
     async with AsyncExitStack() as stack, Client() as client:
         for name in "abc":
-            command = [*TETHERED, "start", *words(name)]
-            daemon = Daemon(name, command, tmp_path / f"{name}.log")
-            await daemon.start()
-            stack.push_async_callback(daemon.stop, 60.0)
+            await stack.enter_async_context(running(tmp_path, name, "start", *words(name)))
         for address in addresses:
             reply = await finished(client, address)
             assert (reply.rounds_merged, reply.rounds_run) == (ROUNDS, ROUNDS)

@@ -17,7 +17,8 @@ import pytest
 from fednode.app.client import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
-from tests.e2e.test_identity import keyed, running, until
+from tests.daemons import running
+from tests.e2e.test_identity import keyed, until
 from tests.unit.app.canary import ASKED, damage, found, plant
 from tests.unit.observe.pages import DOCUMENTS
 

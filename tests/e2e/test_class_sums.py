@@ -21,7 +21,7 @@ from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
-from tests.e2e.test_two_daemons import GUARD_S, TETHERED
+from tests.daemons import GUARD_S, fork
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NAMES = ("a", "b", "c", "d")
@@ -108,7 +108,7 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
     def daemon(name: str) -> Daemon:
         words = ["start", "--peers", str(peers), "--config", str(config), "--name", name]
         own = ["--state", str(states[name]), "--set", f"data.path={classes.write(name)}"]
-        return Daemon(name, [*TETHERED, *words, *own], tmp_path / f"{name}.log")
+        return Daemon(name, [*words, *own], tmp_path / f"{name}.log", fork)
 
     nodes = {name: daemon(name) for name in NAMES}
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +26,11 @@ from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon, Process
 from tests.contract.faults import pause
+from tests.daemons import GUARD_S, fork
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
-GUARD_S = 180.0
 ROUNDS = 6
-TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 ENVIRONMENT = {
     "FEDNODE_TUNING__KIND": "closed-form",
     "FEDNODE_MEMBERSHIP__PRESET": "local",
@@ -53,37 +50,34 @@ class Site:
         self.typed = list[Sequence[str]]()
         self.daemon: Daemon | None = None
 
-    async def launch(self, command: Sequence[str], log: Path) -> Process:
-        with log.open("ab") as output:
-            return await asyncio.create_subprocess_exec(
-                *command,
-                cwd=self.home / "ward" if command[-1] == "start" else self.home,
-                env=os.environ | ENVIRONMENT | {"HOME": str(self.home)},
-                stdin=asyncio.subprocess.PIPE,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-            )
+    @contextlib.contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Let this process have the site's home and folder."""
+        folder = self.home / "ward"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", str(self.home))
+            patch.chdir(folder if folder.exists() else self.home)
+            yield
+
+    async def launch(self, words: Sequence[str], log: Path) -> Process:
+        with self.at_home():
+            return await fork(words, log)
 
     @contextlib.asynccontextmanager
     async def runs(self, *words: str) -> AsyncIterator[Daemon]:
         """Type a command that runs the daemon."""
         self.typed.append(words)
-        log = self.home / "log"
-        self.daemon = Daemon(self.name, (*TETHER, *words), log, self.launch)
+        self.daemon = Daemon(self.name, words, self.home / "log", self.launch)
         await self.daemon.start()
         try:
             yield self.daemon
         finally:
-            await self.daemon.stop(10.0)
+            await self.daemon.stop(GUARD_S)
 
     async def types(self, fednode: Fednode, *words: str) -> str:
         """Type a command, in this process; return what it prints."""
         self.typed.append(words)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("HOME", str(self.home))
-            folder = self.home / "ward"
-            patch.chdir(folder if folder.exists() else self.home)
+        with self.at_home():
             code = await asyncio.to_thread(fednode, *words)
         assert code == 0, fednode.err
         return fednode.out + fednode.err

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import json
 import shutil
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,13 @@ from fednode.identity.certificates import facts_in
 from fednode.identity.identity import NodeIdentity
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
+from tests.daemons import GUARD_S, running
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
-GUARD_S = 180.0
 POLL_S = 0.05
-TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 PACED = (
     *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
     *("--set", "rounds.min_interval_s=0.1", "--set", "membership.preset=local"),
@@ -53,16 +50,6 @@ def fednode(capsys: pytest.CaptureFixture[str]) -> Say:
         return command.out.strip()
 
     return say
-
-
-@contextlib.asynccontextmanager
-async def running(folder: Path, name: str, *words: str) -> AsyncIterator[Daemon]:
-    daemon = Daemon(name, (*TETHER, *words), folder / f"{name}.log")
-    await daemon.start()
-    try:
-        yield daemon
-    finally:
-        await daemon.stop(10.0)
 
 
 def start(folder: Path, name: str, *more: str) -> tuple[str, ...]:
@@ -131,10 +118,11 @@ async def test_nodes_meet_through_each_other_and_a_removed_one_is_out(
         return start(tmp_path, name, "--set", f"advertise={at[name]}")
 
     peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "a"))
-    async with running(tmp_path, "a", *words("a")), running(tmp_path, "b", *words("b")):
-        await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
-        c = Daemon("c", (*TETHER, *words("c")), tmp_path / "c.log")
-        await c.start()
+    async with (
+        running(tmp_path, "a", *words("a")),
+        running(tmp_path, "b", *words("b")),
+        running(tmp_path, "c", *words("c")) as c,
+    ):
         await until(tmp_path, at["c"], "c", lambda reply: alive(reply, "a", "b"))
         before = await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
         await until(tmp_path, at["a"], "a", lambda reply: reply.round > before.round + 5)
@@ -182,9 +170,10 @@ async def test_a_node_that_was_down_when_a_site_was_removed_tells_the_mesh_at_it
     def knows(state: str) -> Callable[[Any], bool]:
         return lambda reply: {peer.name: peer.state for peer in reply.peers}["c"] == state
 
-    async with running(tmp_path, "b", *start(tmp_path, "b")):
-        c = Daemon("c", (*TETHER, *start(tmp_path, "c")), tmp_path / "c.log")
-        await c.start()
+    async with (
+        running(tmp_path, "b", *start(tmp_path, "b")),
+        running(tmp_path, "c", *start(tmp_path, "c")) as c,
+    ):
         async with running(tmp_path, "a", *start(tmp_path, "a")):
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
         said = await fednode("remove", "c", "--yes")

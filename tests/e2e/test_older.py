@@ -13,12 +13,12 @@ import pytest
 from fednode.learn.privacy import read_account
 from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
-from tests.e2e.test_identity import Say, alive, fednode, keyed, running, start, until
+from tests.daemons import GUARD_S, running
+from tests.e2e.test_identity import Say, alive, fednode, keyed, start, until
 from tests.unit.commands.run import Fednode
 
 __all__ = ["Fednode", "fednode"]
 pytestmark = pytest.mark.e2e
-GUARD_S = 60.0
 PRIVATE = ("--set", "privacy.clip=1", "--set", "privacy.noise=1")
 
 

@@ -11,7 +11,6 @@ import asyncio
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,12 +24,12 @@ from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
+from tests.daemons import GUARD_S, program
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
-GUARD_S = 180.0
 POLL_S = 0.2
 
 
@@ -78,9 +77,8 @@ async def test_the_quick_start_as_it_stands(
                 monkeypatch.chdir(words[1])
                 shutil.copy(tmp_path / "images/lemon/1.png", "photo.jpg")
             elif words[1] == "start":
-                command = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
                 log = tmp_path / f"{len(daemons)}.log"
-                daemons.append(Daemon(log.stem, (*command, *words[1:]), log))
+                daemons.append(Daemon(log.stem, words[1:], log, program))
                 await daemons[-1].start()
             else:
                 if words[1] == "status":

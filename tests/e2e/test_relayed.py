@@ -14,13 +14,13 @@ from fednode.app.create import mesh_key_file
 from fednode.identity import keys
 from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
+from tests.daemons import running
 from tests.e2e.test_identity import (
     POLL_S,
     Say,
     alive,
     fednode,
     files_of_a,
-    running,
     start,
     until,
 )

@@ -11,9 +11,8 @@ import json
 import signal
 import socket
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +30,14 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon
+from fednode_bootstrap.process import Daemon, Launch
 from tests.contract.faults import pause
+from tests.daemons import GUARD_S, fork, program, running
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import SmallMesh
 
 pytestmark = pytest.mark.e2e
-FEDNODE = (sys.executable, "-m", "fednode.cli")
-TETHERED = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.preset=local")
-# A bound for a test that hangs, not a measurement.
-GUARD_S = 180.0
 POLL_S = 0.02
 
 
@@ -70,18 +66,11 @@ class Pair:
         named = ["--peers", str(self.peers), "--name", name, "--state", str(folder)]
         return ["start", *named, *CLOSED, *more]
 
-    @asynccontextmanager
-    async def running(
-        self, name: str, *more: str, state: Path | None = None
-    ) -> AsyncIterator[Daemon]:
+    def running(
+        self, name: str, *more: str, state: Path | None = None, launch: Launch = fork
+    ) -> AbstractAsyncContextManager[Daemon]:
         """Run a node until the block ends."""
-        words = self.words(name, *more, state=state)
-        daemon = Daemon(name, [*TETHERED, *words], self.folder / f"{name}.log")
-        await daemon.start()
-        try:
-            yield daemon
-        finally:
-            await daemon.stop(GUARD_S)
+        return running(self.folder, name, *self.words(name, *more, state=state), launch=launch)
 
     async def until(self, client: Client, name: str, holds: Callable[[Any], bool]) -> Any:
         """Return the first status of a node of which something holds."""
@@ -158,7 +147,7 @@ async def test_two_daemons_with_certificates_exchange_and_know_each_other_again(
     for _ in range(2):
         async with (
             client_of(load_peers(pair.peers), state) as client,
-            pair.running("a", *paced),
+            pair.running("a", *paced, launch=program),
             pair.running("b", *paced),
         ):
             start = (await pair.until(client, "a", lambda reply: reply.life == "running")).round
