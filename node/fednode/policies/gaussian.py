@@ -59,6 +59,10 @@ class Scatter(NamedTuple):
         trace = float(np.trace(self.inside))
         return trace / self.free if self.free >= 1 and trace > FAINT else 0.0
 
+    def plus(self, other: Scatter) -> Scatter:
+        """Return the sum of both."""
+        return Scatter(self.inside + other.inside, self.free + other.free)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
@@ -109,18 +113,19 @@ def within(x: Floats, names: Sequence[str]) -> Scatter:
     return Scatter(off.T @ off, float(len(x) - len(sums.classes)))
 
 
-def between_node_scatter(own: Scatter, parts: Sequence[Sums]) -> Scatter:
-    """Return W and f: a node's own scatter, and that of all nodes' means about the common means.
+def merge(parts: Sequence[Sums]) -> tuple[Sums, Scatter]:
+    """Return the sums over the images of all parts, and the scatter of the parts' means.
 
-    parts: of all nodes, the node's own among them.
+    The scatter is that about the common means; each mean counts as often as it has images. Merged
+    parts can be merged again: the scatters of both steps add up to that of one step.
     """
-    whole, inside = pool(parts), own.inside
+    whole = pool(parts)
+    inside = np.zeros((whole.sums.shape[1],) * 2)
     for one in parts:
         counts, sums = whole.at(one.classes)
         off = np.sqrt(one.counts)[:, None] * (one.means - sums / counts[:, None])
-        inside = inside + off.T @ off
-    more = sum(len(one.classes) for one in parts) - len(whole.classes)
-    return Scatter(inside, own.free + more)
+        inside += off.T @ off
+    return whole, Scatter(inside, sum(len(one.classes) for one in parts) - len(whole.classes))
 
 
 class GaussianClassifier:

@@ -35,7 +35,7 @@ from fednode.lazy import Tensor, torch
 from fednode.learn.prompt_module import Batch, Classifier, FitResult, Params, PromptModule
 from fednode.policies import class_sums, gaussian, trust
 from fednode.policies.class_sums import CLASSES_MAX, PERSONAL, ROWS, WEIGHTS
-from fednode.policies.gaussian import Floats, GaussianClassifier, Scatter, Sums, pool, within
+from fednode.policies.gaussian import Floats, GaussianClassifier, Scatter, Sums, within
 
 OWN: Final = ""
 """The sender of the node's own sums, in what it uses: of all its classes, and never sent."""
@@ -112,15 +112,21 @@ class NodeClassifier:
         own: Sums,
         scatter: Scatter,
         public: Floats,
-        peers: Sequence[Sums] = (),
+        peers: tuple[Sums, Scatter] | None = None,
     ) -> None:
-        """Fit the classifier. own, scatter: of the node's images. public: S of gaussian.py."""
+        """Fit the classifier. own, scatter: of the node's images. public: S of gaussian.py.
+
+        peers: what counts of their sums, merged.
+        """
         self.own, self.scatter, self.public, self._module = own, scatter, public, module
-        parts = [own, *peers]
-        between = gaussian.between_node_scatter(scatter, parts)
-        self.gaussian = GaussianClassifier(pool(parts), module.template, between, public)
-        spread = scatter.spread or self.gaussian.spread
-        self.weight = gaussian.peer_weight(own, pool(peers), spread) if peers else 0.0
+        whole, between, self.weight = own, scatter, 0.0
+        if peers:
+            whole, apart = gaussian.merge([own, peers[0]])
+            between = scatter.plus(peers[1]).plus(apart)
+        self.gaussian = GaussianClassifier(whole, module.template, between, public)
+        if peers:
+            spread = scatter.spread or self.gaussian.spread
+            self.weight = gaussian.peer_weight(own, peers[0], spread)
 
     def logits(
         self, x: Floats, classes: Sequence[str], *, personal: bool, ratio: float = 0.0
@@ -163,7 +169,8 @@ class PooledClassifier:
         self.alone = NodeClassifier(module, *images)
         self.mislabelled = self.alone.mislabelled(self._sums, accuracy)
         self.peers = trust.counted(self.own, self._sums, self.mislabelled)
-        self.node = NodeClassifier(module, *images, self.peers) if self.peers else self.alone
+        merged = gaussian.merge(self.peers) if self.peers else None
+        self.node = NodeClassifier(module, *images, merged) if merged else self.alone
 
     def which(self, classes: Sequence[str]) -> str:
         """Return the classifier that answers for a list of class names, a key of SENTENCES."""
@@ -253,7 +260,7 @@ class GaussianModule(PromptModule):
         classes, every = alone.own.classes, np.array(names, object)
         labels = np.array([classes.index(name) for name in names])
 
-        def left_out(peers: Sequence[Sums]) -> Floats:
+        def left_out(peers: tuple[Sums, Scatter] | None) -> Floats:
             logits = np.empty((len(x), len(classes)))
             for fold in gaussian.folds_of(names):
                 rest, here = x[~fold], every[~fold].tolist()
@@ -262,10 +269,10 @@ class GaussianModule(PromptModule):
                 logits[fold] = less.logits(x[fold], classes, personal=True)
             return logits
 
-        lonely = left_out(())
+        lonely = left_out(None)
         accuracy = float((lonely.argmax(axis=1) == labels).mean())
         counted = trust.counted(alone.own, peers, alone.mislabelled(peers, accuracy))
-        together = left_out(counted) if counted else lonely
+        together = left_out(gaussian.merge(counted)) if counted else lonely
         worse = gaussian.surely(
             gaussian.least_loss(together, labels) - gaussian.least_loss(lonely, labels)
         )

@@ -16,10 +16,10 @@ from fednode.policies.gaussian import (
     GaussianClassifier,
     Scatter,
     Sums,
-    between_node_scatter,
     folds_of,
     least_loss,
     log_loss,
+    merge,
     peer_weight,
     pool,
     surely,
@@ -29,6 +29,12 @@ from fednode.policies.gaussian import (
 SIZE = 12
 NAMES = ("ant", "bee", "cow", "dog", "emu")
 PUBLIC = np.diag(np.linspace(0.5, 2.0, SIZE)) + 0.1
+
+
+def mesh_scatter(mine: int) -> Scatter:
+    """Return the scatter of one node's images and of the means of all nodes."""
+    _, between = merge([Sums.of(*one) for one in MESH])
+    return within(*MESH[mine]).plus(between)
 
 
 def texts(classes: Sequence[str]) -> Floats:
@@ -90,17 +96,15 @@ def test_a_mesh_s_classifier_is_one_owner_s_if_others_images_were_their_class_s_
 ) -> None:
     """All that another node tells is its classes' means, so its images count as copies of them."""
     parts = [Sums.of(*one) for one in MESH]
-    head = GaussianClassifier(
-        pool(parts), texts, between_node_scatter(within(*MESH[mine]), parts), PUBLIC
-    )
+    head = GaussianClassifier(pool(parts), texts, mesh_scatter(mine), PUBLIC)
     x, names = list[Floats](), list[str]()
     for at, (own, theirs) in enumerate(MESH):
         means = dict(zip(parts[at].classes, parts[at].means, strict=True))
         x += list(own) if at == mine else [means[name] for name in theirs]
         names += theirs
-    free = between_node_scatter(within(*MESH[mine]), parts).free
+    free = mesh_scatter(mine).free
     scale = (free + 200) / (len(x) - len(set(names)) + 200)  # copies are no degrees of freedom
-    spread = np.trace(between_node_scatter(within(*MESH[mine]), parts).inside) / free
+    spread = np.trace(mesh_scatter(mine).inside) / free
     inside = within(np.array(x), names).inside
     inside = inside + spread * (100 * PUBLIC / np.trace(PUBLIC) + 100 * np.eye(SIZE) / SIZE)
     precision = scale * np.linalg.inv(inside / (len(x) - len(set(names)) + 200))
@@ -111,24 +115,34 @@ def test_a_mesh_s_classifier_is_one_owner_s_if_others_images_were_their_class_s_
     assert np.abs(head.log_density(ASKED, NAMES) - expected).max() < 1e-10
 
 
-def test_the_scatter_of_means_adds_what_lies_between_nodes() -> None:
-    parts, own = [Sums.of(*one) for one in MESH], within(*MESH[0])
-    found, free = between_node_scatter(own, parts)
-    known, expected = pool(parts), own.inside.copy()
+def test_the_scatter_of_means_is_what_lies_between_nodes() -> None:
+    parts = [Sums.of(*one) for one in MESH]
+    known, (found, free) = merge(parts)
+    expected = np.zeros((SIZE, SIZE))
     for one in parts:
         for at, name in enumerate(one.classes):
             off = one.means[at] - known.means[known.classes.index(name)]
             expected += one.counts[at] * np.outer(off, off)
     assert np.allclose(found, expected, atol=1e-12)
-    assert own.free == 10 - 3
-    assert free == own.free + (3 + 2 + 2) - 4
+    assert free == (3 + 2 + 2) - 4
+    assert np.array_equal(known.sums, pool(parts).sums)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_parts_that_are_merged_in_two_steps_scatter_as_in_one(first: int) -> None:
+    parts = [Sums.of(*one) for one in MESH]
+    (some, apart), (rest, others) = merge(parts[:first]), merge(parts[first:])
+    whole, between = merge([some, rest])
+    expected = merge(parts)
+    assert whole.classes == expected[0].classes
+    found = between.plus(apart).plus(others)
+    assert found.free == expected[1].free
+    assert np.allclose(found.inside, expected[1].inside, atol=1e-12)
 
 
 def test_a_class_without_images_lies_on_the_line_of_texts() -> None:
     parts = [Sums.of(*one) for one in MESH]
-    head = GaussianClassifier(
-        pool(parts), texts, between_node_scatter(within(*MESH[0]), parts), PUBLIC
-    )
+    head = GaussianClassifier(pool(parts), texts, mesh_scatter(0), PUBLIC)
     known = head.sums.classes
     text, means = texts(known) - texts(known).mean(axis=0), head.sums.means
     slope = (text * (means - means.mean(axis=0))).sum() / (text**2).sum()
@@ -138,9 +152,7 @@ def test_a_class_without_images_lies_on_the_line_of_texts() -> None:
 
 def test_own_means_count_their_images_and_the_mesh_s_the_weight() -> None:
     parts = [Sums.of(*one) for one in MESH]
-    head = GaussianClassifier(
-        pool(parts), texts, between_node_scatter(within(*MESH[1]), parts), PUBLIC
-    )
+    head = GaussianClassifier(pool(parts), texts, mesh_scatter(1), PUBLIC)
     centres = head.centres(NAMES)
     counts, sums = parts[1].at(NAMES)
     centres[:2] = (sums[:2] + 2.0 * centres[:2]) / (counts[:2] + 2.0)[:, None]

@@ -23,7 +23,7 @@ from fednode.learn.prompt_module import Batch, to_params
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
-from fednode.policies.gaussian import Floats, Sums, log_loss, within
+from fednode.policies.gaussian import Floats, Sums, log_loss, merge, within
 from fednode.policies.gda import (
     JUDGED,
     MIXED_RATIO,
@@ -197,13 +197,29 @@ def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_clas
 def test_the_personal_classifier_is_the_node_s_with_its_peers(model: FrozenClip) -> None:
     made = module(model)
     used = mesh(made, combined(made, OWN, PEERS))
-    peers = [Sums.of(*theirs) for theirs in PEERS.values()]
+    peers = merge([Sums.of(*theirs) for theirs in PEERS.values()])
     node = NodeClassifier(made, Sums.of(*OWN), within(*OWN), public(), peers)
     gauss = node.gaussian.log_density(ASKED, CLASSES, node.own, node.weight)
     expected = (gauss + 0.3 * made.prompt(ASKED, CLASSES)) / 16.0
     assert used.which(CLASSES) == "personal"
     assert node.weight > 1
     assert np.allclose(used.logits(CLASSES)(ASKED), expected, atol=1e-4)
+
+
+def test_a_round_adds_up_the_sums_of_many_peers_once(
+    model: FrozenClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node's own images are left out in ten parts; what peers send must not cost ten times."""
+    parts = list[int]()
+
+    def counted(some: list[Sums]) -> Any:
+        parts.append(len(some))
+        return merge(some)
+
+    monkeypatch.setattr("fednode.policies.gaussian.merge", counted)
+    combined(module(model), OWN, dict.fromkeys("bcdef", PEERS["b"]))
+    assert parts.count(5) == 1
+    assert max(parts) == 5
 
 
 def test_ratio_and_temperature_are_settings(model: FrozenClip) -> None:
