@@ -17,10 +17,15 @@ from fednode_bootstrap.process import FEDNODE, PROGRAM, Daemon, Launch, Process,
 GUARD_S = 180.0
 
 
-async def fork(words: Sequence[str], log: Path) -> Process:
+async def fork(words: Sequence[str], log: Path, module: str = PROGRAM) -> Process:
     """Run `fednode` with these words in a fork, in this folder and with this environment."""
     loads = preload.environment(None, ("tuning.kind=closed-form",))
-    return await forks.launch(PROGRAM, words, log, loads)
+    return await forks.launch(module, words, log, loads)
+
+
+async def fork_with_torch(words: Sequence[str], log: Path) -> Process:
+    """Do so for a node that encodes public images; it encodes few."""
+    return await fork(words, log, "tests.few_public_images")
 
 
 async def program(words: Sequence[str], log: Path) -> Process:

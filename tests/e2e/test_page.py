@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from axe_playwright_python.async_playwright import Axe
 from PIL import Image
@@ -27,6 +28,7 @@ CHROMIUM = next(
 )
 pytestmark = [
     pytest.mark.e2e,
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine"),
 ]
 WIDTHS = (1280, 390)
@@ -48,15 +50,18 @@ class Seen:
     faults: list[str] = field(default_factory=list)
 
 
-@asynccontextmanager
-async def browser(**context: Any) -> AsyncIterator[tuple[Any, Seen]]:
-    """Open a tab; yield it, and what it asks for from now on."""
-    seen = Seen()
-    async with async_playwright() as playwright:
-        chromium = await playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        tab = await (await chromium.new_context(**context)).new_page()
+Open = Callable[..., AbstractAsyncContextManager[tuple[Any, Seen]]]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Open]:
+    """Start Chromium; yield what opens a tab of a new profile, which notes what it asks for."""
+
+    @asynccontextmanager
+    async def opened(**context: Any) -> AsyncIterator[tuple[Any, Seen]]:
+        seen = Seen()
+        profile = await chromium.new_context(**context)
+        tab = await profile.new_page()
         tab.on("request", lambda request: seen.asked.append(request.url))
         tab.on("pageerror", lambda fault: seen.faults.append(str(fault)))
         tab.on("dialog", lambda dialog: seen.faults.append(f"dialog {dialog.message}"))
@@ -67,7 +72,14 @@ async def browser(**context: Any) -> AsyncIterator[tuple[Any, Seen]]:
         try:
             yield tab, seen
         finally:
-            await chromium.close()
+            await profile.close()
+
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield opened
+        await chromium.close()
 
 
 def meshed(service: NodeService) -> None:
@@ -103,7 +115,9 @@ def meshed(service: NodeService) -> None:
     service.now, service.ask = now, ask  # type: ignore[method-assign]
 
 
-async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_path: Path) -> None:
+async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(
+    browser: Open, tmp_path: Path
+) -> None:
     async with page(tmp_path, pictures={HOSTILE: ()}) as (service, url), browser() as (tab, seen):
         await tab.goto(f"{url}#token={DRAWN}")
         await expect(tab.locator("h1")).to_have_text("a")
@@ -119,7 +133,7 @@ async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_p
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_everyone_can_read_it(scheme: Any, width: int, tmp_path: Path) -> None:
+async def test_everyone_can_read_it(browser: Open, scheme: Any, width: int, tmp_path: Path) -> None:
     size = {"width": width, "height": 900}
     async with (
         page(tmp_path, pictures={"lemon": ()}) as (service, url),
@@ -144,7 +158,7 @@ async def test_everyone_can_read_it(scheme: Any, width: int, tmp_path: Path) -> 
         assert len(picture) > 10_000
 
 
-async def test_values_are_shown_under_the_pointer(tmp_path: Path) -> None:
+async def test_values_are_shown_under_the_pointer(browser: Open, tmp_path: Path) -> None:
     async with page(tmp_path) as (_, url), browser() as (tab, _):
         await tab.goto(url)
         loss = tab.get_by_label("Training loss", exact=True)
@@ -154,7 +168,7 @@ async def test_values_are_shown_under_the_pointer(tmp_path: Path) -> None:
         await expect(loss.get_by_text("round 2: loss")).to_have_count(0)
 
 
-async def test_warnings_can_be_read_alone(tmp_path: Path) -> None:
+async def test_warnings_can_be_read_alone(browser: Open, tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url), browser() as (tab, _):
         service.events.record(Record("peer.dead", "b is dead", "warning", {"peer": "b"}))
         await tab.goto(url)
@@ -164,7 +178,7 @@ async def test_warnings_can_be_read_alone(tmp_path: Path) -> None:
         await expect(tab.locator("#events li")).to_have_text([re.compile("b is dead")])
 
 
-async def test_the_operator_is_told_how_to_remove_a_peer(tmp_path: Path) -> None:
+async def test_the_operator_is_told_how_to_remove_a_peer(browser: Open, tmp_path: Path) -> None:
     async with page(tmp_path, peers=("b",)) as (_, url), browser() as (tab, _):
         await tab.goto(url)
         await expect(tab.get_by_role("row", name="b")).to_be_visible()
@@ -174,7 +188,7 @@ async def test_the_operator_is_told_how_to_remove_a_peer(tmp_path: Path) -> None
         await expect(tab.get_by_text("run fednode remove b where the mesh key is")).to_be_visible()
 
 
-async def test_the_charts_begin_again_with_the_rounds(tmp_path: Path) -> None:
+async def test_the_charts_begin_again_with_the_rounds(browser: Open, tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url), browser() as (tab, seen):
         await tab.goto(url)
         loss = tab.get_by_label("Training loss", exact=True)
@@ -196,7 +210,7 @@ async def test_the_charts_begin_again_with_the_rounds(tmp_path: Path) -> None:
         assert seen.faults == []
 
 
-async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
+async def test_the_operator_pauses_and_resumes_it(browser: Open, tmp_path: Path) -> None:
     waiting = page(tmp_path, peers=("b",))
     async with waiting as (service, url), browser() as (tab, seen):
         await tab.goto(url)
@@ -214,7 +228,9 @@ async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
-async def test_the_operator_invites_and_admits(width: int, scheme: Any, tmp_path: Path) -> None:
+async def test_the_operator_invites_and_admits(
+    browser: Open, width: int, scheme: Any, tmp_path: Path
+) -> None:
     size, desk = {"width": width, "height": 900}, Desk()
     async with (
         page(tmp_path, admitting=desk) as (_, url),
@@ -247,7 +263,7 @@ async def test_the_operator_invites_and_admits(width: int, scheme: Any, tmp_path
         assert await tab.locator("img[src=x]").count() == 0
 
 
-async def test_the_page_s_own_policy_lets_a_link_be_made(tmp_path: Path) -> None:
+async def test_the_page_s_own_policy_lets_a_link_be_made(browser: Open, tmp_path: Path) -> None:
     async with page(tmp_path, admitting=Desk()) as (_, url), browser() as (tab, seen):
         await tab.goto(f"{url}#token={DRAWN}")
         await tab.get_by_label("Name of the site").fill("lab-2")
@@ -257,7 +273,9 @@ async def test_the_page_s_own_policy_lets_a_link_be_made(tmp_path: Path) -> None
         assert tab.url == url
 
 
-async def test_the_link_opens_it_for_one_tab_and_stays_in_no_address(tmp_path: Path) -> None:
+async def test_the_link_opens_it_for_one_tab_and_stays_in_no_address(
+    browser: Open, tmp_path: Path
+) -> None:
     closed = page(tmp_path, PageSettings(token=TOKEN), peers=("b",))
     async with closed as (_, url), browser() as (tab, seen):
         await tab.goto(url)
@@ -317,6 +335,7 @@ SEND = """async (url) => {
 
 
 async def test_a_server_on_another_port_gets_no_token_and_commands_nothing(
+    browser: Open,
     tmp_path: Path,
 ) -> None:
     picture = tmp_path / "cup.png"

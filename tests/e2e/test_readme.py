@@ -24,7 +24,7 @@ from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, program
+from tests.daemons import GUARD_S, fork_with_torch
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
@@ -58,7 +58,6 @@ async def adopted(daemon: Daemon) -> None:
 async def test_the_quick_start_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fednode.learn.public.IMAGES", 10)  # as many as the nodes encode
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("FEDNODE_PAGE__LISTEN", "null")
     monkeypatch.chdir(tmp_path)
@@ -78,7 +77,7 @@ async def test_the_quick_start_as_it_stands(
                 shutil.copy(tmp_path / "images/lemon/1.png", "photo.jpg")
             elif words[1] == "start":
                 log = tmp_path / f"{len(daemons)}.log"
-                daemons.append(Daemon(log.stem, words[1:], log, program))
+                daemons.append(Daemon(log.stem, words[1:], log, fork_with_torch))
                 await daemons[-1].start()
             else:
                 if words[1] == "status":
