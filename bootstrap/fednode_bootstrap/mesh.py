@@ -5,15 +5,17 @@
         rounds = await mesh.history("node-1")
 
 Leaving the context ends every daemon: SIGTERM, then SIGKILL after a grace period. If this process
-itself is killed, the daemons end by their tether (fednode_bootstrap.tether).
+itself is killed, the daemons end, too (fednode_bootstrap.daemon).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,10 +36,11 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
-from fednode_bootstrap import forks, preload
-from fednode_bootstrap.process import PROGRAM, TETHERED, Daemon, Process, execute, how_it_ended
+from fednode_bootstrap import preload
+from fednode_bootstrap.daemon import FORKS, PROGRAM, Daemon, exit_words, stop
 
 EVENTS_KEPT: Final = 200
+ANSWERS_KEPT: Final = 24
 NODES_MAX: Final = 64
 POLL_S: Final = 0.5
 CROWD: Final = 8
@@ -63,7 +66,6 @@ class MeshSettings:
         grace_s: time for a daemon to end by itself
         restarts: times that each dead daemon is started again, unless its settings are at fault
         module: the daemon's program, run as `python -m` does
-        forked: start daemons as forks of one process that has loaded the model, if this system can
         tls: give every node a key and a certificate, and let them speak mutual TLS
         at_once: most daemons that load their model at the same time; the next one waits for them
     """
@@ -77,7 +79,6 @@ class MeshSettings:
     grace_s: float = 15.0
     restarts: int = 0
     module: str = PROGRAM
-    forked: bool = True
     tls: bool = False
     at_once: int = 8
 
@@ -90,11 +91,37 @@ class MeshSettings:
                 raise ConfigError(f"'{setting}' is no setting: write --set section.key=value.")
 
 
+@dataclass(slots=True)
+class Past:
+    """The past of one node: losses of its latest rounds, and bytes sent with their times."""
+
+    losses: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS_KEPT))
+    round: int = 0
+    sent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=ANSWERS_KEPT))
+
+    def note(self, reply: StatusReply, now: float) -> None:
+        """Take one answer."""
+        loss = reply.metrics.get("loss", math.nan)
+        if reply.round != self.round and math.isfinite(loss):
+            self.losses.append(loss)
+        self.round = reply.round
+        self.sent.append((now, reply.traffic.serialized_out))
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second over the answers that are kept."""
+        if len(self.sent) < 2:
+            return 0.0
+        (began, first), (ended, last) = self.sent[0], self.sent[-1]
+        return max(0, last - first) / (ended - began) if ended > began else 0.0
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One node of the mesh.
 
-    status: its latest answer. answers: whether it answered the last status request.
+    status: its latest answer. answers: whether it answered the last status request. task: starts
+    the daemon, and again if it dies.
     """
 
     name: str
@@ -103,35 +130,35 @@ class Member:
     restarts_left: int = 0
     status: StatusReply | None = None
     answers: bool = False
-    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+    past: Past = field(default_factory=Past)
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
     def state(self) -> str:
         """Return the node's life, or the state of its process if the node does not answer."""
         if not self.daemon.running:
             code = self.daemon.exit_code
-            return "not started" if code is None else how_it_ended(code)
+            return "not started" if code is None else exit_words(code)
         if self.status is None:
             return "starting"
         return self.status.life if self.answers else "silent"
 
     @property
-    def starting(self) -> bool:
-        """Tell whether the daemon runs and has not loaded its model and images yet."""
-        known = self.status
-        return self.daemon.running and (known is None or known.life == Life.LOADING)
+    def round(self) -> int:
+        """Return the last round that the node told."""
+        return self.status.round if self.status else 0
 
     @property
-    def comes_back(self) -> bool:
-        """Tell whether the daemon died and will be started again."""
-        code = self.daemon.exit_code
-        return self.restarts_left > 0 and code is not None and code not in {0, *FAULT_CODES}
+    def starting(self) -> bool:
+        """Tell whether the daemon runs and has not loaded its model and images yet."""
+        status = self.status
+        return self.daemon.running and (status is None or status.life == Life.LOADING)
 
     @property
     def done(self) -> bool:
         """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
-            return self.watcher is not None and self.watcher.done()
+            return self.task is not None and self.task.done()
         return self.answers and self.status is not None and self.status.life == Life.FINISHED
 
 
@@ -146,21 +173,14 @@ class LocalMesh:
         self._client = client
         self.on_event: Callable[[str], None] = lambda _: None
         self._changed = asyncio.Event()
+        self._starts = asyncio.Semaphore(settings.at_once)
         self._poller: asyncio.Task[None] | None = None
-        self._starter: asyncio.Task[None] | None = None
-        self._stopping = False
 
     async def __aenter__(self) -> Self:
-        try:
-            self._prepare()
-            members = list(self.members.values())
-            for member in members[: self.settings.at_once]:
-                await self._launch(member)
-        except BaseException:
-            await self.stop()
-            raise
+        self._prepare()
+        for member in self.members.values():
+            self._launch(member)
         self._poller = asyncio.create_task(self._poll(), name="mesh poll")
-        self._starter = asyncio.create_task(self._launch_rest(members), name="mesh start")
         return self
 
     async def __aexit__(
@@ -179,10 +199,6 @@ class LocalMesh:
         assert self._client is not None, "the mesh was started"
         return self._client
 
-    def status(self) -> dict[str, StatusReply | None]:
-        """Return the latest status of every node; None if it never answered."""
-        return {name: member.status for name, member in self.members.items()}
-
     async def history(self, name: str) -> Sequence[Round]:
         """Return all adopted rounds of a node, oldest first."""
         return await self.client.history(self._member(name).address)
@@ -198,12 +214,11 @@ class LocalMesh:
     async def restart(self, name: str) -> None:
         """Start a daemon again on its old state and port; end it first if it runs."""
         member = self._member(name)
-        watcher, member.watcher = member.watcher, None
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.wait({watcher})
+        if member.task is not None:
+            member.task.cancel()
+            await asyncio.wait({member.task})
         await member.daemon.stop(self.settings.grace_s)
-        await self._launch(member)
+        self._launch(member)
 
     async def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until a condition on the members holds; raise TimeoutError after timeout_s."""
@@ -227,7 +242,9 @@ class LocalMesh:
             await self.wait_for(lambda: all(member.done for member in members), timeout_s)
         except TimeoutError:
             late = ", ".join(
-                f"{member.name} ({_where(member)})" for member in members if not member.done
+                f"{member.name} ({member.state}, round {member.round})"
+                for member in members
+                if not member.done
             )
             raise MeshError(
                 f"After {timeout_s:.0f} s these nodes were not through with their rounds: {late}."
@@ -243,34 +260,29 @@ class LocalMesh:
 
     async def stop(self) -> None:
         """End every daemon; return when all have ended. Idempotent."""
-        self._stopping = True
-        tasks = [member.watcher for member in self.members.values()] + [self._poller, self._starter]
-        alive = [task for task in tasks if task is not None and not task.done()]
-        for task in alive:
+        for task in self._tasks():
             task.cancel()
-        ends = [member.daemon.stop(self.settings.grace_s) for member in self.members.values()]
         try:
-            await asyncio.gather(*ends, return_exceptions=True)
-        finally:  # also if cancelled (a second Ctrl-C): do not wait any longer
-            started = [member.daemon for member in self.members.values() if member.daemon.started]
-            for daemon in started:
-                daemon.signal(signal.SIGKILL)
-            await asyncio.shield(asyncio.gather(*(daemon.ended() for daemon in started)))
-        if alive:
-            await asyncio.wait(alive)
-        if self._client is not None:
-            await self._client.close()
-        self._notify()
+            daemons = [member.daemon for member in self.members.values()]
+            await stop(daemons, self.settings.grace_s)
+        finally:
+            if self._client is not None:
+                await self._client.close()
+            self._notify()
 
     # Implementation -----------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Raise what ended the tasks that ask and start daemons; MeshError after stop()."""
-        for task in (self._poller, self._starter):
-            if task is not None and task.done() and not task.cancelled():
+        for task in self._tasks():
+            if task.done() and not task.cancelled():
                 task.result()
         if self._poller is None or self._poller.done():
             raise MeshError("The mesh is not running.")
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        tasks = [self._poller, *(member.task for member in self.members.values())]
+        return [task for task in tasks if task is not None]
 
     def _member(self, name: str) -> Member:
         if name not in self.members:
@@ -285,26 +297,28 @@ class LocalMesh:
         folder.mkdir(parents=True, exist_ok=True)
         peers = folder / "peers.yaml"
         width = len(str(settings.nodes))
+        members: dict[str, Member] = {}
         for number, port in enumerate(free_ports(settings.nodes), 1):
             name, address = f"node-{number:0{width}d}", f"127.0.0.1:{port}"
-            command = ["start", "--peers", str(peers), "--name", name]
+            words = ["start", "--peers", str(peers), "--name", name]
             if settings.config is not None:
-                command += ["--config", str(settings.config.resolve())]
+                words += ["--config", str(settings.config.resolve())]
             for setting in (*self._own_settings(folder / name), *settings.settings):
-                command += ["--set", setting]
-            daemon = Daemon(name, command, folder / f"{name}.log", self._run)
-            self.members[name] = Member(
+                words += ["--set", setting]
+            daemon = Daemon(name, words, folder / f"{name}.log", settings.module)
+            members[name] = Member(
                 name=name, address=address, daemon=daemon, restarts_left=settings.restarts
             )
-        listed = [
-            {"name": member.name, "address": member.address} for member in self.members.values()
-        ]
+        self.members.update(members)  # at once, because another thread may show them
+        listed = [{"name": member.name, "address": member.address} for member in members.values()]
         content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
         if settings.tls:
             content["mesh_key"] = self._certify(folder)
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
         if self._client is None:
-            self._client = client_of(load_peers(peers), folder / next(iter(self.members)))
+            self._client = client_of(load_peers(peers), folder / next(iter(members)))
+        if FORKS and settings.module == PROGRAM:
+            preload.start_server(settings.config, settings.settings)
 
     def _certify(self, folder: Path) -> str:
         """Give every node a certificate of the mesh key; return the key's public half as text."""
@@ -317,14 +331,6 @@ class LocalMesh:
             node.take_certificate(root.node(name, node.key.public_key()), roster)
         return keys.written(key.public_key())
 
-    async def _run(self, words: Sequence[str], log: Path) -> Process:
-        """Start a daemon's program with these arguments."""
-        asked = self.settings
-        if not (asked.forked and forks.SUPPORTED):
-            return await execute((*TETHERED, asked.module, *words), log)
-        known = preload.environment(asked.config, asked.settings) if asked.module == PROGRAM else {}
-        return await forks.launch(asked.module, words, log, known)
-
     def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
         """Return a local mesh's settings: own folder, one core, a common start, few probes."""
         nodes = self.settings.nodes
@@ -333,30 +339,25 @@ class LocalMesh:
             return own
         return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
 
-    async def _launch(self, member: Member) -> None:
-        await member.daemon.start()
+    def _launch(self, member: Member) -> None:
         member.status, member.answers = None, False
-        member.watcher = asyncio.create_task(self._watch(member), name=f"watch {member.name}")
+        member.task = asyncio.create_task(self._run(member), name=f"run {member.name}")
 
-    async def _launch_rest(self, members: Sequence[Member]) -> None:
-        """Start the other daemons, each as soon as fewer than `at_once` are starting."""
-        for member in members[self.settings.at_once :]:
-            while sum(other.starting for other in members) >= self.settings.at_once:
+    async def _run(self, member: Member) -> None:
+        """Start a daemon when it is its turn, and see how it ends."""
+        async with self._starts:
+            member.daemon.start()
+            while member.starting:
                 await self.change()
-            await self._launch(member)
-
-    async def _watch(self, member: Member) -> None:
         code = await member.daemon.ended()
-        if self._stopping:
-            return
         member.answers = False
         words = member.daemon.last_line()
         said = f"its last words: {words}" if words else "it said nothing"
-        self._tell(f"{member.name} ended with {how_it_ended(code)}; {said}")
-        if member.comes_back:
-            await self._launch(member)
+        self._tell(f"{member.name} ended with {exit_words(code)}; {said}")
+        if member.restarts_left > 0 and code not in {0, *FAULT_CODES}:
             member.restarts_left -= 1
-            self._tell(f"{member.name} was started again (pid {member.daemon.pid})")
+            self._tell(f"{member.name} is started again")
+            self._launch(member)
         self._notify()
 
     async def _poll(self) -> None:
@@ -376,6 +377,7 @@ class LocalMesh:
         # Ignore an answer of a daemon that died meanwhile: it is not about its replacement.
         if member.daemon.running:
             member.status, member.answers = status, True
+            member.past.note(status, time.monotonic())
 
     def _tell(self, text: str) -> None:
         self.events.append(text)
@@ -384,11 +386,6 @@ class LocalMesh:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _where(member: Member) -> str:
-    status = member.status
-    return member.state if status is None else f"{member.state}, round {status.round}"
 
 
 def fresh_folder(parent: Path, stem: str) -> Path:

@@ -11,31 +11,41 @@ import contextlib
 import gc
 import json
 import os
-from collections.abc import Mapping
+import signal
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Final
 
+from fednode.terminal.stop import held_back
+
 VARIABLE: Final = "FEDNODE_PRELOAD"
-"""Environment variable: JSON with "config" (path of node.yaml or null) and "flags" (of --set)."""
+"""Environment variable: JSON list of the path of node.yaml, or null, and the words of --set."""
 
 
-def environment(config: Path | None, flags: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the variables that tell this module which settings the daemons have."""
-    told = {"config": None if config is None else str(config.resolve()), "flags": flags}
-    return {VARIABLE: json.dumps(told)}
+def start_server(config: Path | None, flags: tuple[str, ...]) -> None:
+    """Start the fork server of this process, which loads what daemons of these settings need.
+
+    A server that runs already stays as it is.
+    """
+    os.environ[VARIABLE] = json.dumps([None if config is None else str(config.resolve()), flags])
+    forkserver.set_forkserver_preload([__name__])
+    try:
+        with held_back(signal.SIGINT):
+            forkserver.ensure_running()
+    finally:
+        del os.environ[VARIABLE]
 
 
-def load(told: str) -> None:
+def load(text: str) -> None:
     """Import what daemons import and load their model; leave faults to the daemons themselves."""
     from fednode.errors import FednodeError
 
-    given = json.loads(told)
+    config, flags = json.loads(text)
     with contextlib.suppress(FednodeError):
         from fednode import registry
         from fednode.settings.read import load_settings
 
-        path = None if given["config"] is None else Path(given["config"])
-        settings = load_settings(path, os.environ, tuple(given["flags"]))
+        settings = load_settings(config and Path(config), os.environ, tuple(flags))
         import fednode.app.assemble  # noqa: F401
 
         if settings.tuning.kind != "torch":

@@ -40,10 +40,7 @@ COMMANDS: Final = {
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
-    "relay": (
-        "fednode_bootstrap.relay_command",
-        "Connect nodes that take no connections.",
-    ),
+    "relay": ("fednode_bootstrap.relay", "Connect nodes that take no connections."),
     "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
     "track": ("fednode.lab.commands.track", "Write figures to TensorBoard, W&B or MLflow."),
     "simulate": ("fednode.lab.commands.simulate", "Play meshes full of faults, each by its seed."),

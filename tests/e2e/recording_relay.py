@@ -15,7 +15,7 @@ from typing import Any
 import uvloop
 
 from fednode.transports.relay_service import RelayService
-from fednode_bootstrap.relay_host import serve
+from fednode_bootstrap.relay import serve
 
 
 async def noted(messages: AsyncIterator[bytes], file: Any) -> AsyncIterator[bytes]:

@@ -27,7 +27,7 @@ from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import FEDNODE, Daemon
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -64,8 +64,8 @@ async def begin(folder: Path, name: str) -> Life:
     """Start a daemon on its directory."""
     words = ("start", "--peers", str(folder / "peers.yaml"), "--name", name)
     state = ("--state", str(folder / name))
-    daemon = Daemon(name, (*FEDNODE, *words, *state, *SETTINGS), folder / f"{name}.log")
-    await daemon.start()
+    daemon = Daemon(name, (*words, *state, *SETTINGS), folder / f"{name}.log")
+    daemon.start()
     return Life(daemon, asyncio.get_running_loop().time())
 
 

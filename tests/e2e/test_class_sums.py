@@ -19,9 +19,9 @@ from fednode.data.builtin import root
 from fednode.errors import FednodeError
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, fork
+from tests.daemons import GUARD_S, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NAMES = ("a", "b", "c", "d")
@@ -108,7 +108,7 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
     def daemon(name: str) -> Daemon:
         words = ["start", "--peers", str(peers), "--config", str(config), "--name", name]
         own = ["--state", str(states[name]), "--set", f"data.path={classes.write(name)}"]
-        return Daemon(name, [*words, *own], tmp_path / f"{name}.log", fork)
+        return Daemon(name, [*words, *own], tmp_path / f"{name}.log")
 
     nodes = {name: daemon(name) for name in NAMES}
 
@@ -118,17 +118,17 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
 
     try:
         for name in "abc":
-            await nodes[name].start()
+            start(nodes[name])
         await until(lambda: equal(*"abc", of=("a", "b", "c")))
         nodes["a"].signal(signal.SIGKILL)
         await nodes["a"].ended()
-        await nodes["d"].start()
+        start(nodes["d"])
         # Nobody says to d what a said, until a is back and says it.
         await until(lambda: equal(*"bc") and equal("d", of=("b", "c", "d")))
         more = images_of(states["b"], "b") + 1
         classes.add("b")
         await until(lambda: all(images_of(states[name], "b") == more for name in "bcd"))
-        await nodes["a"].start()
+        start(nodes["a"])
         await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
     finally:
         for one in nodes.values():

@@ -24,9 +24,9 @@ from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, settings_of, start_of
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon, Process
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, fork
+from tests.daemons import GUARD_S, start
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
@@ -59,16 +59,13 @@ class Site:
             patch.chdir(folder if folder.exists() else self.home)
             yield
 
-    async def launch(self, words: Sequence[str], log: Path) -> Process:
-        with self.at_home():
-            return await fork(words, log)
-
     @contextlib.asynccontextmanager
     async def runs(self, *words: str) -> AsyncIterator[Daemon]:
         """Type a command that runs the daemon."""
         self.typed.append(words)
-        self.daemon = Daemon(self.name, words, self.home / "log", self.launch)
-        await self.daemon.start()
+        self.daemon = Daemon(self.name, words, self.home / "log")
+        with self.at_home():
+            start(self.daemon)
         try:
             yield self.daemon
         finally:

@@ -21,7 +21,7 @@ SURVIVORS = ("node-1", "node-3")
 
 def now(mesh: LocalMesh, name: str) -> StatusReply:
     """Return what a node said last; a node at round 0 where it said nothing."""
-    return mesh.status()[name] or StatusReply(name=name)
+    return mesh.members[name].status or StatusReply(name=name)
 
 
 def states(mesh: LocalMesh, name: str) -> dict[str, str]:

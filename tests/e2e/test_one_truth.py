@@ -55,7 +55,7 @@ async def daemons(folder: Path, policy: str) -> None:
     async with LocalMesh(settings) as mesh:
 
         def through(name: str) -> bool:
-            return (mesh.status()[name] or StatusReply(name=name)).round >= ROUNDS
+            return (mesh.members[name].status or StatusReply(name=name)).round >= ROUNDS
 
         await mesh.wait_for(lambda: all(map(through, NODES)), LIMIT_S)
 

@@ -22,9 +22,9 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
-from fednode_bootstrap.process import Daemon
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, fork_with_torch
+from tests.daemons import GUARD_S, start
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
@@ -77,8 +77,8 @@ async def test_the_quick_start_as_it_stands(
                 shutil.copy(tmp_path / "images/lemon/1.png", "photo.jpg")
             elif words[1] == "start":
                 log = tmp_path / f"{len(daemons)}.log"
-                daemons.append(Daemon(log.stem, words[1:], log, fork_with_torch))
-                await daemons[-1].start()
+                daemons.append(Daemon(log.stem, words[1:], log, "tests.few_public_images"))
+                start(daemons[-1])
             else:
                 if words[1] == "status":
                     assert len(daemons) == len("abc")

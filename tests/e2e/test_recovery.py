@@ -22,7 +22,7 @@ async def test_the_others_adopt_a_round_after_a_node_was_killed_while_it_tuned(
     original = LocalMesh.kill
 
     def kill(self: LocalMesh, name: str) -> None:
-        status = self.status()[name]
+        status = self.members[name].status
         assert status is not None
         killed.append((name, status.life, status.step))
         original(self, name)

@@ -30,9 +30,9 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import Daemon, Launch
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, fork, program, running
+from tests.daemons import GUARD_S, running, start
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import SmallMesh
 
@@ -67,10 +67,10 @@ class Pair:
         return ["start", *named, *CLOSED, *more]
 
     def running(
-        self, name: str, *more: str, state: Path | None = None, launch: Launch = fork
+        self, name: str, *more: str, state: Path | None = None, program: bool = False
     ) -> AbstractAsyncContextManager[Daemon]:
         """Run a node until the block ends."""
-        return running(self.folder, name, *self.words(name, *more, state=state), launch=launch)
+        return running(self.folder, name, *self.words(name, *more, state=state), program=program)
 
     async def until(self, client: Client, name: str, holds: Callable[[Any], bool]) -> Any:
         """Return the first status of a node of which something holds."""
@@ -126,7 +126,7 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
         lonely = await pair.until(client, "a", lambda reply: reply.alone)
         assert lonely.peers[0].state == "dead"
         await pair.until(client, "a", lambda reply: reply.round > lonely.round)
-        await b.start()
+        start(b)
         again = await pair.until(client, "b", lambda reply: reply.life not in {"loading", ""})
         assert again.round >= before.round - 1
         await pair.until(client, "b", lambda reply: reply.round > before.round)
@@ -147,7 +147,7 @@ async def test_two_daemons_with_certificates_exchange_and_know_each_other_again(
     for _ in range(2):
         async with (
             client_of(load_peers(pair.peers), state) as client,
-            pair.running("a", *paced, launch=program),
+            pair.running("a", *paced, program=True),
             pair.running("b", *paced),
         ):
             start = (await pair.until(client, "a", lambda reply: reply.life == "running")).round

@@ -107,7 +107,7 @@ def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> Pa
 
 def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:
     """Start node a of the files that `init` wrote; return its status after its last round."""
-    module = (str(python), "-m", "fednode_bootstrap.tether", "fednode.cli")
+    module = (str(python), "-m", "fednode.cli")
     settings = ("rounds.max=3", "rounds.min_interval_s=0", "rounds.start.peers=0",
                 "tuning.kind=closed-form")  # fmt: skip
     flags = [word for one in settings for word in ("--set", one)]

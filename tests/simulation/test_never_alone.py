@@ -37,7 +37,8 @@ from fednode.settings.read import Settings
 from fednode.storage.store import Store, read_snapshot
 from fednode.terminal import show
 from fednode.wire.gen.status_pb2 import StatusReply
-from fednode_bootstrap import live
+from fednode_bootstrap.view import page as mesh_page
+from tests.unit.commands.canned import member
 from tests.unit.lab.sim.meshes import Kind, promptfl
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT
@@ -264,11 +265,11 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     metrics = Metrics()
     metrics.watch(service.now)
     store.close()
-    shown = live.LiveNode(name, reply.life, reply, live.Past())
+    seen = member(name, reply.life, reply)
     return reply, {
         "status": drawn(show.node(reply)),
         "overview": drawn(show.mesh([((name, "127.0.0.1:1"), reply)])),
-        "live": drawn(live.page(Text("head"), [shown])),
+        "live": drawn(mesh_page(Text("head"), [seen])),
         "page": str(answer.text),
         "metrics": metrics.text()[0].decode(),
         "eval": evaluated(world, name, folder / f"{name}-eval"),

@@ -109,7 +109,7 @@ async def recovery(
         more = 1 if tuning_s else 2
 
         def on() -> bool:
-            rounds = {name: status.round for name in left if (status := mesh.status()[name])}
+            rounds = {name: mesh.members[name].round for name in left}
             return all(rounds[name] >= reached[name] + more for name in left)
 
         await _wait_for(mesh, on)
@@ -134,7 +134,7 @@ def _passed(first: list[StatusReply], last: list[StatusReply]) -> list[int]:
 
 def known(mesh: LocalMesh) -> list[StatusReply]:
     """Return what the nodes said; one that said nothing yet counts as at round 0."""
-    return [status or StatusReply(name=name) for name, status in mesh.status().items()]
+    return [member.status or StatusReply(name=member.name) for member in mesh.members.values()]
 
 
 @asynccontextmanager

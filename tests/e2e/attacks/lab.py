@@ -13,7 +13,7 @@ from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.process import FEDNODE, Daemon
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -53,9 +53,9 @@ class Lab:
         for name in self.names:
             where = ("--peers", str(self.folder / "peers.yaml"), "--name", name)
             state = ("--state", str(self.folder / name))
-            words = (*FEDNODE, "start", *where, *state, *self.settings)
+            words = ("start", *where, *state, *self.settings)
             self.daemons[name] = Daemon(name, words, self.folder / f"{name}.log")
-            await self.daemons[name].start()
+            self.daemons[name].start()
         await self.rounds(2)
         return self
 

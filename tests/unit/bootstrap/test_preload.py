@@ -34,29 +34,29 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_the_variable_says_which_settings_the_daemons_have(
+def test_the_server_knows_the_settings_of_the_daemons_and_nobody_else_sees_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    seen = list[Any]()
+    ensure = "fednode_bootstrap.preload.forkserver.ensure_running"
+    monkeypatch.setattr(ensure, lambda: seen.append(json.loads(os.environ[preload.VARIABLE])))
     monkeypatch.chdir(tmp_path)
-    told = preload.environment(Path("node.yaml"), ("seed=2",))
-    assert json.loads(told[preload.VARIABLE]) == {
-        "config": str(tmp_path / "node.yaml"),
-        "flags": ["seed=2"],
-    }
-    assert json.loads(preload.environment(None, ())[preload.VARIABLE])["config"] is None
+    preload.start_server(Path("node.yaml"), ("seed=2",))
+    preload.start_server(None, ())
+    assert seen == [[str(tmp_path / "node.yaml"), ["seed=2"]], [None, []]]
+    assert preload.VARIABLE not in os.environ
 
 
 def test_one_arena_and_one_thread_come_before_the_model(loaded: list[Any]) -> None:
-    told = preload.environment(None, ("model.precision=bfloat16", "policy.name=promptfl"))
-    preload.load(told[preload.VARIABLE])
+    preload.load('[null, ["model.precision=bfloat16", "policy.name=promptfl"]]')
     assert loaded == ["arena", 1, ModelSettings(precision="bfloat16"), (os._exit, 0), "frozen"]
 
 
 def test_daemons_without_a_model_load_none(loaded: list[Any]) -> None:
-    preload.load(preload.environment(None, ("tuning.kind=closed-form",))[preload.VARIABLE])
+    preload.load('[null, ["tuning.kind=closed-form"]]')
     assert loaded == []
 
 
 def test_a_fault_of_the_settings_is_left_to_the_daemons(loaded: list[Any]) -> None:
-    preload.load(preload.environment(None, ("no.such=1",))[preload.VARIABLE])
+    preload.load('[null, ["no.such=1"]]')
     assert loaded == [(os._exit, 0), "frozen"]

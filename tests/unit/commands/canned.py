@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -14,6 +15,7 @@ from rich.console import Console, RenderableType
 
 from fednode.observe.events import LEVELS
 from fednode.wire.gen import status_pb2, status_pb2_grpc
+from fednode_bootstrap.mesh import Past
 
 
 def reply(**changed: Any) -> status_pb2.StatusReply:
@@ -63,6 +65,11 @@ def hostile() -> status_pb2.StatusReply:
     )
     made.events.add(time=1e300, text=NASTY, level=NASTY)
     return made
+
+
+def member(name: str, state: str, reply: status_pb2.StatusReply | None) -> Any:
+    """Return a node of a local mesh, whose daemon nobody started."""
+    return SimpleNamespace(name=name, state=state, status=reply, past=Past())
 
 
 def drawn(page: RenderableType, width: int = 100) -> str:

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from fednode.terminal import show
 from fednode.wire.gen import status_pb2
-from fednode_bootstrap import live
-from tests.unit.commands.canned import drawn, reply
+from fednode_bootstrap import view
+from fednode_bootstrap.mesh import Past
+from tests.unit.commands.canned import drawn, member, reply
 
 
 def test_a_node_in_full() -> None:
@@ -89,9 +90,9 @@ def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
     page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
     assert page.splitlines()[-2] == "a: before round 1 this node waits for b, 100 s more at most"
     assert "a note" not in page
-    seen = live.LiveNode("a", "running", made, live.Past())
-    assert "a: before round 1 this node waits for b" in drawn(live.page(Text("head"), [seen]))
-    assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
+    seen = member("a", "running", made)
+    assert "a: before round 1 this node waits for b" in drawn(view.page(Text("head"), [seen]))
+    assert "a: b speaks, but this" in drawn(view.page(Text("head"), [seen]))
 
 
 def test_what_the_policy_shows_has_its_own_rows_and_columns() -> None:
@@ -156,10 +157,10 @@ def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
 def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
     shown = drawn(show.node(reply(address="[/ghost]", phase="[/x]")), 300)
     assert "[/ghost]" in shown
-    past = live.Past()
+    past = Past()
     for number, loss in enumerate((1.0, float("inf"), float("nan"), 2.0), 1):
         past.note(status_pb2.StatusReply(round=number, metrics={"loss": loss}), float(number))
-    assert live.bars(list(past.losses)) == "▁█"
+    assert view.bars(list(past.losses)) == "▁█"
 
 
 def test_what_an_earlier_round_measured_is_shown_as_that() -> None:

@@ -32,10 +32,9 @@ from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, interruptible, until
 from fednode.units import scaled
-from fednode_bootstrap.local import shown
+from fednode_bootstrap.daemon import PROGRAM
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings
-from fednode_bootstrap.process import PROGRAM
-from fednode_bootstrap.watch import View
+from fednode_bootstrap.view import shown
 
 CONFIG: Final = config_file("demo/node.yaml")
 OUT: Final = Path("runs") / "demo"
@@ -197,7 +196,7 @@ async def _meshes(
         )
         mesh = clock.mesh = LocalMesh(settings, client)
         began = clock.now()
-        async with shown(mesh, View(console, clock.headline)):
+        async with shown(mesh, console, clock.headline):
             names = await mesh.wait_finished(options.timeout_s)
             said = {name: (await mesh.look(name), await mesh.history(name)) for name in names}
         clock.mesh = None

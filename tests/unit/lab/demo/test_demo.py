@@ -19,8 +19,8 @@ from fednode.errors import ConfigError
 from fednode.lab.demo import cells, demo
 from fednode.lab.demo.demo import Clock, DemoOptions
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
+from fednode_bootstrap.daemon import Daemon
 from fednode_bootstrap.mesh import LocalMesh, Member, MeshSettings
-from fednode_bootstrap.process import Daemon
 from tests.unit.bootstrap.log_observer import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT
 
@@ -121,7 +121,7 @@ async def test_a_daemon_that_crashed_is_a_warning(options: Options, tmp_path: Pa
     warnings = [one.get("warnings", []) for one in report_of(tmp_path)["cells"]]
     assert [len(one) for one in warnings] == [0, 2, 2, 2, 2]
     assert warnings[1][0].startswith("node-1 ended with exit code 70")
-    assert "was started again" in warnings[1][1]
+    assert "is started again" in warnings[1][1]
     text = (tmp_path / "demo/report.md").read_text()
     assert "- zerodfl, seed 1: node-1 ended with exit code 70" in text
 

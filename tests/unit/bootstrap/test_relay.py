@@ -13,12 +13,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from fednode.errors import AddressError, ConfigError, IdentityError, StateError, Unreachable
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
+from fednode.settings.peers import load_peers
 from fednode.transports.address import RelayEntry
 from fednode.transports.ports import free_ports
 from fednode.transports.relay_service import RelayService
-from fednode_bootstrap import relay_host
-from fednode_bootstrap.relay_host import close_metrics, keep_certificate, serve, serve_metrics
+from fednode_bootstrap import relay as relay_program
+from fednode_bootstrap.relay import keep_certificate, metrics_served, relay, serve
+from tests.command_line import named
 from tests.meshes import Mesh
+from tests.unit.commands.run import Fednode
 
 GUARD_S = 60.0
 
@@ -135,16 +138,21 @@ async def test_what_is_missing_is_said(tmp_path: Path) -> None:
         await run(tmp_path / "other")  # type: ignore[misc]
 
 
+def test_a_missing_file_is_said(fednode: Fednode, tmp_path: Path) -> None:
+    assert named("relay") is relay
+    assert fednode("relay", "--state", tmp_path / "relay") == 2
+    assert "peers.yaml" in fednode.err
+
+
 async def test_refusals_are_counted_by_reason() -> None:
-    relay, (port,) = RelayService(Mesh.new().roster()), free_ports(1)
-    relay.counts.refused.update(("absent", "absent", "full"))
-    page = serve_metrics(relay, f"127.0.0.1:{port}")
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{port}/metrics") as answer,
-    ):
-        text = await answer.text()
-    close_metrics(page)
+    service, (port,) = RelayService(Mesh.new().roster()), free_ports(1)
+    service.counts.refused.update(("absent", "absent", "full"))
+    with metrics_served(service, f"127.0.0.1:{port}"):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/metrics") as answer,
+        ):
+            text = await answer.text()
     assert 'fednode_relay_refusals_total{reason="absent"} 2.0' in text
     assert 'fednode_relay_refusals_total{reason="full"} 1.0' in text
 
@@ -154,7 +162,7 @@ async def test_the_certificate_is_renewed_in_its_last_third(
 ) -> None:
     mesh, said = Mesh.new(), list[str]()
     state = folder(mesh, tmp_path)
-    peers, roster = relay_host.read_mesh(state / "peers.yaml"), mesh.roster()
+    peers, roster = load_peers(state / "peers.yaml"), mesh.roster()
     identity, asked = NodeIdentity(state), list[object]()
     again = asyncio.Event()
 
@@ -166,8 +174,8 @@ async def test_the_certificate_is_renewed_in_its_last_third(
             raise IdentityError("no")
         identity.take_certificate(mesh.chain("relay"), roster)
 
-    monkeypatch.setattr(relay_host, "RENEWAL_S", 0.0)
-    monkeypatch.setattr(relay_host, "renew", renew)
+    monkeypatch.setattr(relay_program, "RENEWAL_S", 0.0)
+    monkeypatch.setattr(relay_program, "renew", renew)
     at = RelayEntry("relay", "127.0.0.1:1")
 
     def say(text: str) -> None:

@@ -1,0 +1,159 @@
+"""Show a local mesh while it runs: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fednode.core.view import Life
+from fednode.observe.paths import sentences
+from fednode.terminal import show
+from fednode.units import size
+from fednode_bootstrap.mesh import LocalMesh, Member
+
+MATRIX_MAX: Final = 12
+BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+EVENTS: Final = 6
+LINE_EVERY_S: Final = 5.0
+
+
+@contextlib.asynccontextmanager
+async def shown(
+    mesh: LocalMesh, console: Console, headline: Callable[[], str]
+) -> AsyncIterator[LocalMesh]:
+    """Run a mesh and show it. headline: returns what runs, how far, and the time left."""
+    mesh.on_event = lambda text: console.print(Text(text))
+    members = mesh.members.values()
+
+    def picture() -> RenderableType:
+        return page(Text(headline(), "bold"), members)
+
+    if console.is_terminal:
+        with Live(console=console, get_renderable=picture, transient=True):
+            async with mesh:
+                yield mesh
+        return
+    async with mesh:
+        lines = asyncio.create_task(_print_lines(mesh, console, headline), name="lines")
+        try:
+            yield mesh
+        finally:
+            lines.cancel()
+
+
+async def _print_lines(mesh: LocalMesh, console: Console, headline: Callable[[], str]) -> None:
+    """Print a line when something is new, at most every LINE_EVERY_S."""
+    printed, printed_at = "", float("-inf")
+    while True:
+        now, line = time.monotonic(), f"{headline()} | {summary(mesh.members.values())}"
+        if line != printed and now >= printed_at + LINE_EVERY_S:
+            printed, printed_at = line, now
+            console.print(Text(line), soft_wrap=True)
+        await mesh.change()
+
+
+def summary(members: Collection[Member]) -> str:
+    """Return a mesh in one line: each node's round, and its state where that is not running."""
+    parts = []
+    for member in members:
+        status, words = member.status, [member.name]
+        if status and status.life != Life.LOADING:
+            words.append(show.rounds(status.round, status.rounds_max))
+        if member.state != Life.RUNNING:
+            words.append(member.state)
+        if status and member.state == Life.FINISHED and show.merged(status):
+            words.append(f"(merged {show.merged(status)})")
+        parts.append(" ".join(words))
+    return ", ".join(parts)
+
+
+def accuracies(members: Collection[Member]) -> list[str]:
+    """Return the latest accuracies of each node."""
+    return [
+        f"{member.name}: {show.figures(member.status.measured)}"
+        for member in members
+        if member.status and member.status.measured
+    ]
+
+
+def page(head: Text, members: Collection[Member]) -> RenderableType:
+    """Return the whole view: head, a line for each node, messages between them, latest warnings."""
+    parts: list[RenderableType] = [head]
+    replies = [(member.name, member.status) for member in members if member.status]
+    if members:
+        parts += [Text(), table(members)]
+    if replies and 1 < len(members) <= MATRIX_MAX:
+        parts += [Text("\nmessages sent, from row to column", "dim"), _matrix(members)]
+    for name, reply in replies:
+        lines = [(text, "yellow") for text in show.said_of(reply)]
+        lines += [(text, "dim") for text in sentences(reply)]
+        parts += [Text(f"{name}: {text}", style, overflow="ellipsis") for text, style in lines]
+    events = [(event.time, name, event) for name, reply in replies for event in reply.events]
+    for moment, name, event in sorted(events, key=lambda each: each[:2])[-EVENTS:]:
+        line = f"{time.strftime('%H:%M:%S', time.localtime(moment))} {name}: {event.text}"
+        parts.append(Text(line, "red" if event.level == "error" else "yellow", overflow="ellipsis"))
+    return Group(*parts)
+
+
+def table(members: Collection[Member]) -> Table:
+    """Return a line for each node."""
+    measured = show.accuracies_of([member.status for member in members if member.status])
+    grid = show.grid(
+        *("node", "state", "round", "merged", "doing", "loss", ""),
+        *(f"{key} %" for key in measured),
+        *("peers", "sent", "a second"),
+    )
+    for member in members:
+        reply, state = member.status, member.state
+        start = Text(member.name, "bold"), Text(state, show.STYLES.get(state, "red"))
+        if reply is None or reply.life == Life.LOADING:
+            grid.add_row(*start)
+            continue
+        grid.add_row(
+            *start,
+            show.rounds(reply.round, reply.rounds_max),
+            show.merged(reply),
+            f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
+            show.loss(reply),
+            Text(bars(list(member.past.losses)), "cyan"),
+            *(show.percent(reply, key) for key in measured),
+            "alone" if reply.alone else show.alive(reply),
+            size(reply.traffic.serialized_out),
+            f"{size(round(member.past.rate))}/s",
+        )
+    return grid
+
+
+def _matrix(members: Collection[Member]) -> Table:
+    """Return who sent how many messages to whom, as each sender says."""
+    names = [member.name for member in members]
+    matrix = show.grid("", *names, numbers=names)
+    for member in members:
+        reply = member.status
+        peers = {peer.name: peer for peer in reply.peers} if reply else {}
+        row = [Text(member.name, "bold")]
+        for name in names:
+            if (peer := peers.get(name)) is not None:
+                sent = f"{peer.traffic.messages_out:,}"
+                row.append(Text(sent, show.STYLES.get(peer.state, "")))
+            else:
+                row.append(Text("\u00b7" if reply or name == member.name else "?", "dim"))
+        matrix.add_row(*row)
+    return matrix
+
+
+def bars(values: list[float]) -> str:
+    """Return numbers as a row of bars, the least of them the lowest."""
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)
