@@ -36,9 +36,8 @@ from fednode.app.node_yaml import EXAMPLES
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.settings import MergeSettings
-from fednode.settings.chosen import Chosen
 from fednode.settings.peers import PeerEntry, Peers
-from fednode.settings.read import POLICY, Settings
+from fednode.settings.read import POLICY, Chosen, Settings
 from tools import commands, generated
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -32,8 +32,7 @@ from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
 from fednode.observe.status import NodeService
 from fednode.policies.local import Local, LocalConfig
-from fednode.settings.chosen import Chosen
-from fednode.settings.read import Settings
+from fednode.settings.read import Chosen, Settings
 from fednode.storage.store import Store, read_snapshot
 from fednode.terminal import show
 from fednode.wire.gen.status_pb2 import StatusReply

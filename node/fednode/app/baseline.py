@@ -40,8 +40,7 @@ from fednode.learn.evaluation import (
     no_better_than_chance,
     sentences,
 )
-from fednode.settings.chosen import Chosen
-from fednode.settings.read import Settings, start_of
+from fednode.settings.read import Chosen, Settings, start_of
 from fednode.storage.disk import Disk
 
 if TYPE_CHECKING:

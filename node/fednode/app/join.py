@@ -22,10 +22,10 @@ from fednode.identity.certificates import is_signed_by, read_chain
 from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY, NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.learn.learner import Learner
-from fednode.settings import faults, trees
-from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
+from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Tree, put_flags
+from fednode.settings.shared import OWN_MODELS, SHARED, parse, unknown
 from fednode.shipped import config_file
 from fednode.transports.address import RELAY
 
@@ -55,7 +55,7 @@ async def ask(newcomer: Newcomer) -> Offer:
     invitation = newcomer.invitation
     return Offer(
         invitation=invitation,
-        settings=taken(reply.settings),
+        settings=parse(reply.settings),
         members=tuple(name for name in reply.members if name != invitation.site),
         model=reply.model,
     )
@@ -110,7 +110,7 @@ def settings_text(offer: Offer, data: Path, model: str | None, flags: Sequence[s
     """
     tree = offer.settings
     chosen = dict(tree.get("model", {}))
-    for key, own in (("name", LOCAL + OWN_FILE), ("pretrained", OWN_FILE)):
+    for (_, key), own in OWN_MODELS.items():
         if chosen.get(key) == own and model is None:
             raise ConfigError(
                 "The model of this mesh is a file that each site has: give yours with --model "
@@ -140,7 +140,7 @@ def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
     text = with_keys(text, tree)
     said = trees.read(text)[1]
     for place, flag in places.items():
-        if faults.at(said, place) != faults.at(tree, place):
+        if trees.at(said, place) != trees.at(tree, place):
             raise ConfigError(
                 f"{flag} cannot be set here: write it into node.yaml before the first start"
                 f"{'' if founds else ' (join with --no-start)'}."

@@ -11,10 +11,10 @@ from typing import Any, Final
 import yaml
 
 from fednode.errors import ConfigError
-from fednode.settings import faults, trees
-from fednode.settings.agreed import SHARED, overlaid
+from fednode.settings import trees
 from fednode.settings.peers import PeerEntry
 from fednode.settings.read import Source
+from fednode.settings.shared import SHARED, overlay
 from fednode.shipped import config_file
 from fednode.storage.disk import because
 from fednode.storage.files import put
@@ -182,7 +182,7 @@ def with_shared(text: str, tree: Mapping[str, Any], where: str = "node.yaml") ->
     model of the mesh is a file, and the node names none.
     """
     held = trees.read(text)[1] or {}
-    whole = overlaid(Source(where, held), tree).tree
+    whole = overlay(Source(where, held), tree).tree
     edited = text
     for key in dict.fromkeys(place[0] for place in SHARED):
         if _bare(held.get(key)) != _bare(whole.get(key)):
@@ -199,7 +199,7 @@ def _with_part(text: str, key: str, value: Any) -> str:
     elif isinstance(value, dict):
         was = held.get(key) or {}
         changed = {name: inner for name, inner in value.items() if was.get(name) != inner}
-        gone = [place for place in SHARED if place[0] == key and faults.at(whole, place) is None]
+        gone = [place for place in SHARED if place[0] == key and trees.at(whole, place) is None]
         edited = with_keys(text, {key: {**changed, **{place[-1]: None for place in gone}}})
     else:
         edited = with_keys(text, {key: value})

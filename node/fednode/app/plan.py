@@ -20,7 +20,6 @@ from fednode.learn.learner import Learner
 from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
 from fednode.learn.settings import AUTO, TuningSettings
 from fednode.policies.class_sums import CLASSES_MAX
-from fednode.settings.chosen import Chosen
 from fednode.settings.peers import (
     PeerEntry,
     Peers,
@@ -29,6 +28,7 @@ from fednode.settings.peers import (
     which_am_i,
 )
 from fednode.settings.read import (
+    Chosen,
     Settings,
     read_yaml,
     settings_of,

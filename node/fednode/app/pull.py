@@ -18,9 +18,8 @@ from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.identity.identity import NodeIdentity
 from fednode.observe.client import Client
 from fednode.settings import trees
-from fednode.settings.agreed import agreed, taken
-from fednode.settings.differences import changes, in_words
 from fednode.settings.read import Source, Tree, settings_of, written
+from fednode.settings.shared import change_lines, changes, parse, shared_tree
 from fednode.storage.files import put
 
 ANEW = "after a restart the rounds begin anew; the run so far is kept in {runs}"
@@ -64,7 +63,7 @@ def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:
                 f"At {where} answers {reply.name} of mesh {reply.mesh!r}: name another member of "
                 f"{plan.peers.mesh!r}."
             )
-        return reply.name, taken(reply.settings)
+        return reply.name, parse(reply.settings)
     assert fault is not None
     hint = "" if peer else " Or name another member, as in fednode settings pull NAME."
     raise type(fault)(f"{fault}{hint}")
@@ -83,14 +82,14 @@ def pulled(plan: NodePlan, config: Path, peer: str, tree: Tree) -> Pull:
 
     config: its node.yaml, which need not exist. peer: the node that has these settings.
     """
-    found = changes(agreed(plan.settings), tree)
+    found = changes(shared_tree(plan.settings), tree)
     text = config.read_text(encoding="utf-8") if config.exists() else ""
     if not found:
         return Pull(lines=(), text=text)
     text = with_shared(text, tree, str(config))
     source = written(Source(str(config), trees.read(text)[1]), os.environ)
     after = replace(plan, settings=placed(settings_of(source), plan.peers, plan.name))
-    if left := changes(agreed(after.settings), tree):
+    if left := changes(shared_tree(after.settings), tree):
         key = left[0][0]
         raise ConfigError(
             f"{source.at(key.split('.'))} sets {key}, whatever node.yaml says: remove it there, "
@@ -102,7 +101,7 @@ def pulled(plan: NodePlan, config: Path, peer: str, tree: Tree) -> Pull:
             f"{' '.join(faults)}"
         )
     ends = ANEW.format(runs=plan.state / "runs") if begins_anew(plan, after) else GOES_ON
-    return Pull(lines=(*in_words(found), ends), text=text)
+    return Pull(lines=(*change_lines(found), ends), text=text)
 
 
 def write(config: Path, text: str) -> Path | None:

@@ -19,7 +19,7 @@ from fednode.observe.reply import About
 from fednode.observe.status import NodeService
 from fednode.observe.view import NodeView
 from fednode.observe.working import Working
-from fednode.settings.agreed import shared
+from fednode.settings.shared import shared_text
 from fednode.storage.store import Store
 
 if TYPE_CHECKING:
@@ -91,5 +91,5 @@ def about_of(plan: NodePlan, mesh: Mesh) -> About:
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
         paths=Paths() if mesh.identity is None else Paths.of(mesh.transport),
-        shared=shared(plan.settings).encode(),
+        shared=shared_text(plan.settings).encode(),
     )

@@ -29,7 +29,7 @@ from fednode.identity.roster import Roster, day
 from fednode.observe.present import ASKS
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
-from fednode.settings.agreed import shared
+from fednode.settings.shared import shared_text
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 
@@ -220,7 +220,7 @@ class Sponsor(EnrolmentService):
         model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return pb.DescribeReply(
-            settings=shared(self.plan.settings).encode(),
+            settings=shared_text(self.plan.settings).encode(),
             members=[self.plan.name, *others][:MEMBERS_SHOWN],
             model=model + known,
         )

@@ -6,8 +6,7 @@ import click
 
 from fednode.app.create import folder_here, node_here
 from fednode.app.pull import ask, pulled, write
-from fednode.settings.agreed import agreed
-from fednode.settings.differences import lines
+from fednode.settings.shared import lines, shared_tree
 from fednode.terminal.questions import confirm
 
 
@@ -19,7 +18,7 @@ def settings(context: click.Context) -> None:
     Run it in the node's folder (peers.yaml and node.yaml).
     """
     if context.invoked_subcommand is None:
-        click.echo("\n".join(lines(agreed(node_here().settings))))
+        click.echo("\n".join(lines(shared_tree(node_here().settings))))
 
 
 @settings.command()

@@ -14,6 +14,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
+from fednode.settings import trees
+
 get_type_hints: Final[Callable[[Any], dict[str, Any]]] = cache(typing.get_type_hints)
 Place = tuple[str, ...]
 GENERAL: Final = frozenset({"name", "kind", "path"})
@@ -79,71 +81,35 @@ def inner(hint: Any, part: str) -> Any:
 
 def filled(kind: Any, tree: Any) -> Any:
     """Return a copy of a tree in which a section without content is an empty section."""
-    if is_dataclass(kind) and isinstance(tree, dict):
-        hints = get_type_hints(kind)
-        empty = {
-            key for key, value in tree.items()
-            if value is None and is_dataclass(hints.get(key))
-        }  # fmt: skip
-        return {
-            key: {} if key in empty else filled(hints.get(key), value)
-            for key, value in tree.items()
-        }
-    return tree
+    if not (is_dataclass(kind) and isinstance(tree, dict)):
+        return tree
+    hints = get_type_hints(kind)
+    return {
+        key: {} if value is None and is_dataclass(hints.get(key)) else filled(hints.get(key), value)
+        for key, value in tree.items()
+    }
 
 
-def switches(hint: Any, value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the places where true or false stands for a number, which pydantic takes for 1 or 0."""
+def switches(
+    hint: Any, value: Any, inside: Place, place: Place = ()
+) -> Iterator[tuple[Place, str]]:
+    """Yield the places where true or false stands for a number, and that fault in words.
+
+    pydantic takes them for 1 or 0.
+    """
     if isinstance(value, bool):
         allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         if bool not in allowed and {int, float} & set(allowed):
-            yield place
+            yield place, _must((*inside, *place), value, words(hint))
     elif isinstance(value, dict | list):
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, below in pairs:
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
             hint_below = inner(hint, str(key))
             if hint_below is not None:
-                yield from switches(hint_below, below, (*place, str(key)))
+                yield from switches(hint_below, below, inside, (*place, str(key)))
 
 
-def switch(hint: Any, tree: Any, place: Place, inside: Place) -> tuple[Place, str]:
-    """Return the place of a fault that `switches` found, and the fault in words."""
-    value = at(tree, place)
-    for part in place:
-        hint = inner(hint, part)
-    return place, f"{'.'.join((*inside, *place))} is {shown(value)}; it must be {words(hint)}."
-
-
-def at(tree: Any, place: Sequence[str]) -> Any:
-    """Return the value at a place in a tree; None if there is none."""
-    for part in place:
-        if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
-            tree = tree[int(part)]
-        elif isinstance(tree, dict):
-            tree = next((below for key, below in tree.items() if str(key) == part), None)
-        else:
-            return None
-    return tree
-
-
-def without(tree: Any, place: Sequence[str]) -> Any:
-    """Return a copy of a tree without the value at a place; an item of a list takes its list."""
-    if isinstance(tree, dict) and place:
-        below = at(tree, place[:1])
-        whole = len(place) == 1 or not isinstance(below, dict)
-        kept = {
-            key: inner_value
-            for key, inner_value in tree.items()
-            if not (whole and str(key) == place[0])
-        }
-        return kept if whole else {**kept, place[0]: without(below, place[1:])}
-    return tree
-
-
-def taken_out(place: Place) -> Place:
-    """Return the place of what `without` takes out: the whole list for an item of a list."""
-    item = next((at for at, part in enumerate(place) if part.isdigit()), len(place))
-    return place[:item]
+def _must(place: Place, value: Any, allowed: str) -> str:
+    return f"{'.'.join(place) or 'the file'} is {shown(value)}; it must be {allowed}."
 
 
 def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:
@@ -152,7 +118,8 @@ def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:
     hint = kind
     for part in map(str, location):
         hint = inner(hint, part)
-        known = isinstance(at(tree, place), dict) and part in map(str, at(tree, place))
+        section = trees.at(tree, place)
+        known = isinstance(section, dict) and part in section
         if hint is None and not known:
             break
         place.append(part)
@@ -169,7 +136,6 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
         location, missing = location[:-1], False
     own = true_place(kind, tree, location)
     place = (*inside, *own)
-    key = ".".join(place)
     if fault["type"] in _UNKNOWN:
         return own, unknown(place, keys_of(kind, own[:-1]), elsewhere_of(kind, own))
     if missing:
@@ -177,18 +143,18 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     if fault["type"] == "value_error":  # the settings class names its key itself
         said = str(fault["msg"]).removeprefix("Value error, ").removesuffix(".")
         word = said.partition(" ")[0].split(".")
-        known = tuple(word[: len(place)]) == place and at(tree, word[len(inside) :]) is not None
+        known = (
+            tuple(word[: len(place)]) == place and trees.at(tree, word[len(inside) :]) is not None
+        )
         return (tuple(word[len(inside) :]) if known else own), f"{said}."
-    value = at(tree, own)
-    hint = kind
-    for part in own:
-        hint = inner(hint, part)
+    value, hint = trees.at(tree, own), _hint_at(kind, own)
     must = "a section" if str(fault["type"]).startswith("dataclass") else words(hint)
-    zero = f"; {ZERO[key]}" if key in ZERO else ""
     if hint is str and isinstance(value, bool | int | float):
         quoted = '"yes" or "no"' if isinstance(value, bool) else f'"{value}"'
-        zero = f": write it in quotes, such as {quoted}"
-    return own, f"{key or 'the file'} is {shown(value)}; it must be {must}{zero}."
+        must += f": write it in quotes, such as {quoted}"
+    elif ".".join(place) in ZERO:
+        must += f"; {ZERO['.'.join(place)]}"
+    return own, _must(place, value, must)
 
 
 def _of_list(place: Sequence[str | int]) -> str:
@@ -229,7 +195,12 @@ def meant(said: str, known: Sequence[str]) -> str:
 
 def keys_of(kind: Any, place: Sequence[str] = ()) -> list[str]:
     """Return the valid keys at a place."""
-    hint = kind
-    for part in place:
-        hint = inner(hint, part)
+    hint = _hint_at(kind, place)
     return [field.name for field in fields(hint)] if is_dataclass(hint) else []
+
+
+def _hint_at(kind: Any, place: Sequence[str]) -> Any:
+    """Return the type of the value at a place."""
+    for part in place:
+        kind = inner(kind, part)
+    return kind

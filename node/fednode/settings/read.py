@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
@@ -18,6 +19,7 @@ import yaml
 
 from fednode import registry
 from fednode.clip.settings import ModelSettings
+from fednode.core.policy import PolicyKind
 from fednode.core.settings import (
     STRICT,
     GuardSettings,
@@ -32,7 +34,6 @@ from fednode.errors import ConfigError
 from fednode.lazy import lazy
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
-from fednode.settings.chosen import Chosen
 from fednode.settings.output import LogSettings, PageSettings
 
 if TYPE_CHECKING:
@@ -51,6 +52,35 @@ recommended policy (fednode.app.recommended)."""
 SHOWN_KEYS: Final = 3
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A policy with its checked settings.
+
+    config: an instance of `kind.config_type`.
+    written: the section `policy` as users write it: the name, and the keys that are set. State
+    directories and exported files keep this text.
+    """
+
+    kind: PolicyKind
+    config: Any
+    written: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The policy's name."""
+        return self.kind.name
+
+    @property
+    def caution(self) -> str:
+        """A warning to the operator about the policy's settings; "" if there is none."""
+        return str(getattr(self.config, "caution", ""))
+
+    @property
+    def wire_dtype(self) -> Any:
+        """The number format of the policy's messages; float32 if it has no such setting."""
+        return getattr(self.config, "wire_dtype", "float32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +194,7 @@ def written(source: Source, environment: Mapping[str, str], flags: Sequence[str]
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
             held, name = _variable(key, environment[key])
             place = name.lower().split("__")
-            _put(source.tree, place, held, key)
+            trees.put(source.tree, place, held, key)
             places[tuple(place)] = key
     put_flags(source.tree, places, flags)
     return Source(source.where, source.tree, places)
@@ -216,8 +246,9 @@ def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[st
         name, equals, value = flag.partition("=")
         if not equals:
             raise ConfigError(f"--set {flag} has no '=': write section.key=value.")
-        _put(tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
-        places[tuple(name.split("."))] = f"--set {flag}"
+        place, where = tuple(name.split(".")), f"--set {flag}"
+        trees.put(tree, place, _value(value, where), where)
+        places[place] = where
 
 
 def _put_defaults(tree: Tree, policy: str) -> None:
@@ -351,17 +382,6 @@ def _value(text: str, source: str) -> Any:
         raise ConfigError(f"{source}: {text!r} is not valid YAML: {trees.why(fault)}.") from None
 
 
-def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
-    for part in place[:-1]:
-        inner = tree.get(part)
-        if inner is None:
-            inner = tree[part] = {}
-        if not isinstance(inner, dict):
-            raise ConfigError(f"{source}: {part!r} is not a section.")
-        tree = inner
-    tree[place[-1]] = value
-
-
 @cache
 def _checker(kind: Any) -> pydantic.TypeAdapter[Any]:
     """Return what checks a settings class; making it takes pydantic tens of milliseconds."""
@@ -379,20 +399,22 @@ def _check(
     said: dict[str, None] = {}
     tree, dropped = faults.filled(kind, tree), set[faults.Place]()
     while True:
-        wrong = [faults.switch(kind, tree, spot, inside) for spot in faults.switches(kind, tree)]
+        wrong = list(faults.switches(kind, tree, inside))
         made = None
         if not wrong:
             try:
                 made = _checker(kind).validate_python(tree)
             except pydantic.ValidationError as fault:
                 wrong = [faults.sentence(kind, tree, error, inside) for error in fault.errors()]
-        gone = [".".join((*inside, *faults.taken_out(place))) for place in dropped]
+        gone = [".".join((*inside, *place)) for place in dropped]
         for place, text in wrong:
             if not any(key in text for key in gone):  # else it may be due to what was taken out
                 said[f"{source.at((*inside, *place))}: {text}"] = None
-        places = {place for place, _ in wrong if place}
+        # Of a list with a fault in one of its items the whole list is taken out.
+        places = {tuple(takewhile(lambda part: not part.isdigit(), place)) for place, _ in wrong}
+        places.discard(())
         if not places - dropped:
             return (None if said else made), list(said)
         dropped |= places
         for place in places:
-            tree = faults.without(tree, place)
+            tree = trees.without(tree, place)

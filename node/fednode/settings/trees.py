@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +71,37 @@ def why(fault: yaml.YAMLError) -> str:
         mark = fault.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {fault.problem}"
     return " ".join(str(fault).split())
+
+
+def at(tree: Any, place: Sequence[str]) -> Any:
+    """Return the value at a place in a tree; None if there is none."""
+    for part in place:
+        if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
+            tree = tree[int(part)]
+        elif isinstance(tree, dict):
+            tree = tree.get(part)
+        else:
+            return None
+    return tree
+
+
+def put(tree: dict[str, Any], place: Sequence[str], value: Any, where: str = "") -> None:
+    """Put a value into a tree; raise ConfigError, with `where`, if a part is no section."""
+    for part in place[:-1]:
+        if tree.get(part) is None:
+            tree[part] = {}
+        tree = tree[part]
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{where}: {part!r} is not a section.")
+    tree[place[-1]] = value
+
+
+def without(tree: dict[str, Any], place: Sequence[str]) -> dict[str, Any]:
+    """Return a copy of a tree without the value at a place."""
+    inner = tree.get(place[0])
+    if len(place) > 1 and isinstance(inner, dict):
+        return {**tree, place[0]: without(inner, place[1:])}
+    return {key: value for key, value in tree.items() if key != place[0]}
 
 
 def _check(text: str) -> None:

@@ -18,9 +18,9 @@ from fednode.app.node_yaml import (
     with_values,
 )
 from fednode.errors import ConfigError
-from fednode.settings.agreed import agreed
 from fednode.settings.peers import PeerEntry, load_peers
 from fednode.settings.read import Settings, Source, load_settings, settings_of
+from fednode.settings.shared import shared_tree
 from fednode.shipped import config_file
 from fednode.transports.address import RelayEntry
 from tests.unit.identity.people import SmallMesh
@@ -122,11 +122,11 @@ def test_the_shared_settings_of_a_mesh_replace_those_of_a_file(
     tmp_path: Path, form: str, mesh: str
 ) -> None:
     """Whatever form the file has, its other keys stay, and so do comments elsewhere."""
-    wanted = agreed(settings_of(Source("test", MESHES[mesh])))
+    wanted = shared_tree(settings_of(Source("test", MESHES[mesh])))
     text = with_shared(FORMS[form], wanted)
     before = load_settings_of(tmp_path, FORMS[form] or "name: null\n")
     after = load_settings_of(tmp_path, text)
-    assert agreed(after) == wanted
+    assert shared_tree(after) == wanted
     assert (after.name, after.limits, after.data) == (before.name, before.limits, before.data)
     assert after.rounds.deadline_s == before.rounds.deadline_s
     assert ("# mine" in text) == ("# mine" in FORMS[form])

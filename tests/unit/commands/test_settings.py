@@ -11,8 +11,8 @@ from fednode.app.plan import NodePlan
 from fednode.commands import settings
 from fednode.errors import Unreachable
 from fednode.observe.client import Client
-from fednode.settings.agreed import shared
 from fednode.settings.read import Source, settings_of
+from fednode.settings.shared import shared_text
 from fednode.wire.gen.status_pb2 import SettingsReply
 from tests.unit.app.founders import MESH, founded, joined
 from tests.unit.commands.run import Fednode
@@ -36,7 +36,7 @@ class Ward:
         monkeypatch.chdir(self.folder)
 
     def says(self, **tree: Any) -> None:
-        self.reply.settings = shared(settings_of(Source("test", tree))).encode()
+        self.reply.settings = shared_text(settings_of(Source("test", tree))).encode()
 
     def confirm(self, question: str) -> bool:
         self.asked.append(question)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.chosen import Chosen
 from fednode.settings.read import (
+    Chosen,
     Settings,
     Source,
     chosen_of,

@@ -9,8 +9,15 @@ import pytest
 from fednode import registry
 from fednode.errors import ConfigError
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from fednode.settings.chosen import Chosen
-from fednode.settings.read import Settings, Source, chosen_of, load_settings, settings_of, start_of
+from fednode.settings.read import (
+    Chosen,
+    Settings,
+    Source,
+    chosen_of,
+    load_settings,
+    settings_of,
+    start_of,
+)
 
 
 def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:

@@ -1,4 +1,4 @@
-"""Shared settings are those of the method; a newcomer takes no other key, whoever sends it."""
+"""Shared settings are those of the method; no other key is taken of a peer; their differences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.agreed import agreed, overlaid, shared, taken, unknown
-from fednode.settings.read import Source, settings_of
+from fednode.settings.read import Source, Tree, settings_of
+from fednode.settings.shared import (
+    change_lines,
+    changes,
+    lines,
+    overlay,
+    parse,
+    shared_text,
+    shared_tree,
+    unknown,
+)
 
 
 def test_the_settings_of_the_method_are_shared_and_those_of_a_site_are_not(tmp_path: Path) -> None:
@@ -23,8 +32,8 @@ def test_the_settings_of_the_method_are_shared_and_those_of_a_site_are_not(tmp_p
         "privacy": {"clip": 1.0},
         "page": {"token": "t" * 20},
     }
-    text = shared(settings_of(Source("test", tree)))
-    found = taken(text)
+    text = shared_text(settings_of(Source("test", tree)))
+    found = parse(text)
     assert found["seed"] == 7
     assert found["policy"] == {"name": "fedpgp", "rank": 2}
     assert found["rounds"] == {"max": 9, "start": {"peers": 2}}
@@ -44,7 +53,7 @@ def test_keys_of_a_site_are_not_taken_from_a_peer() -> None:
         "state_dir": "/",
         "model": {"name": "local-dir:/etc", "pretrained": "/etc/passwd", "device": "cuda"},
     }
-    assert taken(json.dumps(evil)) == {
+    assert parse(json.dumps(evil)) == {
         "policy": {"name": "gda"},
         "tuning": {"context_length": 4},
         "rounds": {"max": 3},
@@ -61,7 +70,7 @@ def test_keys_of_a_site_are_not_taken_from_a_peer() -> None:
 )
 def test_other_texts_get_a_sentence(text: str | bytes) -> None:
     with pytest.raises(ConfigError, match="settings of the mesh cannot be read"):
-        taken(text)
+        parse(text)
 
 
 def source(**tree: Any) -> Source:
@@ -83,7 +92,7 @@ def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
         "tuning": {"context_length": 4},
         "data": {"shots": 1},
     }
-    found = overlaid(own, mesh)
+    found = overlay(own, mesh)
     settings = settings_of(found)
     assert (settings.seed, settings.policy.name, settings.rounds.max) == (1, "promptfl", 20)
     assert (settings.rounds.deadline_s, settings.data.shots, settings.tuning.lr) == (5.0, 4, 0.5)
@@ -101,19 +110,65 @@ def test_a_key_that_no_setting_has_is_named_with_the_nearest() -> None:
 
 def test_what_a_node_shares_changes_nothing_where_it_came_from() -> None:
     own = source(policy={"name": "gda"}, rounds={"max": 3}, topology={"kind": "full"})
-    tree = agreed(settings_of(own))
-    assert agreed(settings_of(overlaid(own, tree))) == tree
+    tree = shared_tree(settings_of(own))
+    assert shared_tree(settings_of(overlay(own, tree))) == tree
 
 
 def test_each_site_has_a_file_of_its_own_for_a_model_that_is_one(tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     mesh = {"model": {"name": "ViT-B-16", "pretrained": "FILE"}, "policy": {"name": "promptfl"}}
     own = source(model={"name": "ViT-B-32", "pretrained": str(file)})
-    settings = settings_of(overlaid(own, mesh))
+    settings = settings_of(overlay(own, mesh))
     assert (settings.model.name, settings.model.pretrained) == ("ViT-B-16", str(file))
     with pytest.raises(
         ConfigError, match=r"model.pretrained is 'openai', and the model of this me"
     ):
-        overlaid(source(model={"pretrained": "openai"}), mesh)
+        overlay(source(model={"pretrained": "openai"}), mesh)
     with pytest.raises(ConfigError, match=r"model.name is null, and the model of this mesh is a f"):
-        overlaid(source(), {"model": {"name": "local-dir:FILE"}})
+        overlay(source(), {"model": {"name": "local-dir:FILE"}})
+
+
+def tree(**sections: Any) -> Tree:
+    return shared_tree(settings_of(Source("test", sections)))
+
+
+PROMPTFL = tree(policy={"name": "promptfl"}, rounds={"max": 20})
+GDA = tree(policy={"name": "gda"}, rounds={"max": 20})
+LONGER = tree(policy={"name": "promptfl"}, rounds={"max": 30})
+
+
+def test_shared_settings_are_lines() -> None:
+    said = lines(GDA)
+    assert said[0] == "policy.name: gda"
+    assert "rounds.max: 20" in said
+    assert lines({"topology": {"edges": [["a", "b"]]}}) == ["topology.edges: a-b"]
+
+
+def test_each_changed_key_is_a_line_with_both_values() -> None:
+    found = changes(PROMPTFL, LONGER)
+    assert found == [("rounds.max", 20, 30)]
+    assert change_lines(found) == ["rounds.max: 20 -> 30"]
+
+
+def test_another_policy_comes_first() -> None:
+    assert change_lines(changes(PROMPTFL, GDA))[0] == "policy.name: promptfl -> gda"
+
+
+def test_equal_settings_differ_in_nothing() -> None:
+    assert changes(PROMPTFL, PROMPTFL) == []
+    pairs = {"topology": {"kind": "edges", "edges": (("a", "b"),)}}
+    assert changes(pairs, {"topology": {"kind": "edges", "edges": [["a", "b"]]}}) == []
+
+
+def test_true_is_not_one() -> None:
+    assert changes({"policy": {"x": True}}, {"policy": {"x": 1}}) == [("policy.x", True, 1)]
+
+
+def test_text_of_others_does_not_reach_the_terminal() -> None:
+    found = changes(PROMPTFL, {**PROMPTFL, "policy": {"name": "\x1b[2J\u202e"}})
+    assert change_lines(found)[0] == "policy.name: promptfl -> \\x1b[2J\\u202e"
+
+
+def test_keys_that_are_not_set_are_said_so() -> None:
+    found = changes({"rounds": {"max": 1}}, {"rounds": {"max": 1, "start": {"peers": 2}}})
+    assert change_lines(found) == ["rounds.start.peers: not set -> 2"]

@@ -1,0 +1,159 @@
+"""The settings that the nodes of a mesh share; a newcomer takes them from who admits it.
+
+They are settings of the method alone. Images, privacy, paths, addresses and limits are a site's
+own: a newcomer takes no such key, whoever sends it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from fednode.errors import ConfigError
+from fednode.settings import faults, trees
+from fednode.settings.read import Settings, Source, Tree, tree_of
+
+SHARED: Final[tuple[tuple[str, ...], ...]] = (
+    ("seed",),
+    ("model", "name"),
+    ("model", "pretrained"),
+    ("policy",),
+    ("tuning", "context_length"),
+    ("tuning", "init_std"),
+    ("tuning", "init_words"),
+    ("tuning", "template"),
+    ("rounds", "mode"),
+    ("rounds", "max"),
+    ("rounds", "start", "peers"),
+    ("topology", "kind"),
+    ("topology", "degree"),
+    ("topology", "edges"),
+)
+OWN_FILE: Final = "FILE"
+"""What stands for the path of a model's file, which is another at each site."""
+LOCAL: Final = "local-dir:"
+OWN_MODELS: Final = {("model", "name"): LOCAL + OWN_FILE, ("model", "pretrained"): OWN_FILE}
+TEXT_MAX: Final = 16_384
+NOT_SET: Final = "not set"
+Change = tuple[str, Any, Any]
+"""A key such as "rounds.max", its value before, and its value after; None where it is not set."""
+
+
+def shared_text(settings: Settings) -> str:
+    """Return the shared settings of a node as JSON."""
+    return json.dumps(_pick(tree_of(settings)), sort_keys=True)
+
+
+def parse(text: str | bytes) -> Tree:
+    """Return the shared settings in a text of another node; raise ConfigError for other text."""
+    try:
+        tree = json.loads(text) if len(text) <= TEXT_MAX else None
+    except (ValueError, RecursionError):
+        tree = None
+    picked = _pick(tree) if isinstance(tree, dict) else {}
+    if not isinstance(trees.at(picked, ("policy", "name")), str):
+        raise ConfigError(
+            "The settings of the mesh cannot be read: the two nodes' versions differ."
+        )
+    return picked
+
+
+def shared_tree(settings: Settings) -> Tree:
+    """Return the shared settings of a node as a tree of JSON's values."""
+    return parse(shared_text(settings))
+
+
+def unknown(place: Sequence[str]) -> str:
+    """Return a sentence on a key that no setting has; "" for a key of a setting.
+
+    The keys of a policy are not looked at: which there are depends on the policy.
+    """
+    for at, part in enumerate(place):
+        known = faults.keys_of(Settings, place[:at])
+        if place[0] != "policy" and known and part not in known:
+            key = tuple(place[: at + 1])
+            return faults.unknown(key, known, faults.elsewhere_of(Settings, key))
+    return ""
+
+
+def overlay(source: Source, tree: Mapping[str, Any]) -> Source:
+    """Return the settings of a node as written, with the shared settings of the mesh in them.
+
+    tree: the shared settings; a shared key that it does not name is null. A model's file stays the
+    node's own. Raise ConfigError if the mesh's model is a file, and the node names none.
+    """
+    whole = deepcopy(source.tree)
+    for place in SHARED:
+        own, mesh = trees.at(source.tree, place), trees.at(tree, place)
+        if mesh is None:
+            whole = trees.without(whole, place)
+        elif mesh != OWN_MODELS.get(place):
+            trees.put(whole, place, deepcopy(mesh), source.where)
+        elif not _is_file(place, own):
+            raise ConfigError(
+                f"{source.at(place)}: {'.'.join(place)} is {faults.shown(own)}, and the model "
+                "of this mesh is a file that each site has: name this site's file there."
+            )
+    return replace(source, tree=whole)
+
+
+def _is_file(place: tuple[str, ...], value: Any) -> bool:
+    """Tell whether a model's setting names a file or folder of its node."""
+    if place[-1] == "name":
+        return str(value or "").startswith(LOCAL)
+    return value is not None and ("/" in str(value) or Path(str(value)).exists())
+
+
+def _pick(tree: Mapping[str, Any]) -> Tree:
+    """Return the shared keys of a tree that are set, without the paths of models' files."""
+    picked: Tree = {}
+    for place in SHARED:
+        value = trees.at(tree, place)
+        if place in OWN_MODELS and _is_file(place, value):
+            value = OWN_MODELS[place]
+        if value is not None:
+            trees.put(picked, place, value)
+    return picked
+
+
+def lines(tree: Tree) -> list[str]:
+    """Return shared settings as lines, the policy's name first."""
+    return [f"{key}: {_words(value)}" for key, value in sorted(_leaves(tree), key=_rank)]
+
+
+def changes(before: Tree, after: Tree) -> list[Change]:
+    """Return the keys of the shared settings that differ, the policy's name first."""
+    old, new = dict(_leaves(before)), dict(_leaves(after))
+    every = [(key, old.get(key), new.get(key)) for key in {**old, **new}]
+    # As JSON true is not 1.
+    differing = [change for change in every if json.dumps(change[1]) != json.dumps(change[2])]
+    return sorted(differing, key=_rank)
+
+
+def change_lines(found: Sequence[Change]) -> list[str]:
+    """Return changes as lines, one for each key."""
+    return [f"{key}: {_words(old)} -> {_words(new)}" for key, old, new in found]
+
+
+def _rank(leaf: tuple[str, *tuple[Any, ...]]) -> tuple[bool, str]:
+    return leaf[0] != "policy.name", leaf[0]
+
+
+def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a tree that hold no section, and their values."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{place}{key}.")
+        else:
+            yield f"{place}{key}", list(value) if isinstance(value, tuple) else value
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, list):  # of pairs of names, or of words
+        items = ("-".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
+        value = ", ".join(items) or None
+    return NOT_SET if value is None else faults.shown(value).strip("'")
