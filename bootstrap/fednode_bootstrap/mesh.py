@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import yaml
@@ -178,17 +177,12 @@ class LocalMesh:
 
     async def __aenter__(self) -> Self:
         self._prepare()
-        for member in self.members.values():
-            self._launch(member)
+        for name in self.members:
+            self.launch(name)
         self._poller = asyncio.create_task(self._poll(), name="mesh poll")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # Public interface ---------------------------------------------------------------------------
@@ -201,24 +195,21 @@ class LocalMesh:
 
     async def history(self, name: str) -> Sequence[Round]:
         """Return all adopted rounds of a node, oldest first."""
-        return await self.client.history(self._member(name).address)
+        return await self.client.history(self.members[name].address)
 
     async def look(self, name: str) -> StatusReply:
         """Ask a node for its status now; raise Unreachable if it does not answer."""
-        return await self.client.status(self._member(name).address)
+        return await self.client.status(self.members[name].address)
 
     def kill(self, name: str) -> None:
         """End a daemon at once (SIGKILL), as a crash would."""
-        self._member(name).daemon.signal(signal.SIGKILL)
+        self.members[name].daemon.signal(signal.SIGKILL)
 
-    async def restart(self, name: str) -> None:
-        """Start a daemon again on its old state and port; end it first if it runs."""
-        member = self._member(name)
-        if member.task is not None:
-            member.task.cancel()
-            await asyncio.wait({member.task})
-        await member.daemon.stop(self.settings.grace_s)
-        self._launch(member)
+    def launch(self, name: str) -> None:
+        """Start a daemon, also one that has ended, as soon as it is its turn."""
+        member = self.members[name]
+        member.status, member.answers = None, False
+        member.task = asyncio.create_task(self._run(member), name=f"run {name}")
 
     async def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Wait until a condition on the members holds; raise TimeoutError after timeout_s."""
@@ -284,13 +275,6 @@ class LocalMesh:
         tasks = [self._poller, *(member.task for member in self.members.values())]
         return [task for task in tasks if task is not None]
 
-    def _member(self, name: str) -> Member:
-        if name not in self.members:
-            raise ConfigError(
-                f"There is no node '{name}' in this mesh: it has {', '.join(self.members)}."
-            )
-        return self.members[name]
-
     def _prepare(self) -> None:
         settings = self.settings
         folder = settings.run_dir.resolve()
@@ -339,10 +323,6 @@ class LocalMesh:
             return own
         return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
 
-    def _launch(self, member: Member) -> None:
-        member.status, member.answers = None, False
-        member.task = asyncio.create_task(self._run(member), name=f"run {member.name}")
-
     async def _run(self, member: Member) -> None:
         """Start a daemon when it is its turn, and see how it ends."""
         async with self._starts:
@@ -357,7 +337,7 @@ class LocalMesh:
         if member.restarts_left > 0 and code not in {0, *FAULT_CODES}:
             member.restarts_left -= 1
             self._tell(f"{member.name} is started again")
-            self._launch(member)
+            self.launch(member.name)
         self._notify()
 
     async def _poll(self) -> None:

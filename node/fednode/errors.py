@@ -1,25 +1,10 @@
 """Name every fault that a user can meet.
 
-    FednodeError                  one sentence: what was wrong, the value, the limit, what to do
-    ├── ConfigError               a key, a value or a file of settings
-    ├── DataError                 images and folders
-    ├── ModelError                a backbone, a checkpoint, a prompt that does not fit it
-    ├── IdentityError             a key or a certificate that cannot be used or believed
-    ├── StateError                the state directory: locked, torn, of another version, full disk
-    ├── AddressError              a port in use, an address that cannot be listened on
-    ├── Unreachable               a peer or daemon that does not answer (retry may help)
-    │   └── KeyRefused            it answers, and refuses this node's key
-    ├── Refused                   a peer that answered no, and why (retry does not help)
-    ├── NeverMerged               a node ended its rounds and merged no peer's prompts
-    ├── Declined                  the operator answered no to a command's question
-    └── FrameError                bytes from the network that are not a valid message
-        └── VersionError          a message of another version of fednode
-
-The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
-codes are stable: 0 well, 1 no (the operator's answer to a question, or a node that ended its rounds
-and merged no peer's prompts), 2 settings or words on the command line, 3 images or model, 4 this
-machine (state directory, key, address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130
-Ctrl-C.
+A fault is one sentence: what was wrong, the value, the limit, what to do. The command line prints
+it and exits with its `exit_code`; nothing else reaches the user. The codes are stable: 0 well, 1 no
+(the operator's answer to a question, or a node that ended its rounds and merged no peer's prompts),
+2 settings or words on the command line, 3 images or model, 4 this machine (state directory, key,
+address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -71,7 +56,7 @@ class AddressError(FednodeError):
 
 
 class Unreachable(FednodeError):
-    """Nobody answered at an address within the time given."""
+    """Nobody answered at an address within the time given; asking again may help."""
 
     exit_code = 5
 
@@ -83,7 +68,7 @@ class KeyRefused(Unreachable):
 
 
 class Refused(FednodeError):
-    """A peer answered and refused; the reason is its own sentence."""
+    """A peer answered and refused, with a sentence of its own; asking again does not help."""
 
     exit_code = 6
 

@@ -54,7 +54,7 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
             ),
             LIMIT_S,
         )
-        await mesh.restart(VICTIM)
+        mesh.launch(VICTIM)
         await mesh.wait_for(
             lambda: mesh.members[VICTIM].answers and now(mesh, VICTIM).life != "loading", LIMIT_S
         )
