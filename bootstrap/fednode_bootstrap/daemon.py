@@ -26,7 +26,7 @@ import time
 import types
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fednode.terminal.stop import held_back
 
@@ -80,7 +80,7 @@ class Daemon:
         with self.log.open("ab") as output:
             self._log_start = output.tell()
         given = (self.name, self._module, self.words, str(self.log), dict(os.environ), os.getcwd())
-        context = multiprocessing.get_context("forkserver" if FORKS else "spawn")
+        context: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         process = context.Process(target=_run, args=given, name=self.name, daemon=True)
         # Ctrl-C reaches all processes of a terminal; the fork server would print a trace of it.
         with _no_main_module(), held_back(signal.SIGINT):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fednode.observe.client import Client
@@ -70,9 +70,8 @@ async def _follow(mesh: LocalMesh, stay: bool, console: Console) -> None:
         if stay:
             console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
             await asyncio.Event().wait()
-        if console.is_terminal:
-            figures = [view.table(members)]
-        else:
+        figures: list[RenderableType] = [view.table(members)]
+        if not console.is_terminal:
             figures = [Text(line) for line in (view.summary(members), *view.accuracies(members))]
     for part in figures:
         console.print(part, soft_wrap=True, highlight=False)

@@ -34,9 +34,12 @@ SHARED: Final[tuple[tuple[str, ...], ...]] = (
     ("topology", "edges"),
 )
 OWN_FILE: Final = "FILE"
-"""What stands for the path of a model's file, which is another at each site."""
 LOCAL: Final = "local-dir:"
-OWN_MODELS: Final = {("model", "name"): LOCAL + OWN_FILE, ("model", "pretrained"): OWN_FILE}
+OWN_MODELS: Final[Mapping[tuple[str, ...], str]] = {
+    ("model", "name"): LOCAL + OWN_FILE,
+    ("model", "pretrained"): OWN_FILE,
+}
+"""What stands for a model that each site has as a file of its own."""
 TEXT_MAX: Final = 16_384
 NOT_SET: Final = "not set"
 Change = tuple[str, Any, Any]

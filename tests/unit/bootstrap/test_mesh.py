@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,12 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     start_by(request.param, monkeypatch)
 
     def build(
-        *settings: str, nodes: int = 2, restarts: int = 0, grace_s: float = LIMIT_S
+        *settings: str,
+        nodes: int = 2,
+        restarts: int = 0,
+        grace_s: float = LIMIT_S,
+        at_once: int = 8,
+        tls: bool = False,
     ) -> LocalMesh:
         asked = MeshSettings(
             run_dir=tmp_path / "mesh",
@@ -57,6 +61,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             grace_s=grace_s,
             restarts=restarts,
             module=FAKE,
+            at_once=at_once,
+            tls=tls,
         )
         return LocalMesh(asked, LogObserver(tmp_path))
 
@@ -102,9 +108,7 @@ async def test_the_nodes_of_a_crowded_machine_probe_seldom_and_wait_for_all_to_s
     make: Make, monkeypatch: pytest.MonkeyPatch, cores: int, crowded: bool
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    mesh = make("fake.life=loading", nodes=CROWD + 1)
-    mesh.settings = replace(mesh.settings, at_once=1)
-    async with mesh:
+    async with make("fake.life=loading", nodes=CROWD + 1, at_once=1) as mesh:
         commands = [one.daemon.words for one in mesh.members.values()]
     assert all(("membership.preset=wan" in one) == crowded for one in commands)
     assert all(("rounds.start.timeout_s=90" in one) == crowded for one in commands)
@@ -112,9 +116,7 @@ async def test_the_nodes_of_a_crowded_machine_probe_seldom_and_wait_for_all_to_s
 
 async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
     """A daemon that is not through with loading holds back the next one."""
-    mesh = make("fake.life=loading", nodes=3)
-    mesh.settings = replace(mesh.settings, at_once=2)
-    async with mesh:
+    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
         await mesh.wait_for(
             lambda: all(mesh.members[f"node-{at}"].answers for at in (1, 2)), LIMIT_S
         )
@@ -125,9 +127,7 @@ async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
 
 async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -> None:
     """The third daemon's log cannot be written, when it gets its turn."""
-    mesh = make("fake.life=loading", nodes=3)
-    mesh.settings = replace(mesh.settings, at_once=2)
-    async with mesh:
+    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
         third = mesh.members["node-3"].daemon
         third.log.mkdir()
         mesh.kill("node-1")
@@ -136,9 +136,7 @@ async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -
 
 
 async def test_a_mesh_with_tls_gives_its_nodes_certificates(make: Make, tmp_path: Path) -> None:
-    mesh = make()
-    mesh.settings = replace(mesh.settings, tls=True)
-    async with mesh:
+    async with make(tls=True) as mesh:
         await mesh.wait_finished(LIMIT_S)
     peers = load_peers(tmp_path / "mesh/peers.yaml")
     assert not peers.insecure
@@ -295,7 +293,7 @@ def test_daemons_do_not_import_the_script_that_starts_their_mesh(tmp_path: Path,
     script.write_text(ORPHANS.replace("await asyncio.Event().wait()", "pass"), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, script, tmp_path / "mesh", way],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), *sys.path))},
         capture_output=True,
         text=True,
         timeout=180,
