@@ -157,7 +157,8 @@ class Member:
     def done(self) -> bool:
         """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
-            return self.task is not None and self.task.done()
+            ended = self.task is not None and self.task.done()
+            return ended and self.daemon.exit_code is not None
         return self.answers and self.status is not None and self.status.life == Life.FINISHED
 
 
