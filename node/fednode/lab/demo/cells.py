@@ -14,6 +14,7 @@ from fednode import __version__
 from fednode.app.recommended import CASES
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
+from fednode.lab.experiment import paired
 from fednode.lab.experiment.cells import Cell, Done, Outcome
 from fednode.lab.experiment.figures import Difference, difference, mean
 from fednode.lab.experiment.settings import (
@@ -177,15 +178,9 @@ def _differences(
     """Yield the difference in each test that both the method and its control have."""
     for test in TESTS:
         ours, theirs = (
-            {
-                (ended.cell.seed, node): value
-                for ended in done
-                if ended.cell.method == which
-                for node, value in ended.outcome.get("scores", {}).get(test, {}).items()
-            }
-            for which in (method, control)
+            (one.label, paired.scores(done, one.label, test)) for one in (method, control)
         )
-        points = difference(test, (method.label, ours), (control.label, theirs), resamples)
+        points = difference(test, ours, theirs, resamples)
         if points.pairs:
             yield points
 

@@ -30,7 +30,7 @@ from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
 from fednode.lab.experiment import classes
 from fednode.lab.experiment.files import learns, settings_of
-from fednode.lab.experiment.judge import Judge, Parts, Scores
+from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.lab.sim.setup import Setup
@@ -159,10 +159,7 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
     if prepared.method.mean_at_end:
         kept = {number: _averaged(prompts) for number, prompts in kept.items()}
     outcome = _judged(judged, scene, kept[rounds])
-    curve = {
-        str(number): _json(judged.scores(scene, prompts))
-        for number, prompts in sorted(kept.items())
-    }
+    curve = {str(number): judged.scores(scene, prompts) for number, prompts in sorted(kept.items())}
     policy, world = settings.policy, played.world
     traffic = _once(kept[rounds]) if prepared.method.mean_at_end else world.traffic
     shapes = prepared.objective.initial(prepared.seed).shapes
@@ -191,7 +188,7 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
 def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
     """Return the results by class and the accuracies of prompts, as JSON."""
     by_class = classes.packed(judge.results(scene, prompts))
-    return {"scores": _json(judge.scores(scene, prompts)), "by_class": by_class}
+    return {"scores": judge.scores(scene, prompts), "by_class": by_class}
 
 
 def _averaged(prompts: Mapping[str, Tensors]) -> dict[str, Tensors]:
@@ -369,7 +366,3 @@ class _Diary:
         self.distances.append(consensus_distance(list(prompts.values())))
         if number == self._last or (self._every and number % self._every == 0):
             self.kept[number] = prompts
-
-
-def _json(scores: Scores) -> Any:
-    return scores

@@ -35,9 +35,9 @@ from fednode.shipped import config_file
 SHIPPED: Final = config_file("experiments")
 CONTROL: Final = "local"
 NAMED: Final = 5
+"""Most files that an error names."""
 LEAST_IMAGES: Final = 4
 """privacy.least_images where a method does not say it: experiments have few images on purpose."""
-"""Most files that an error names."""
 
 
 def load_experiment(
