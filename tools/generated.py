@@ -8,35 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-Files = Mapping[Path, bytes]
-
-
-def differences(wanted: Files, present: Iterable[Path]) -> list[Path]:
-    """Return the files that are missing, surplus or different, sorted.
-
-    present: the files that may be surplus.
-    """
-    return sorted(
-        path
-        for path in {*wanted, *present}
-        if path not in wanted or not path.is_file() or path.read_bytes() != wanted[path]
-    )
-
-
-def write(wanted: Files, stale: Iterable[Path]) -> None:
-    """Write the stale files that are wanted, and remove the others."""
-    for path in stale:
-        if path in wanted:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(wanted[path])
-        else:
-            path.unlink()
-
 
 def main(
     about: str | None,
     arguments: Sequence[str] | None,
-    generate: Callable[[], Files],
+    generate: Callable[[], Mapping[Path, bytes]],
     present: Callable[[], Iterable[Path]],
     hint: str,
 ) -> int:
@@ -54,9 +30,18 @@ def main(
     except RuntimeError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
-    stale = differences(wanted, present())
-    if not check:
-        write(wanted, stale)
-    elif stale:
+    stale = sorted(
+        path
+        for path in {*wanted, *present()}
+        if path not in wanted or not path.is_file() or path.read_bytes() != wanted[path]
+    )
+    if check and stale:
         print(f"error: {', '.join(map(os.path.relpath, stale))}: {hint}", file=sys.stderr)
-    return 1 if check and stale else 0
+        return 1
+    for path in stale:
+        if path in wanted:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(wanted[path])
+        else:
+            path.unlink()
+    return 0

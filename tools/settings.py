@@ -79,9 +79,6 @@ from which places a value comes, and how an editor shows these texts.
 {MARK} marks a setting, or a section with all its settings, in which all nodes of a mesh must agree.
 Nodes that differ refuse each other and name the difference. Times are in seconds.
 """
-BROUGHT: Final = "A policy may bring other defaults for the section `tuning`:"
-DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-MERGE: Final = "policy.merge"
 
 
 # The settings of a dataclass
@@ -113,11 +110,6 @@ def common() -> dict[str, str]:
     return {**texts, "merge": summary(MergeSettings)}
 
 
-def is_common(one: Setting) -> bool:
-    """Tell whether a key of a policy is one that policies have in common."""
-    return common().get(one.name) == one.text
-
-
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One field: its key, type, explanation and default (MISSING if it must be given).
@@ -133,8 +125,11 @@ class Setting:
     @property
     def section(self) -> type | None:
         """The dataclass behind the key if the key is a section, else None."""
-        known = is_dataclass(self.hint) and isinstance(self.hint, type) and self.hint is not Chosen
-        return self.hint if known else None
+        return self.hint if is_section(self.hint) else None
+
+
+def is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint) and hint is not Chosen
 
 
 def settings_of(kind: type) -> Iterator[Setting]:
@@ -142,14 +137,10 @@ def settings_of(kind: type) -> Iterator[Setting]:
 
     Raise RuntimeError for a field without a text.
     """
-    hints, texts = get_type_hints(kind), explained(kind)
+    hints, texts = get_type_hints(kind), common() | explained(kind)
     for one in fields(kind):
         hint = hints[one.name]
-        text = (
-            summary(hint)
-            if isinstance(hint, type) and is_dataclass(hint) and hint is not Chosen
-            else texts.get(one.name) or common().get(one.name, "")
-        )
+        text = summary(hint) if is_section(hint) else texts.get(one.name, "")
         if not text:
             raise RuntimeError(f"{kind.__name__}.{one.name} has no text below it that explains it")
         yield Setting(one.name, hint, text, EXAMPLES.get(one.name, one.default))
@@ -213,21 +204,19 @@ def comment(text: str, indent: str) -> list[str]:
     )  # fmt: skip
 
 
-def block(kind: type, place: str, indent: str) -> list[str]:
-    """Return the lines of a section of YAML: each key with its default, below its text."""
-    return [line for one in settings_of(kind) for line in key(one, place, indent)]
-
-
 def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
-    """Return the lines of one key, its text first; a section with all its keys."""
+    """Return the lines of one key with its default, its text first; a section with all its keys."""
     here = f"{place}{one.name}"
-    top = not place and (one.section or here == "policy")
-    lines = [*([""] if top else []), *comment(marked(here, one.text), indent)]
-    if here == "policy":
-        inside = block(policies()[POLICY].config_type, "policy.", "  ")
-        return [*lines, "policy:", *comment(names_text(), "  "), f"  name: {POLICY}", *inside]
-    if one.section:
-        return [*lines, f"{indent}{one.name}:", *block(one.section, f"{here}.", f"{indent}  ")]
+    section = policies()[POLICY].config_type if here == "policy" else one.section
+    lines = [""] if section and not place else []
+    lines += comment(marked(here, one.text), indent)
+    if section:
+        lines.append(f"{indent}{one.name}:")
+        if here == "policy":
+            lines += [*comment(names_text(), "  "), f"  name: {POLICY}"]
+        for inner in settings_of(section):
+            lines += key(inner, f"{here}.", f"{indent}  ")
+        return lines
     sign = "" if here in LIVE or one.name in EXAMPLES else "#"
     return [*lines, f"{indent}{sign}{one.name}: {shown(one.default)}"]
 
@@ -240,16 +229,16 @@ def page() -> str:
     parts = (
         HEAD.rstrip(),
         "## node.yaml",
-        table(TABLE, *rows(Settings)),
+        "\n".join((*TABLE, *rows(Settings))),
         "### policy",
         marked(chosen.name, chosen.text),
-        table(TABLE, named, *common_rows(), *each),
+        "\n".join((*TABLE, named, *common_rows(), *each)),
         "### Defaults of tuning",
-        BROUGHT,
-        table(("| policy | defaults |", "|---|---|"), *brought()),
+        "A policy may bring other defaults for the section `tuning`:",
+        "\n".join(("| policy | defaults |", "|---|---|", *brought())),
         "## peers.yaml",
         summary(Peers),
-        table(TABLE, *rows(Peers), *rows(PeerEntry, "peers[].")),
+        "\n".join((*TABLE, *rows(Peers), *rows(PeerEntry, "peers[]."))),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -257,7 +246,7 @@ def page() -> str:
 def policy(name: str) -> Iterator[str]:
     """Yield the rows of the settings that a policy alone has, below a row with its name."""
     kind = policies()[name]
-    own = [one for one in settings_of(kind.config_type) if not is_common(one)]
+    own = [one for one in settings_of(kind.config_type) if common().get(one.name) != one.text]
     if own:
         yield cells(f"**{name}**", "", "", summary(kind.config_type))
     yield from (row(one, "policy.") for one in own)
@@ -294,10 +283,6 @@ def cells(*texts: str) -> str:
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def table(head: Sequence[str], *lines: str) -> str:
-    return "\n".join((*head, *lines))
-
-
 def common_rows() -> Iterator[str]:
     """Yield a row for each key that policies have in common; the default of most comes first."""
     every = {name: list(settings_of(kind.config_type)) for name, kind in policies().items()}
@@ -306,13 +291,13 @@ def common_rows() -> Iterator[str]:
             name: one
             for name, keys in every.items()
             for one in keys
-            if one.name == key and is_common(one)
+            if one.name == key and common().get(key) == one.text
         }
         lacking = ", ".join(name for name in every if name not in having)
         text = f"{text} Not for {lacking}."
         if any(one.section for one in having.values()):
             yield cells(f"`policy.{key}`", "", "section", text)
-            yield from rows(MergeSettings, f"{MERGE}.")
+            yield from rows(MergeSettings, "policy.merge.")
             continue
         by_default: dict[str, list[str]] = {}
         for name, one in having.items():
@@ -334,9 +319,7 @@ def words(hint: Any) -> str:
     if origin in (Union, types.UnionType):
         return " or ".join("null" if one is type(None) else words(one) for one in inside)
     if origin is tuple and inside[0] in plain:
-        return (
-            f"list of {words(inside[0])}s" if inside[-1] is Ellipsis else f"two {words(inside[0])}s"
-        )
+        return f"{'list of' if inside[-1] is Ellipsis else 'two'} {words(inside[0])}s"
     if origin is tuple:
         return "list of pairs of names"
     if hint == dict[str, str]:
@@ -345,11 +328,6 @@ def words(hint: Any) -> str:
 
 
 # JSON schemas for editors
-def as_json(tree: dict[str, Any]) -> str:
-    """Return a JSON schema as a file's text."""
-    return json.dumps({"$schema": DRAFT, **tree}, indent=1) + "\n"
-
-
 def schema(kind: type, parts: Sequence[type] = ()) -> dict[str, Any]:
     """Return the JSON schema of a settings dataclass, with the texts as descriptions.
 
@@ -372,7 +350,7 @@ def sections(kind: type) -> Iterator[type]:
     """Yield the dataclasses inside a dataclass, at any depth."""
     for hint in get_type_hints(kind).values():
         for one in (hint, *get_args(hint)):
-            if is_dataclass(one) and isinstance(one, type) and one is not Chosen:
+            if is_section(one):
                 yield one
                 yield from sections(one)
 
@@ -411,26 +389,22 @@ def node_schema() -> dict[str, Any]:
 
 def generate() -> dict[Path, bytes]:
     """Return the content of every generated file; raise RuntimeError for a field without a text."""
-    found = {
+    texts = {
         CONFIGS / "node.yaml": node_file(),
         CONFIGS / "peers.yaml": peers_file(),
-        CONFIGS / "schema/node.json": as_json(node_schema()),
-        CONFIGS / "schema/peers.json": as_json(schema(Peers)),
         ROOT / "docs/commands.md": commands.page(),
         ROOT / "docs/settings.md": page(),
     }
-    return {path: text.encode() for path, text in found.items()}
+    for name, tree in (("node", node_schema()), ("peers", schema(Peers))):
+        draft = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        texts[CONFIGS / f"schema/{name}.json"] = json.dumps(draft | tree, indent=1) + "\n"
+    return {path: text.encode() for path, text in texts.items()}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the generated files; return the exit code."""
-    return generated.main(
-        __doc__,
-        arguments,
-        generate,
-        lambda: CONFIGS.glob("schema/*"),
-        "not what the code says; run `make settings`",
-    )
+    hint = "not what the code says; run `make settings`"
+    return generated.main(__doc__, arguments, generate, lambda: CONFIGS.glob("schema/*"), hint)
 
 
 if __name__ == "__main__":
