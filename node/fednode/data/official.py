@@ -1,27 +1,24 @@
 """Read data sets with a published split: which images train, validate and test, and class labels.
 
-    root/split_zhou_<name>.json                     CoOp's splits; images lie where CoOp puts them
-    root/variants.txt, images_variant_<part>.txt    FGVC Aircraft; root/images
-    root/classnames.txt, images/{train,val}         ImageNet
-    root/{train,val,test}/<class>/<image>           any data set; FOLDERS lists the names
-    ../<root>_{train,test}.txt, or in ../splits     DomainNet's lists, beside its domains
+    root/split_zhou_<name>.json               CoOp's splits; images lie where CoOp puts them
+    root/classnames.txt, images/{train,val}   ImageNet
+    root/{train,val,test}/<class>/<image>     any data set; FOLDERS lists the names
 
-Classes are ordered by label, so the halves and blocks of classes are those of the publications. A
-file that a split names and that is not there is skipped, and named. The layouts are facts of CoOp's
-DATASETS.md and of the data sets' publishers.
+`python -m tools.splits` writes other publishers' lists as such a JSON file. Classes are ordered by
+label, so the halves and blocks of classes are those of the publications. A file that a split names
+and that is not there is skipped, and named. The layouts are facts of CoOp's DATASETS.md and of the
+data sets' publishers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from fednode.data.files import is_utf8, read_list, spelled
 from fednode.data.folder import (
-    LISTS,
     ClassFolder,
     Found,
     class_folder,
@@ -37,15 +34,9 @@ from fednode.errors import DataError
 Part = Literal["train", "val", "test"]
 PARTS: Final[tuple[Part, ...]] = ("train", "val", "test")
 FOLDERS: Final[Mapping[str, Part]] = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "crossval": "val",
-    "dev": "val",
-    "test": "test",
-    "testing": "test",
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "crossval", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 """The folders of a split, by their names in small letters; they may be written in any case."""
 
@@ -60,14 +51,10 @@ COOP: Final = {
     "UCF101": "UCF-101-midframes",
 }
 """The image folder of each of CoOp's split files; other files name images beside themselves."""
-
-VLCS: Final = ("bird", "car", "chair", "dog", "person")
-"""Classes of VLCS, whose folders are called 0 to 4."""
-VLCS_DOMAINS: Final = frozenset({"caltech", "labelme", "pascal", "sun"})
+PREFIX: Final = "split_zhou_"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of a split: an image, by its path below the image folder, and its class."""
 
     part: Part
@@ -83,121 +70,27 @@ def found_in(root: Path, nested: bool = False) -> Found:
     Raise DataError if it is neither, or if a split cannot be read.
     """
     require_text(root, "data folder")
-    files = root.glob("split_zhou_*.json") if root.is_dir() else ()
-    splits = sorted(file for file in files if file.is_file())
+    splits = sorted(file for file in root.glob(f"{PREFIX}*.json") if file.is_file())
     if len(splits) > 1:
         raise DataError(
             f"'{root}' holds {len(splits)} split files, '{splits[0].name}' and "
             f"'{splits[1].name}': keep the one of this data set."
         )
     if splits:
-        base = root / COOP.get(splits[0].stem.removeprefix("split_zhou_"), "")
-        return _listed(root, base, splits, list(_json(splits[0])))
-    lists = [root / f"images_variant_{part}.txt" for part in PARTS]
-    if (root / "variants.txt").is_file() and lists[0].is_file():
-        return _listed(root, root / "images", lists, list(_aircraft(root, lists)))
-    if (root / "classnames.txt").is_file() and (root / "images" / "train").is_dir():
-        return _parted(root, root / "images", _class_names(root / "classnames.txt"), nested)
+        base = root / COOP.get(splits[0].stem.removeprefix(PREFIX), "")
+        return _listed(root, base, splits[0])
+    names = root / "classnames.txt"
+    if names.is_file() and (root / "images" / "train").is_dir():
+        return _parted(root, root / "images", _class_names(names), nested)
     if _has_parts(root):
-        return _parted(root, root, _vlcs_names(root), nested)
-    for folder in (root.parent, root.parent / LISTS):
-        lists = [folder / f"{root.name}_{part}.txt" for part in ("train", "test")]
-        if all(path.is_file() for path in lists) and _lists_domain(root.name, lists[0]):
-            return _listed(root, root.parent, lists, list(_domain_net(lists)))
+        return _parted(root, root, None, nested)
     return scan(root, nested)
 
 
-def _json(path: Path) -> Iterator[Entry]:
-    """Yield the images of {part: [[file, label, class], ...]}."""
-    try:
-        held = json.loads(read_list(path))
-    except (OSError, ValueError, RecursionError) as fault:
-        raise DataError(f"The split file '{path}' cannot be read: {fault}.") from None
-    if not isinstance(held, dict) or not isinstance(held.get("train"), list):
-        raise DataError(
-            f"The split file '{path}' has no list `train`: it must hold the lists `train`, `val` "
-            "and `test` of [file, label, class name]."
-        )
-    for part in PARTS:
-        rows = held.get(part, [])
-        for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-            yield _row(path, part, number, row)
-
-
-def _row(path: Path, part: Part, number: int, row: Any) -> Entry:
-    fits = isinstance(row, list) and len(row) == 3
-    if not fits or not isinstance(row[0], str) or not isinstance(row[2], str) or not row[2].strip():
-        raise DataError(
-            f"'{path}' has {str(row)[:80]!r} as entry {number} of `{part}`; an entry is [file, "
-            "label, class name]."
-        )
-    if not is_utf8(row[0] + row[2]):
-        raise DataError(
-            f"'{path}' has characters in entry {number} of `{part}` that no text may hold: "
-            f"{ascii(row)[:80]}."
-        )
-    return Entry(part, row[0], _label(path, f"entry {number} of `{part}`", row[1]), row[2])
-
-
-def _aircraft(root: Path, lists: Iterable[Path]) -> Iterator[Entry]:
-    """Yield the images of lines "number variant"; a variant's label is its line's number."""
-    labels = {name: at for at, name in enumerate(_lines(root / "variants.txt"))}
-    for part, path in zip(PARTS, lists, strict=True):
-        for line in _lines(path):
-            image, _, variant = line.partition(" ")
-            if variant not in labels:
-                raise DataError(
-                    f"'{path}' has the line {line[:80]!r}, whose variant is not in variants.txt."
-                )
-            yield Entry(part, f"{image}.jpg", labels[variant], variant)
-
-
-def _lists_domain(name: str, path: Path) -> bool:
-    """Tell whether a list's first line names a file of the domain, as DomainNet's lists do."""
-    return next(iter(_lines(path)), "").startswith(f"{name}/")
-
-
-def _domain_net(lists: Iterable[Path]) -> Iterator[Entry]:
-    """Yield the images of lines "domain/class/file label"."""
-    parts: tuple[Part, ...] = ("train", "test")
-    for part, path in zip(parts, lists, strict=True):
-        for line in _lines(path):
-            file, _, label = line.rpartition(" ")
-            folders = PurePosixPath(file).parts
-            if len(folders) != 3:
-                raise DataError(
-                    f"'{path}' has the line {line[:80]!r}; a line is domain/class/file and a label."
-                )
-            yield Entry(part, file, _label(path, f"the line {line[:80]!r}", label), folders[1])
-
-
-def _class_names(path: Path) -> dict[str, str]:
-    """Return ImageNet's class names by folder, from lines "folder name"."""
-    return {folder: name for folder, _, name in (line.partition(" ") for line in _lines(path))}
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        lines = read_list(path).splitlines()
-    except (OSError, ValueError) as fault:
-        raise DataError(f"The list '{path}' cannot be read: {fault}.") from None
-    return [line.strip() for line in lines if line.strip()]
-
-
-def _label(path: Path, where: str, written: Any) -> int:
-    try:
-        label = int(written)
-    except (TypeError, ValueError):
-        label = -1
-    if label < 0:
-        raise DataError(f"'{path}' has the label {written!r} in {where}; labels count from 0.")
-    return label
-
-
-def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> Found:
-    """Return the classes of a split's entries, by label."""
-    source = lists[0]
-    names = _named(source, listed)
+def _listed(root: Path, base: Path, source: Path) -> Found:
+    """Return the classes of a split file's entries, by label."""
+    listed = _read_entries(source)
+    names = _names(source, listed)
     parts: dict[int, dict[Part, list[Path]]] = {
         label: {part: [] for part in PARTS} for label in sorted(names)
     }
@@ -227,11 +120,52 @@ def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> F
     )
     refuse_twins(f"'{source}'", [(of_class.name, of_class.display) for of_class in classes])
     folders = {path.parent for of_class in classes for path in of_class.every}
-    watched = (*lists, *sorted(folders))
-    return Found(root, classes, (), source.name, watched=watched)
+    return Found(root, classes, (), source.name, watched=(source, *sorted(folders)))
 
 
-def _named(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
+def _read_entries(path: Path) -> list[Entry]:
+    """Return the images of {part: [[file, label, class], ...]}."""
+    try:
+        held = json.loads(read_list(path))
+    except (OSError, ValueError, RecursionError) as fault:
+        raise DataError(f"The split file '{path}' cannot be read: {fault}.") from None
+    if not isinstance(held, dict) or not isinstance(held.get("train"), list):
+        raise DataError(
+            f"The split file '{path}' has no list `train`: it must hold the lists `train`, `val` "
+            "and `test` of [file, label, class name]."
+        )
+    rows = {part: held.get(part, []) for part in PARTS}
+    return [
+        _entry(path, part, number, row)
+        for part, of_part in rows.items()
+        for number, row in enumerate(of_part if isinstance(of_part, list) else [of_part])
+    ]
+
+
+def _entry(path: Path, part: Part, number: int, row: Any) -> Entry:
+    where = f"entry {number} of `{part}`"
+    match row:
+        case [str(file), written, str(name)] if name.strip():
+            pass
+        case _:
+            raise DataError(
+                f"'{path}' has {str(row)[:80]!r} as {where}; an entry is [file, label, class name]."
+            )
+    if not is_utf8(file + name):
+        raise DataError(
+            f"'{path}' has characters in {where} that no text may hold: {ascii(row)[:80]}."
+        )
+    try:
+        label = int(written)
+    except (TypeError, ValueError, OverflowError):
+        label = -1
+    if label < 0:
+        raise DataError(f"'{path}' has the label {written!r} in {where}; labels count from 0.")
+    return Entry(part, file, label, name)
+
+
+def _names(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
+    """Return the class of each label."""
     names: dict[int, str] = {}
     labels: dict[str, int] = {}
     for entry in listed:
@@ -246,6 +180,15 @@ def _named(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
                 f"{entry.label}: each class needs one label."
             )
     return names
+
+
+def _class_names(path: Path) -> dict[str, str]:
+    """Return ImageNet's class names by folder, from lines "folder name"."""
+    try:
+        lines = map(str.strip, read_list(path).splitlines())
+    except (OSError, ValueError) as fault:
+        raise DataError(f"The list '{path}' cannot be read: {fault}.") from None
+    return {folder: name for folder, _, name in (line.partition(" ") for line in lines if line)}
 
 
 def _class(
@@ -276,9 +219,8 @@ def _class(
 def _has_parts(root: Path) -> bool:
     """Tell whether root holds training images and others, in folders that hold folders alone."""
     parts = _parts(root)
-    return ("train" in parts.values() and len(set(parts.values())) > 1) and all(
-        _holds_folders(path) for path in parts
-    )
+    several = "train" in parts.values() and len(set(parts.values())) > 1
+    return several and all(map(_holds_folders, parts))
 
 
 def _parts(base: Path) -> dict[Path, Part]:
@@ -294,18 +236,8 @@ def _parts(base: Path) -> dict[Path, Part]:
 
 
 def _holds_folders(path: Path) -> bool:
-    if not path.is_dir():
-        return False
     folders, files = entries(path, "folder")
     return bool(folders) and not any(map(is_image, files))
-
-
-def _vlcs_names(root: Path) -> dict[str, str] | None:
-    """Return the names of VLCS's numbered folders; None if root is no domain of VLCS."""
-    training = next(iter(_parts(root)))
-    names = {path.name for path in entries(training, "folder")[0]}
-    numbered = {str(label): name for label, name in enumerate(VLCS)}
-    return numbered if root.name.lower() in VLCS_DOMAINS and names <= numbered.keys() else None
 
 
 def _parted(root: Path, base: Path, texts: Mapping[str, str] | None, nested: bool) -> Found:
