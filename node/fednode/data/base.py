@@ -44,10 +44,6 @@ class PartitionSettings:
     alpha: float = 0.3
     """Only for dirichlet: 0.1 gives most nodes few classes, 100 gives all nodes nearly equal
     shares."""
-    width: int | None = None
-    """Only for classes: node i holds this many classes from number i on; after the last class the
-    first one follows. So blocks overlap, and there can be more nodes than classes. null: each class
-    belongs to one node."""
 
     def __post_init__(self) -> None:
         if self.count is not None and self.count < 1:
@@ -58,11 +54,6 @@ class PartitionSettings:
             raise ValueError(
                 f"data.partition.index is {self.index} with data.partition.count {self.count}; "
                 f"the last index is {self.count - 1}."
-            )
-        if self.width is not None and (self.width < 1 or self.how != "classes"):
-            raise ValueError(
-                f"data.partition.width is {self.width} with data.partition.how {self.how}; it is a "
-                "number of classes, at least 1, and needs how: classes."
             )
         if not 1e-3 <= self.alpha <= 1e6:
             raise ValueError(

@@ -14,20 +14,17 @@ Verdicts = Mapping[Path, Verdict]
 
 def warnings(train: Split, test: Split, verdicts: Verdicts) -> list[str]:
     """Return a sentence on copies between training and test images, if there are any."""
-    sentences = []
     paths = {image.path for image in test.images}
     known = {verdicts[image.path].digest for image in train.images}
     copies = sum(verdicts[path].digest in known for path in paths)
-    if copies:
-        verb = "is an exact copy of a training image" if copies == 1 else _COPIES
-        sentences.append(
-            f"{copies:,} of {len(paths):,} test images {verb}, so the test accuracy is too high: "
-            "remove the copies from the training images or from the test images."
-        )
-    return sentences
-
-
-_COPIES = "are exact copies of training images"
+    verb = "is an exact copy of a training image"
+    if copies != 1:
+        verb = "are exact copies of training images"
+    text = (
+        f"{copies:,} of {len(paths):,} test images {verb}, so the test accuracy is too high: "
+        "remove the copies from the training images or from the test images."
+    )
+    return [text] if copies else []
 
 
 def note(sets: Mapping[str, Split], verdicts: Verdicts) -> list[str]:

@@ -6,26 +6,28 @@ because training meets a damaged file. Importing this file does not import torch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Final
 from unicodedata import normalize
 
 from fednode.data import base, builtin, copies, groups, splits
-from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
+from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, Split
 from fednode.data.files import DESCRIPTORS
 from fednode.data.folder import ClassFolder, Found, walk
 from fednode.data.images import Cache, Verdict, examine
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import found_in
 from fednode.data.reasons import listed
+from fednode.data.splits import Files
 from fednode.data.table import read_classes
 from fednode.errors import DataError
 
-LAYOUT_NAMED: Final = 4
-"""Most folders that are no classes, and that a sentence names."""
+NAMED: Final = 4
+"""Most folders, or kinds of files, that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +47,25 @@ class Problem:
 
 @dataclass(slots=True, kw_only=True)
 class _Survey:
-    """Intermediate results on the way from folders to splits."""
+    """Intermediate results on the way from folders to splits.
+
+    folders: the chosen classes; once files are examined, those that this node opens, with readable
+    images alone. fixed, whole: as `load` takes them.
+    """
 
     settings: DataSettings
+    fixed: bool
+    whole: bool
     folders: dict[str, ClassFolder] = field(default_factory=dict)
     base: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
-    place: tuple[int, int] | None = None
-    readable: dict[str, list[Path]] = field(default_factory=dict)
     verdicts: Mapping[Path, Verdict] = field(default_factory=dict)
-    published: dict[str, tuple[splits.Files, splits.Files]] = field(default_factory=dict)
+    groups: Mapping[Path, str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     watched: tuple[Path, ...] = ()
     constant: list[Path] = field(default_factory=list)
-    fixed: bool = False
-    whole: bool = False
-    groups: Mapping[Path, str] = field(default_factory=dict)
 
     @property
     def by_content(self) -> bool:
@@ -70,10 +73,20 @@ class _Survey:
         changes = not self.fixed and self.settings.path != BUILTIN
         return changes or self.settings.groups is not None
 
+    @property
+    def published(self) -> bool:
+        """Whether the test images are those of a published split."""
+        return any(folder.test is not None for folder in self.folders.values())
+
     def unit(self, path: Path) -> str:
         """Return what an image is drawn by: its patient, or its content."""
         drawn = self.settings.groups is not None and path in self.groups
         return f"patient {self.groups[path]}" if drawn else self.verdicts[path].digest
+
+    def split(self, names: Sequence[str], files: Mapping[str, Sequence[Path]]) -> Split:
+        classes = tuple(self.folders[name].display for name in names)
+        images = [Image(path, label) for label, name in enumerate(names) for path in files[name]]
+        return Split(classes, tuple(images))
 
 
 def load(
@@ -109,10 +122,32 @@ def look(
     except DataError as error:
         return [Problem(str(error), fatal=True)], None
     problems = [Problem(text, fatal=True) for text in survey.faults]
-    problems += [Problem(text, fatal=False) for text in listed(survey.skipped, survey.constant)]
-    problems += [Problem(text, fatal=False) for text in survey.notes]
+    notes = [*listed(survey.skipped, survey.constant), *survey.notes]
+    problems += [Problem(text, fatal=False) for text in notes]
     said = () if data is None else data.warnings
     return problems + [Problem(text, fatal=False, warns=True) for text in said], data
+
+
+def _survey(
+    settings: DataSettings,
+    cache: Cache | None,
+    progress: base.ProgressFn,
+    fixed: bool = False,
+    whole: bool = False,
+) -> tuple[_Survey, NodeData | None]:
+    survey, root = _Survey(settings=settings, fixed=fixed, whole=whole), _root(settings)
+    layout = _find_classes(survey, root)
+    for step in (
+        partial(_choose, survey, layout),
+        partial(_check_partition, survey),
+        partial(_examine, survey, cache, progress),
+        partial(_group, survey, root),
+    ):
+        step()
+        if survey.faults:
+            return survey, None
+    data = _draw(survey)
+    return survey, None if survey.faults else data
 
 
 def _root(settings: DataSettings) -> Path:
@@ -123,25 +158,22 @@ def _root(settings: DataSettings) -> Path:
     return Path(settings.placed().path)
 
 
-def _survey(
-    settings: DataSettings,
-    cache: Cache | None,
-    progress: base.ProgressFn,
-    fixed: bool = False,
-    whole: bool = False,
-) -> tuple[_Survey, NodeData | None]:
-    survey = _Survey(settings=settings, fixed=fixed, whole=whole)
-    root, table = _root(settings), settings.placed().table
-    nested = settings.groups == base.FOLDER
+# Classes ------------------------------------------------------------------------------------------
+
+
+def _find_classes(survey: _Survey, root: Path) -> Found:
+    """Return the classes of the data folder, before any is chosen."""
+    settings = survey.settings
+    table, nested = settings.placed().table, settings.groups == base.FOLDER
     layout = read_classes(root, Path(table), settings.columns) if table else found_in(root, nested)
     if nested and not table:
         layout = replace(layout, watched=(*layout.watched, *walk(root)[1]))
     survey.notes.extend(layout.notes)
     survey.skipped.extend(layout.strays)
     survey.watched = layout.watched
-    if whole:
+    if survey.whole:
         every = [replace(one, files=one.every, validation=(), test=None) for one in layout.classes]
-        layout = replace(layout, classes=tuple(every), source="")
+        return replace(layout, classes=tuple(every))
     if layout.source:
         survey.notes.append(
             f"Classes, their order and the test images are those of '{layout.source}'."
@@ -149,50 +181,22 @@ def _survey(
             else f"Classes and their order are those of '{layout.source}'; data.test is 0, so its "
             "test images train."
         )
-    names = _choose(survey, layout)
-    if survey.faults:
-        return survey, None
-    survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
-    survey.place = _place(survey, settings.partition)
-    _examine(survey, _needed(survey), cache, progress)
-    if not survey.faults:
-        _group(survey, root)
-    if survey.faults:
-        return survey, None
-    data = _draw(survey)
-    return survey, None if survey.faults else data
+    return layout
 
 
-def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
-    """Store the folders of the chosen classes; return the classes' names in their order."""
+def _choose(survey: _Survey, layout: Found) -> None:
+    """Store the folders of the chosen classes, in their order."""
     settings = survey.settings
     every = {folder.name: folder for folder in layout.classes}
     rename = {normalize("NFC", name): text for name, text in (settings.rename or {}).items()}
-    if settings.classes is None and not layout.source and not settings.table:
-        survey.faults += _no_classes(layout)
-    chosen_names = every if settings.classes is None else settings.classes
-    wanted = tuple(normalize("NFC", name) for name in chosen_names)
-    for name in wanted:
-        if name not in every:
-            survey.faults.append(_unknown_class("classes", name, list(every), layout.root))
-    repeated = sorted({name for name in wanted if wanted.count(name) > 1})
-    if repeated:
-        survey.faults.append(f"data.classes names '{repeated[0]}' more than once.")
-    chosen = set(wanted)
-    names = tuple(name for name in every if name in chosen)
-    survey.folders = {name: _renamed(every[name], rename) for name in names}
-    survey.faults += [
-        _unknown_class("rename", name, list(every), layout.root)
-        for name in rename
-        if name not in every
-    ]
-    survey.faults += _same_names(survey)
-    survey.faults += [
-        f"The class '{shown(folder.name)}' {why}: rename its folder, or give it another name with "
-        "data.rename."
-        for folder in survey.folders.values()
-        if (why := unsendable(folder.display))
-    ]
+    wanted = [normalize("NFC", name) for name in settings.classes or ()]
+    survey.folders = {
+        name: replace(folder, text=rename.get(name, folder.text))
+        for name, folder in every.items()
+        if settings.classes is None or name in wanted
+    }
+    survey.faults += _class_faults(survey, layout, wanted, rename)
+    names = tuple(survey.folders)
     if len(names) < (1 if survey.whole else 2) and not survey.faults:
         survey.faults.append(
             f"'{layout.root}' gives {len(names)} class to tell apart "
@@ -200,47 +204,58 @@ def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
         )
     empty = [folder for folder in survey.folders.values() if not folder.files]
     survey.faults += map(_empty_class, empty)
-    return names
+    survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
 
 
-def _no_classes(layout: Found) -> list[str]:
-    """Return why the folders are no classes: their names, or a table beside them."""
-    named = [folder.path.name for folder in layout.classes if for_layout(folder.name)]
-    tables = [path.name for path, _ in layout.strays if path.suffix.lower() in TABLES]
-    if not named and not tables:
-        return []
-    parts = []
-    if named:
-        few = "', '".join(named[:LAYOUT_NAMED])
-        parts.append(f"its folders '{few}' are named as parts of a data set, not as classes")
-    if tables:
-        parts.append(f"the table '{tables[0]}' lies beside them")
-    table = layout.root / tables[0] if tables else "FILE.csv"
-    return [
-        f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. If a table "
-        f"names the class of each image, set data.table to '{table}'; otherwise sort the images "
-        "into a folder for each class. If the folders are classes, list them in data.classes."
-    ]
-
-
-def _renamed(folder: ClassFolder, names: Mapping[str, str]) -> ClassFolder:
-    return replace(folder, text=names[folder.name]) if folder.name in names else folder
-
-
-def _same_names(survey: _Survey) -> list[str]:
-    """Return the faults of data.rename: empty names, and folders that get one name."""
-    faults, seen = [], dict[str, str]()
-    if not survey.settings.rename:  # a published list may give two folders one name
-        return []
+def _class_faults(
+    survey: _Survey, layout: Found, wanted: Sequence[str], rename: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what is wrong with the names of classes."""
+    settings, every = survey.settings, [folder.name for folder in layout.classes]
+    if settings.classes is None and not layout.source and not settings.table:
+        yield from _no_classes(layout)
+    for key, names in (("classes", wanted), ("rename", rename)):
+        for name in names:
+            if name not in every:
+                yield _unknown_class(key, name, every, layout.root)
+    repeated = sorted({name for name in wanted if wanted.count(name) > 1})
+    if repeated:
+        yield f"data.classes names '{repeated[0]}' more than once."
+    seen = dict[str, str]()
     for name, folder in survey.folders.items():
-        if not folder.text.strip() and name in (survey.settings.rename or {}):
-            faults.append(f"data.rename gives the class '{name}' an empty name.")
-        elif (other := seen.setdefault(same(folder.display), name)) != name:
-            faults.append(
+        if name in rename and not folder.text.strip():
+            yield f"data.rename gives the class '{name}' an empty name."
+        elif rename and (other := seen.setdefault(same(folder.display), name)) != name:
+            # Without data.rename a published list may give two folders one name.
+            yield (
                 f"data.rename gives the classes '{other}' and '{name}' the same name "
                 f"'{folder.display}': put their images into one folder, or give them two names."
             )
-    return faults
+        if why := unsendable(folder.display):
+            yield (
+                f"The class '{shown(folder.name)}' {why}: rename its folder, or give it another "
+                "name with data.rename."
+            )
+
+
+def _no_classes(layout: Found) -> Iterator[str]:
+    """Yield why the folders are no classes: their names, or a table beside them."""
+    named = [folder.path.name for folder in layout.classes if for_layout(folder.name)]
+    tables = [path.name for path, _ in layout.strays if path.suffix.lower() in TABLES]
+    parts = []
+    if named:
+        few = "', '".join(named[:NAMED])
+        parts.append(f"its folders '{few}' are named as parts of a data set, not as classes")
+    if tables:
+        parts.append(f"the table '{tables[0]}' lies beside them")
+    if parts:
+        table = layout.root / (tables[0] if tables else "FILE.csv")
+        yield (
+            f"'{layout.root}' holds no folder for each class, it seems: {'; '.join(parts)}. If a "
+            f"table names the class of each image, set data.table to '{table}'; otherwise sort the "
+            "images into a folder for each class. If the folders are classes, list them in "
+            "data.classes."
+        )
 
 
 def _unknown_class(key: str, name: str, known: Sequence[str], root: Path) -> str:
@@ -258,115 +273,102 @@ def _empty_class(folder: ClassFolder) -> str:
             "or leave the class out through data.classes."
         )
     if any(path.is_dir() for path, _ in folder.others):
-        return (
-            f"The class folder '{folder.path}' holds no image, only folders: images are read from "
-            "the class folder itself, so move them up or remove the folder."
+        why = (
+            "no image, only folders: images are read from the class folder itself, so move them up "
+            "or remove the folder."
         )
-    files = [path for path, _ in folder.others]
-    if files:
-        kinds = ", ".join(
-            sorted({path.suffix.lower() or "no suffix" for path in files})[:LAYOUT_NAMED]
+    elif folder.others:
+        kinds = {path.suffix.lower() or "no suffix" for path, _ in folder.others}
+        files = "1 file" if len(folder.others) == 1 else f"{len(folder.others)} files"
+        why = (
+            f"{files}, and no suffix that is read ({', '.join(sorted(kinds)[:NAMED])}): convert "
+            "them, or leave the class out through data.classes."
         )
-        held = (
-            "1 file, and it has no suffix"
-            if len(files) == 1
-            else f"{len(files)} files, and none has a suffix"
-        )
-        return (
-            f"The class folder '{folder.path}' holds {held} that is read ({kinds}): convert them, "
-            "or leave the class out through data.classes."
-        )
-    return (
-        f"The class folder '{folder.path}' holds no image: add some, remove the folder, or leave "
-        "the class out through data.classes."
-    )
+    else:
+        why = "no image: add some, remove the folder, or leave the class out through data.classes."
+    return f"{folder.title} holds {why}"
 
 
-def _place(survey: _Survey, partition: PartitionSettings) -> tuple[int, int] | None:
-    """Return (index, count) if the data set is divided among nodes; None if not, or on a fault."""
+# The part of this node ----------------------------------------------------------------------------
+
+
+def _check_partition(survey: _Survey) -> None:
+    """Record what is wrong with data.partition."""
+    partition, classes = survey.settings.partition, len(survey.base)
     if partition.how == "none":
-        return None
-    index, count = partition.index, partition.count
-    if index is None or count is None:
+        return
+    if partition.index is None or partition.count is None:
         survey.faults.append(
             f'data.partition.how is "{partition.how}" but index and count are not set: give '
             "both, or start the node with a peers.yaml, whose order fills them in."
         )
-        return None
-    if partition.how == "classes" and partition.width is None and count > len(survey.base):
+    elif partition.how == "classes" and partition.count > classes:
         survey.faults.append(
-            f"data.partition.count is {count}, but there are only {len(survey.base)} classes to "
-            "divide: use fewer nodes or more classes, or set data.partition.width."
+            f"data.partition.count is {partition.count}, but there are only {classes} classes to "
+            "divide: use fewer nodes or more classes."
         )
-        return None
-    return index, count
-
-
-def _needed(survey: _Survey) -> tuple[str, ...]:
-    """Return the classes whose files this node opens: all, or its own block of them."""
-    settings = survey.settings
-    if survey.place is None or settings.halves or settings.partition.how == "dirichlet":
-        return survey.base + survey.new
-    return _block(survey)
 
 
 def _block(survey: _Survey) -> tuple[str, ...]:
-    """Return the classes of this node, where each node holds a block."""
-    assert survey.place is not None, "the data set is divided"
-    (index, count), base = survey.place, survey.base
-    width = survey.settings.partition.width
-    if width is not None:
-        chosen = set(splits.overlapping_block(len(base), index, width))
-        return tuple(name for label, name in enumerate(base) if label in chosen)
-    return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
+    """Return the base classes that this node holds."""
+    partition, classes = survey.settings.partition, len(survey.base)
+    if partition.how != "classes":
+        return survey.base
+    labels = splits.even_blocks(classes, partition.count or 1)[partition.index or 0]
+    return survey.base[labels.start : labels.stop]
 
 
-def _examine(
-    survey: _Survey, names: Iterable[str], cache: Cache | None, progress: base.ProgressFn
-) -> None:
-    """Store the readable files of each class; record unreadable files, and classes with too few."""
-    wanted = [survey.folders[name] for name in names]
-    paths = [path for folder in wanted for path in folder.every]
-    verdicts: Mapping[Path, Verdict]
+def _examine(survey: _Survey, cache: Cache | None, progress: base.ProgressFn) -> None:
+    """Keep the readable images of the classes that this node opens; record what is skipped."""
+    opened = (*survey.base, *survey.new) if survey.settings.halves else _block(survey)
+    wanted = {name: survey.folders[name] for name in opened}
+    paths = [path for folder in wanted.values() for path in folder.every]
     if survey.settings.path == BUILTIN:
-        known = builtin.sums()
-        verdicts = {
-            path: Verdict(builtin.fault(path, known), digest=known.get(path, "")) for path in paths
+        sums = builtin.sums()
+        survey.verdicts = {
+            path: Verdict(builtin.fault(path, sums), digest=sums.get(path, "")) for path in paths
         }
     else:
-        verdicts = examine(paths, survey.settings.window, cache, progress)
-    survey.verdicts = verdicts
+        survey.verdicts = examine(paths, survey.settings.window, cache, progress)
+    verdicts = survey.verdicts
     closed = [path for path in paths if DESCRIPTORS in (verdicts[path].fault or "")]
     if closed:
         survey.faults.append(f"{len(closed)} images, such as '{closed[0]}', wait: {DESCRIPTORS}.")
         return
+
+    def readable(files: Files) -> Files:
+        return tuple(path for path in files if verdicts[path].fault is None)
+
     survey.constant += [path for path in paths if verdicts[path].constant]
-    _note_frames(survey, {path: verdicts[path].frames for path in paths})
-    for folder in wanted:
+    several = [path for path in paths if verdicts[path].frames > 1]
+    if several:
+        survey.notes.append(
+            f"DICOM files with several frames: {len(several)}, such as '{several[0]}' "
+            f"({verdicts[several[0]].frames} frames). The middle frame of each is used."
+        )
+    survey.folders = {}
+    for name, folder in wanted.items():
         bad = [(path, why) for path in folder.every if (why := verdicts[path].fault) is not None]
-        good = [path for path in folder.files if verdicts[path].fault is None]
         survey.skipped += [*folder.others, *bad]
-        survey.readable[folder.name] = good
-        if folder.test is not None:
-            held = (folder.test, folder.validation)
-            test, kept = ([path for path in part if verdicts[path].fault is None] for part in held)
-            survey.published[folder.name] = (tuple(test), tuple(kept))
-        if not good and folder.files:
+        good = replace(
+            folder,
+            files=readable(folder.files),
+            validation=readable(folder.validation),
+            test=None if folder.test is None else readable(folder.test),
+        )
+        survey.folders[name] = good
+        divided = survey.settings.test > 0.0 and folder.test is None and not survey.whole
+        if not good.files:
             path, why = bad[0]
             survey.faults.append(
                 f"{folder.title} holds no readable image: all {len(bad)} were "
                 f"skipped, such as '{path.name}' ({why})."
             )
-        elif len(good) == 1 and _is_divided(survey, folder):
+        elif len(good.files) == 1 and divided:
             survey.faults.append(
                 f"{folder.title} holds 1 readable image; a test split needs at "
                 "least 2: add images, or set data.test to 0."
             )
-
-
-def _is_divided(survey: _Survey, folder: ClassFolder) -> bool:
-    """Tell whether test images are drawn from a class's images."""
-    return survey.settings.test > 0.0 and folder.test is None and not survey.whole
 
 
 def _group(survey: _Survey, root: Path) -> None:
@@ -378,11 +380,7 @@ def _group(survey: _Survey, root: Path) -> None:
             f"and classes: give {base.DICOM}, or a regular expression that finds the patient."
         )
         return
-    images = {
-        path: survey.folders[name].path
-        for name, files in survey.readable.items()
-        for path in (*files, *(survey.published.get(name) or ((), ()))[0], *_kept(survey, name))
-    }
+    images = {path: folder.path for folder in survey.folders.values() for path in folder.every}
     survey.groups = groups.find_groups(how, root, images, survey.verdicts)
     if how is None or not images:
         return
@@ -398,78 +396,71 @@ def _group(survey: _Survey, root: Path) -> None:
     survey.notes.append(f"The images are of {patients:,} patients by data.groups ({how}){alone}.")
 
 
-def _note_frames(survey: _Survey, frames: Mapping[Path, int]) -> None:
-    several = [path for path, count in frames.items() if count > 1]
-    if several:
-        survey.notes.append(
-            f"DICOM files with several frames: {len(several)}, such as '{several[0]}' "
-            f"({frames[several[0]]} frames). The middle frame of each is used."
-        )
+# Test, validation and training images -------------------------------------------------------------
 
 
 def _draw(survey: _Survey) -> NodeData | None:
+    """Return the splits; None if there are too few images to divide among nodes."""
     settings, partition = survey.settings, survey.settings.partition
     test = _test_images(survey)
     if survey.whole:
-        return _assemble(survey, dict.fromkeys(test, ()), test)
-    pools: dict[str, splits.Files] = {}
-    for name, files in survey.readable.items():
-        tested = set(test[name])
-        rest = [path for path in files if path not in tested]
-        if name in survey.published and not settings.test:
-            published, _ = survey.published[name]
-            rest += [*published, *(() if settings.validation else _kept(survey, name))]
-        pools[name] = _shuffled(survey, name, rest)
-    own = {name: pools[name] for name in survey.base if name in pools}
-    if survey.place is not None and partition.how == "classes":
-        own = {name: own[name] for name in _block(survey)}
-    elif survey.place is not None:
-        index, count = survey.place
-        images = sum(map(len, own.values()))
+        return _assemble(survey, dict.fromkeys(test, ()), dict.fromkeys(test, ()), test)
+    pools = {name: _training_pool(survey, survey.folders[name], test[name]) for name in test}
+    own = {name: pools[name] for name in _block(survey)}
+    if partition.how == "dirichlet":
+        images, count = sum(map(len, own.values())), partition.count or 1
         if count > images:
             survey.faults.append(
                 f"data.partition.count is {count}, but there are only {images} training images "
                 "to divide: use fewer nodes or more images."
             )
             return None
-        own = splits.dirichlet(own, count, partition.alpha, settings.seed)[index]
-    return _assemble(survey, own, test)
+        parts = splits.dirichlet(own, count, partition.alpha, settings.seed)
+        own = parts[partition.index or 0]
+    train, validation = _validated(survey, own)
+    survey.notes += _training_notes(settings, own, train, validation)
+    return _assemble(survey, train, validation, test)
 
 
-def _shuffled(survey: _Survey, name: str, files: Sequence[Path]) -> splits.Files:
-    """Return a class's images in the order in which they are taken for training."""
-    seed = survey.settings.seed
-    if not survey.by_content:
-        return splits.shuffle(files, name, seed)
-    digests = {path: survey.verdicts[path].digest for path in files}
-    return tuple(
-        sorted(splits.in_order(files), key=lambda path: splits.place(digests[path], seed, "train"))
-    )
-
-
-def _test_images(survey: _Survey) -> dict[str, splits.Files]:
-    """Return the test images of each class, published or drawn."""
-    share = survey.settings.test
-    test: dict[str, splits.Files] = {}
+def _test_images(survey: _Survey) -> dict[str, Files]:
+    """Return the test images of each class: all, the published ones, or drawn ones."""
+    share, folders = survey.settings.test, survey.folders
     if survey.whole:
-        return {name: splits.in_order(files) for name, files in survey.readable.items()}
-    for name, files in survey.readable.items():
-        if name in survey.published:
-            test[name] = survey.published[name][0] if share else ()
-        elif not survey.by_content:
-            test[name], _ = splits.draw_test(files, name, share)
-    drawn = {name: files for name, files in survey.readable.items() if name not in test}
+        return {name: splits.in_order(folder.files) for name, folder in folders.items()}
+    test, drawn = dict[str, Files](), dict[str, Files]()
+    for name, folder in folders.items():
+        if folder.test is not None:
+            test[name] = folder.test if share else ()
+        elif survey.by_content:
+            drawn[name] = folder.files
+        else:
+            test[name], _ = splits.draw_test(folder.files, name, share)
     return test | _held_out(survey, drawn, share, splits.TEST_SEED, "test")
+
+
+def _training_pool(survey: _Survey, folder: ClassFolder, test: Files) -> Files:
+    """Return a class's images that no test takes, in the order in which training takes them."""
+    settings = survey.settings
+    files = [path for path in folder.files if path not in set(test)]
+    if folder.test is not None and not settings.test:
+        files += [*folder.test, *(() if settings.validation else folder.validation)]
+    if not survey.by_content:
+        return splits.shuffle(files, folder.name, settings.seed)
+
+    def place(path: Path) -> float:
+        return splits.place(survey.verdicts[path].digest, settings.seed, "train")
+
+    return tuple(sorted(splits.in_order(files), key=place))
 
 
 def _held_out(
     survey: _Survey,
-    classes: Mapping[str, Sequence[Path]],
+    classes: Mapping[str, Files],
     share: float,
     seed: int,
     purpose: str,
     last: bool = False,
-) -> dict[str, splits.Files]:
+) -> dict[str, Files]:
     """Return the images of each class that a hash keeps from training.
 
     last: the images of the highest places, not of the lowest.
@@ -493,15 +484,10 @@ def _held_out(
     }
 
 
-def _kept(survey: _Survey, name: str) -> splits.Files:
-    """Return the published validation images of a class."""
-    return survey.published.get(name, ((), ()))[1]
-
-
 def _validated(
-    survey: _Survey, own: Mapping[str, splits.Files]
-) -> dict[str, tuple[splits.Files, splits.Files]]:
-    """Return the training and validation images of each class.
+    survey: _Survey, own: Mapping[str, Files]
+) -> tuple[dict[str, Files], dict[str, Files]]:
+    """Return the training and the validation images of each class.
 
     Published validation images are used by nodes that have all images of their classes. Nodes that
     share classes draw theirs from their own images, so that no two nodes have the same.
@@ -509,46 +495,75 @@ def _validated(
     settings = survey.settings
     share, shots = settings.validation, settings.shots
     dealt = settings.partition.how == "dirichlet"
-    published = {
-        name: kept for name in own if share and not dealt and (kept := _kept(survey, name))
+    kept = {
+        name: survey.folders[name].validation
+        for name in own
+        if share and not dealt and survey.folders[name].validation
     }
-    found = {
-        name: (splits.draw_training(own[name], shots, 0.0)[0], kept)
-        for name, kept in published.items()
-    }
-    drawn = {name: files for name, files in own.items() if name not in published}
+    drawn = {name: files for name, files in own.items() if name not in kept}
     if dealt or not survey.by_content:
-        parts = {name: splits.draw_training(files, shots, share) for name, files in drawn.items()}
-        return {name: (found | parts)[name] for name in own}
-    held = _held_out(survey, drawn, share, settings.seed, "train", last=True)
-    for name, files in drawn.items():
-        rest = tuple(path for path in files if path not in set(held[name]))
-        found[name] = (rest[:shots] if shots else rest), held[name]
-    return {name: found[name] for name in own}
+        kept |= {name: splits.draw_training(own[name], shots, share)[1] for name in drawn}
+    else:
+        kept |= _held_out(survey, drawn, share, settings.seed, "train", last=True)
+    train = {}
+    for name, files in own.items():
+        rest = tuple(path for path in files if path not in set(kept[name]))
+        train[name] = rest[:shots] if shots else rest
+    return train, {name: kept[name] for name in own}
+
+
+def _training_notes(
+    settings: DataSettings,
+    own: Mapping[str, Files],
+    train: Mapping[str, Files],
+    validation: Mapping[str, Files],
+) -> Iterator[str]:
+    """Yield how the training images differ from what the settings ask for."""
+    shots = settings.shots
+    few = [name for name, files in train.items() if len(files) < shots]
+    if few:
+        least = min(len(train[name]) for name in few)
+        yield (
+            f"{len(few)} of {len(train)} classes {'has' if len(few) == 1 else 'have'} fewer than "
+            f"{shots} training images (the fewest: {least}, first such class: '{few[0]}'); all of "
+            "them are used."
+        )
+    if len(train) == 1:
+        yield (
+            f"This node's only class is '{next(iter(train))}': with nothing to tell it apart "
+            "from, its training changes nothing."
+        )
+    used = sum(map(len, train.values()))
+    there = sum(len(set(own[name]).difference(validation[name])) for name in own)
+    if used < there:
+        yield (
+            f"This node uses {used:,} of {there:,} training images: data.shots is {shots}; 0 takes "
+            "all."
+        )
 
 
 def _assemble(
-    survey: _Survey, own: Mapping[str, splits.Files], test: Mapping[str, splits.Files]
+    survey: _Survey,
+    train: Mapping[str, Files],
+    validation: Mapping[str, Files],
+    test: Mapping[str, Files],
 ) -> NodeData:
-    settings = survey.settings
-    names = tuple(own)
-    drawn = _validated(survey, own)
-    if not survey.whole:
-        _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
-    _note_unused(survey, own, drawn)
-    train = _split(survey, names, {name: train for name, (train, _) in drawn.items()})
-    validation = _split(survey, names, {name: kept for name, (_, kept) in drawn.items()})
+    names, halves = tuple(train), survey.settings.halves
     # All test images that the node opens, which with halves are those of new classes, too.
-    every = _split(survey, tuple(test), test)
-    sets = {"training": train, "validation": validation, "test": every}
+    every = survey.split(tuple(test), test)
+    sets = {
+        "training": survey.split(names, train),
+        "validation": survey.split(names, validation),
+        "test": every,
+    }
     survey.notes += copies.note(sets, survey.verdicts)
-    warnings = copies.warnings(train, every, survey.verdicts) + _divided(survey, sets)
+    warnings = copies.warnings(sets["training"], every, survey.verdicts) + _divided(survey, sets)
     return NodeData(
-        train=train,
-        validation=validation,
-        own=_split(survey, names, test),
-        base=_split(survey, survey.base, test) if settings.halves else None,
-        new=_split(survey, survey.new, test) if settings.halves else None,
+        train=sets["training"],
+        validation=sets["validation"],
+        own=survey.split(names, test),
+        base=survey.split(survey.base, test) if halves else None,
+        new=survey.split(survey.new, test) if halves else None,
         skipped=tuple(survey.skipped),
         constant=tuple(survey.constant),
         notes=tuple(survey.notes),
@@ -569,59 +584,16 @@ def _divided(survey: _Survey, sets: Mapping[str, Split]) -> list[str]:
             continue
         how = survey.settings.groups or f"the DICOM tag {base.DICOM.partition(':')[2]}"
         verb = "has" if len(both) == 1 else "have"
+        cure = f"set data.groups to {base.DICOM}, and no patient is divided."
         said = (
             f"{len(both):,} of {len(every):,} patients (by {how}) {verb} {first} images and "
             f"{second} images, so the accuracy does not tell how well new patients are recognized: "
+            f"{'divide the published images by patient.' if survey.published else cure}"
         )
-        if survey.published:
-            said += "divide the published images by patient."
-        else:
-            said += f"set data.groups to {base.DICOM}, and no patient is divided."
         if survey.settings.groups is None:
             return [said]
         survey.faults.append(said)
     if not survey.groups and survey.settings.path != BUILTIN:
-        names = groups.numbered(survey.readable.values())
+        names = groups.numbered(folder.files for folder in survey.folders.values())
         survey.notes += groups.numbers_note(names, sets["training"], sets["test"])
     return []
-
-
-def _note(survey: _Survey, sizes: Mapping[str, int]) -> None:
-    shots = survey.settings.shots
-    few = [name for name, size in sizes.items() if size < shots]
-    if few:
-        least = min(sizes[name] for name in few)
-        survey.notes.append(
-            f"{len(few)} of {len(sizes)} classes {'has' if len(few) == 1 else 'have'} fewer than "
-            f"{shots} training images (the fewest: {least}, first such class: '{few[0]}'); all of "
-            "them are used."
-        )
-    if len(sizes) == 1:
-        survey.notes.append(
-            f"This node's only class is '{next(iter(sizes))}': with nothing to tell it apart "
-            "from, its training changes nothing."
-        )
-
-
-def _note_unused(
-    survey: _Survey,
-    own: Mapping[str, splits.Files],
-    drawn: Mapping[str, tuple[splits.Files, splits.Files]],
-) -> None:
-    """Say how many training images are left out; validation images are none of them."""
-    used = sum(len(train) for train, _ in drawn.values())
-    there = sum(len(set(own[name]).difference(kept)) for name, (_, kept) in drawn.items())
-    if used < there:
-        survey.notes.append(
-            f"This node uses {used:,} of {there:,} training images: data.shots is "
-            f"{survey.settings.shots}; 0 takes all."
-        )
-
-
-def _split(survey: _Survey, names: Sequence[str], files: Mapping[str, Sequence[Path]]) -> Split:
-    return Split(
-        classes=tuple(survey.folders[name].display for name in names),
-        images=tuple(
-            Image(path, label) for label, name in enumerate(names) for path in files[name]
-        ),
-    )

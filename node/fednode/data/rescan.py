@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
 
@@ -24,26 +25,18 @@ WAIT_S: Final = 2.0
 """How long a round waits for a load under way; most changes are a few small images."""
 
 
-class _Load:
-    """A load that is under way on a thread, or done. data, fault: what became of it."""
+def _load_in_background(settings: DataSettings, cache: Cache | None) -> Future[NodeData]:
+    """Load on a thread that does not keep the process from ending."""
+    loading: Future[NodeData] = Future()
 
-    def __init__(self, settings: DataSettings, cache: Cache | None) -> None:
-        self.data: NodeData | None = None
-        self.fault: Exception | None = None
-        self._settings, self._cache = settings, cache
-        self._thread = threading.Thread(target=self._run, name="rescan", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def run() -> None:
         try:
-            self.data = load(self._settings, self._cache)
+            loading.set_result(load(settings, cache))
         except Exception as fault:
-            self.fault = fault
+            loading.set_exception(fault)
 
-    def done(self, wait_s: float) -> bool:
-        """Wait for the load for some seconds; tell whether it is done."""
-        self._thread.join(wait_s)
-        return not self._thread.is_alive()
+    threading.Thread(target=run, name="rescan", daemon=True).start()
+    return loading
 
 
 class Rescan:
@@ -59,7 +52,7 @@ class Rescan:
         self._cache = cache
         self._data = data
         self._seen = self._signature()
-        self._loading: _Load | None = None
+        self._loading: Future[NodeData] | None = None
         self.fault = ""
         """Why the images of an earlier load are still in use; empty if they are current."""
 
@@ -72,19 +65,19 @@ class Rescan:
             signature = self._signature()
             if signature == self._seen:
                 return None
-            self._seen, self._loading = signature, _Load(self._settings, self._cache)
-        if not self._loading.done(wait_s):
+            self._seen = signature
+            self._loading = _load_in_background(self._settings, self._cache)
+        loading = self._loading
+        wait([loading], wait_s)
+        if not loading.done():
             self.fault = "New images are being examined; until then those of before are used."
             return None
-        ended, self._loading = self._loading, None
-        if isinstance(ended.fault, DataError):
-            self.fault = f"{ended.fault} The images of the last good look are used."
-        elif ended.fault is not None:
-            self.fault = ""
-            raise ended.fault
-        if ended.data is None:
+        self._loading, self.fault = None, ""
+        try:
+            self._data = loading.result()
+        except DataError as fault:
+            self.fault = f"{fault} The images of the last good look are used."
             return None
-        self.fault, self._data = "", ended.data
         self._seen = self._settled()
         return self._data
 

@@ -67,11 +67,6 @@ def even_blocks(classes: int, count: int) -> tuple[range, ...]:
     return _blocks(classes, count, classes // count)
 
 
-def overlapping_block(classes: int, index: int, width: int) -> tuple[int, ...]:
-    """Return `width` consecutive class numbers from number `index` on, modulo `classes`."""
-    return tuple((index + at) % classes for at in range(min(width, classes)))
-
-
 def _blocks(classes: int, count: int, size: int) -> tuple[range, ...]:
     starts = [index * size for index in range(count)]
     return tuple(map(range, starts, [*starts[1:], classes]))

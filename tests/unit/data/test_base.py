@@ -29,8 +29,6 @@ def test_data_settings_out_of_range_are_refused(values: dict[str, Any], sentence
     [
         ({"count": 0}, "data.partition.count is 0"),
         ({"index": -1}, "data.partition.index is -1"),
-        ({"how": "classes", "width": 0}, "data.partition.width is 0"),
-        ({"how": "dirichlet", "width": 2}, "data.partition.width is 2 with data.partition.how dir"),
         ({"index": 3, "count": 3}, "the last index is 2"),
         ({"alpha": 0.0}, "data.partition.alpha is 0.0"),
         ({"alpha": float("nan")}, "data.partition.alpha is nan"),

@@ -102,18 +102,6 @@ def test_class_blocks_share_out_the_base_half(make_folder: MakeFolder) -> None:
     assert all(labels_fit(node.train) for node in nodes)
 
 
-def test_overlapping_blocks_serve_more_nodes_than_classes(make_folder: MakeFolder) -> None:
-    root = make_folder(dict.fromkeys("abcdefgh", 5))
-
-    def held(index: int) -> tuple[str, ...]:
-        place = PartitionSettings("classes", index, 6, width=2)
-        return load(settings(root, halves=True, partition=place)).train.classes
-
-    # The base half is a, b, c, d: node i holds classes i and i + 1, counted modulo four.
-    wanted = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("a", "b"), ("b", "c")]
-    assert [held(index) for index in range(6)] == wanted
-
-
 def test_a_node_opens_only_its_own_block(make_folder: MakeFolder) -> None:
     root = make_folder({"a": 5, "b": 5, "c": 5, "d": 5})
     (root / "d" / "000.png").write_bytes(b"damaged")

@@ -78,7 +78,7 @@ REFUSED = [
     (("cup/", "\u200b/"), "has a name without a letter"),
     (
         ("cup/", "crab/1.heic", "crab/2.HEIC"),
-        "holds 2 files, and none has a suffix that is read (.heic)",
+        "holds 2 files, and no suffix that is read (.heic)",
     ),
 ]
 
