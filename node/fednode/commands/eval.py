@@ -18,7 +18,7 @@ from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, DataSettings, NodeData, ProgressFn, Split
 from fednode.errors import ConfigError, DataError
-from fednode.learn.evaluation import ALONE, ZERO_SHOT
+from fednode.learn.evaluation import ALONE, ZERO_SHOT, gain_over
 from fednode.settings.read import Settings
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option
@@ -27,6 +27,7 @@ from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:
     from fednode.learn.evaluation import Evaluation
+    from fednode.learn.torch_learner import TorchLearner
 
 NAMED = 5
 
@@ -112,10 +113,11 @@ def _measure(
             notes=[*tuned.notes, *learner.notes, *warnings],
         )
     control = baseline.control_of(tuned, own, learner, progress)
-    results = {ZERO_SHOT: learner.results(Tensors())}
+    folds = learner.module.closed_form and own == tuned.settings and tuned.rounds > 0
+    results = {ZERO_SHOT: _results(learner, Tensors(), folds)}
     if control is not None and control.prompts:
-        results[ALONE] = control.learner.results(control.prompts)
-    results[TUNED] = learner.results(tuned.prompts)
+        results[ALONE] = _results(control.learner, control.prompts, folds)
+    results[TUNED] = _results(learner, tuned.prompts, folds)
     gains, hints = baseline.compare(tuned, results, "" if control is None else control.unknown)
     trained = [control.note] if control is not None and control.note else []
     return Measured(
@@ -128,6 +130,13 @@ def _measure(
         answers=learner.describe_classifier(tuned.prompts),
         notes=[*tuned.notes, *learner.notes, *trained, *hints, *warnings],
     )
+
+
+def _results(learner: TorchLearner, prompts: Tensors, folds: bool) -> Mapping[str, Evaluation]:
+    """Return results by test set. folds: those of own classes are of all images, each left out."""
+    found = dict(learner.results(prompts))
+    crossed = learner.cross_validate(prompts) if folds else None
+    return found | ({"own": crossed} if crossed is not None else {})
 
 
 def _refuse_images(tuned: Tuned, data: Path | None, form: str) -> None:
@@ -151,6 +160,11 @@ def _tree(tuned: Tuned, data: NodeData | None, measured: Measured) -> dict[str, 
         tree["by_class"] = classwise.tree(measured.results)
     tree |= {row: dict(metrics) for row, metrics in measured.accuracies.items()}
     tree["compared"] = list(measured.gains)
+    if ALONE in measured.results:
+        tree["gain"] = {
+            name: gain_over(ours, measured.results[ALONE][name]).as_json()
+            for name, ours in measured.results[TUNED].items()
+        }
     return tree | ({"answers": measured.answers} if measured.answers else {})
 
 

@@ -15,12 +15,14 @@ specificity and no AUC. A mean over classes counts each class once, however many
 two classes, the sensitivity of one is the specificity of the other, and both have the same AUC.
 
 The control (policy `local`) trains alone, with the same images, seed and budget. It is measured on
-the same test images as the mesh's prompts, so intervals of differences are paired.
+the same test images as the mesh's prompts, so intervals of differences are paired. A classifier
+that is a formula is measured on all images, each classified without the images of its fold.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -32,7 +34,9 @@ import numpy.typing as npt
 from fednode.learn.intervals import (
     Numbers,
     Right,
+    Z,
     auc_bootstrap,
+    balanced_bootstrap,
     paired_bootstrap,
     ratio_bootstrap,
     wilson,
@@ -44,6 +48,15 @@ MESH: Final = "mesh"
 ALONE: Final = "alone"
 ZERO_SHOT: Final = "zero-shot"
 OVER: Final = {ALONE: "training alone", ZERO_SHOT: "the hand-written prompt"}
+FOLDS: Final = 10
+"""Cross-validation leaves a node's images out in so many parts."""
+POINTS: Final = 10
+"""The difference, in points, for which `fednode eval` says how many images it takes to see it."""
+FEWEST: Final = 6
+"""So many images, or patients, on which two rows differ can tell them apart: chance makes all of
+fewer fall to one side more often than in 5 % of cases."""
+SEEN: Final = Z + 0.8416
+"""Standard errors of a difference that is found four times of five (a power of 80 %)."""
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
 
 
@@ -71,6 +84,7 @@ class Evaluation:
     column: the predicted class. auc: [C], nan if undefined. right: [N], whether each image's
     prediction is right; empty if only counts are known. truth, shares, patients: class [N],
     probabilities [N, C] and number of the patient [N] of each image; empty if they are not known.
+    folds: in so many parts the images were left out; 0 if they are test images.
     """
 
     classes: tuple[str, ...]
@@ -80,6 +94,7 @@ class Evaluation:
     truth: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
     shares: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
     patients: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
+    folds: int = 0
 
     @property
     def images(self) -> int:
@@ -202,6 +217,7 @@ class Evaluation:
             "patients": self.patient_count,
             "accuracy": self.accuracy,
             "accuracy_95": list(self.interval),
+            "folds": self.folds,
             "mean": _finite(asdict(self.mean)),
             "by_class": [
                 _finite(asdict(result))
@@ -277,32 +293,110 @@ def sentences(tests: Tests, unknown: str = "") -> list[str]:
         (first, ours), (second, others), *_ = rows.items()
         shown = ", ".join(f"{name} {100 * row.accuracy:.1f}" for name, row in rows.items())
         where = f"{test}: " if len(tests) > 1 else ""
-        text = f"{shown} % of {ours.images} test images; {_difference(first, second, ours, others)}"
+        kind = "images, each left out" if ours.folds else "test images"
+        text = f"{shown} % of {ours.images} {kind}; {_difference(first, second, ours, others)}"
         why = f"; alone is unknown: {unknown}" if unknown and first == MESH else ""
         texts.append(f"{where}{text}{why}")
     return texts or [NO_TESTS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What a row gains over another on the same images, in shares (0..1).
+
+    accuracy, balanced: of all images, and the mean over classes; each with its 95 % interval, over
+    patients if they are known. differ: images, or patients, on which the rows differ. needed: so
+    many images would show a difference of POINTS.
+    """
+
+    accuracy: float
+    accuracy_95: tuple[float, float]
+    balanced: float
+    balanced_95: tuple[float, float]
+    images: int
+    differ: int
+    needed: int
+
+    @property
+    def verdict(self) -> str:
+        """Whether the mesh helps, in words; the second row trains alone."""
+        low, high = self.accuracy_95
+        balanced_low, balanced_high = self.balanced_95
+        better, worse = low > 0 or balanced_low > 0, high < 0 or balanced_high < 0
+        if self.differ >= FEWEST and better and worse:
+            of = "frequent" if low > 0 else "rare"
+            return f"the mesh helps with {of} classes and harms the others"
+        if self.differ >= FEWEST and (better or worse):
+            return "the mesh helps" if better else "the mesh harms: training alone is better"
+        if self.needed <= self.images:
+            return f"no difference found, and one of {POINTS} points would show on these images"
+        return (
+            f"cannot tell: {self.images} test images; a difference of {POINTS} points needs about "
+            f"{self.needed:,}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"verdict": self.verdict}
+
+
+def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
+    """Return what one row gains over another on the same images."""
+    steps = ours.right.astype(float) - others.right
+    known = ours.patients.size > 0
+    patients = ours.patients if known else np.arange(ours.images)
+    if known:
+        ((low, high),) = ratio_bootstrap(patients, steps[:, None], np.ones((ours.images, 1)))
+    else:
+        low, high = paired_bootstrap(ours.right, others.right)
+    half = (high - low) / 2
+    spread = ours.images * (half / Z) ** 2 or float(np.square(steps).mean())
+    needed = spread * (SEEN / (POINTS / 100)) ** 2
+    return Gain(
+        accuracy=ours.accuracy - others.accuracy,
+        accuracy_95=(float(low), float(high)),
+        balanced=ours.mean.sensitivity - others.mean.sensitivity,
+        balanced_95=balanced_bootstrap(patients, ours.truth, steps),
+        images=ours.images,
+        differ=len(np.unique(patients[steps != 0])),
+        needed=int(float(f"{needed:.1g}")),
+    )
 
 
 def _difference(first: str, second: str, ours: Evaluation, others: Evaluation) -> str:
     """Return how two rows differ, in words."""
     if (ours.right == others.right).all():
         return f"{first} and {second} are right on the same images"
-    low, high = _paired(ours, others)
+    gain = gain_over(ours, others)
     over = f" over {ours.patient_count} patients" if ours.patients.size else ""
-    gain = 100 * (ours.accuracy - others.accuracy)
+    verdict = f": {gain.verdict}" if (first, second) == (MESH, ALONE) else ""
     return (
-        f"gain over {OVER[second]}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
-        f"{100 * high:+.1f}{over})"
+        f"gain over {OVER[second]}: {_points(gain.accuracy, gain.accuracy_95, over)}, "
+        f"mean over classes {_points(gain.balanced, gain.balanced_95)}{verdict}"
     )
 
 
-def _paired(ours: Evaluation, others: Evaluation) -> tuple[float, float]:
-    """Return the interval of a difference of accuracies: over patients, or else over images."""
-    if not ours.patients.size:
-        return paired_bootstrap(ours.right, others.right)
-    steps = ours.right[:, None].astype(float) - others.right[:, None]
-    low, high = ratio_bootstrap(ours.patients, steps, np.ones_like(steps))[0]
-    return float(low), float(high)
+def _points(gain: float, interval: tuple[float, float], over: str = "") -> str:
+    low, high = interval
+    return f"{100 * gain:+.1f} points (95 % interval {100 * low:+.1f} to {100 * high:+.1f}{over})"
+
+
+def folds_of(labels: Sequence[int], patients: Sequence[str]) -> Counts:
+    """Return the fold [n] of each image, from 0 to FOLDS - 1; -1: the image is never left out.
+
+    All images of a patient are in one fold; the patients of a class take turns, each by the first
+    image. A class whose images are all in one fold is not left out, because nothing would then be
+    known of the class.
+    """
+    places, turns = dict[str, int](), Counter[int]()
+    for label, patient in zip(labels, patients, strict=True):
+        if patient not in places:
+            places[patient] = (label + turns[label]) % FOLDS
+            turns[label] += 1
+    folds, truth = np.array([places[patient] for patient in patients], np.int64), np.array(labels)
+    for label in turns.keys() | set(labels):
+        if len(set(folds[truth == label])) < 2:
+            folds[truth == label] = -1
+    return folds
 
 
 def no_better_than_chance(tests: Tests) -> list[str]:

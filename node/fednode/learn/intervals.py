@@ -73,6 +73,23 @@ def ratio_bootstrap(patients: npt.NDArray[np.int64], parts: Numbers, wholes: Num
     return np.array([_percentiles(column) for column in ratios.T])
 
 
+def balanced_bootstrap(
+    patients: npt.NDArray[np.int64], truth: npt.NDArray[np.int64], steps: Numbers
+) -> tuple[float, float]:
+    """Return the percentile interval of the mean over classes of a class's mean step.
+
+    patients, truth: [n], the number of each image's patient and of its class, from 0. steps: [n].
+    Patients are drawn; the mean of a draw is that of the classes which the draw has.
+    """
+    shape = int(patients.max()) + 1, int(truth.max()) + 1
+    above, below = np.zeros(shape), np.zeros(shape)
+    np.add.at(above, (patients, truth), steps)
+    np.add.at(below, (patients, truth), 1.0)
+    with np.errstate(invalid="ignore"):
+        means = [np.nanmean((drawn @ above) / (drawn @ below), 1) for drawn in _draws(shape[0])]
+    return _percentiles(np.concatenate(means))
+
+
 def auc_bootstrap(
     patients: npt.NDArray[np.int64], positive: Right, scores: Numbers
 ) -> tuple[float, float]:

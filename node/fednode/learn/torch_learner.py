@@ -24,22 +24,26 @@ from fednode.clip.device import oom_as_error
 from fednode.clip.model import FrozenClip
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
-from fednode.data.base import NodeData, Split
+from fednode.data.base import Image, NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
 from fednode.learn import init
-from fednode.learn.evaluation import Evaluation, evaluation
+from fednode.learn.evaluation import FOLDS, Evaluation, evaluation, folds_of
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Learner
 from fednode.learn.local_tuning import Batches, BatchSize, tune
-from fednode.learn.prompt_module import Params, PromptModule, to_params
+from fednode.learn.prompt_module import Batch, Params, PromptModule, to_params
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import TuningSettings
 
 EXAMPLES = 3
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
+
+
+def _by_path(image: Image) -> Path:
+    return image.path
 
 
 def named(names: Sequence[str]) -> str:
@@ -207,10 +211,7 @@ class TorchLearner(Learner):
         patients = [who.encode() for _, who in known]
 
         def public() -> npt.NDArray[np.float64]:
-            if self._public is None:
-                files = self.data.files
-                self._public = public_covariance(self._features, size, files, cancelled)
-            return self._public
+            return self._public_covariance(size, cancelled)
 
         result = self.module.fit(
             job, features, labels, self.classes, self._least, images, public, patients
@@ -224,6 +225,13 @@ class TorchLearner(Learner):
             carry=result.carry,
             changed=tuple(result.tensors),
         )
+
+    def _public_covariance(
+        self, size: int, cancelled: Callable[[], bool]
+    ) -> npt.NDArray[np.float64]:
+        if self._public is None:
+            self._public = public_covariance(self._features, size, self.data.files, cancelled)
+        return self._public
 
     def _used(self, report: Report) -> Tensors:
         """Return what the node predicts with after a training: tuned and private arrays."""
@@ -287,6 +295,44 @@ class TorchLearner(Learner):
                 split.classes, labels.cpu().numpy(), shares, patients if groups else ()
             )
         return by_test
+
+    def cross_validate(self, tensors: Tensors) -> Evaluation | None:
+        """Return the results on all images of own classes, each classified without its fold.
+
+        For a module that computes its arrays; `tensors` gives all that is not of the own images.
+        Without tensors the hand-written prompt classifies. None: no image can be left out.
+        """
+        parts = (self.data.train, self.data.validation, self.data.own)
+        images = sorted({image for part in parts for image in part.images}, key=_by_path)
+        split, groups = Split(self.classes, tuple(images)), self.data.groups
+        copies = [digest.hex() for digest in self._images.digests(split)]
+        patients = [
+            groups.get(image.path, copy) for image, copy in zip(images, copies, strict=True)
+        ]
+        folds = folds_of([image.label for image in images], patients)
+        if (folds < 0).all():
+            return None
+        features, labels = self._images.features(split, lambda: False)
+        logits = self.module.zero_shot(features, self.classes)
+        job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
+        for fold in sorted({*folds.tolist()} - {-1}) if tensors else ():
+            rest, here = (torch.from_numpy(mask) for mask in (folds != fold, folds == fold))
+            fitted = self.module.fit(
+                job,
+                features[rest],
+                labels[rest],
+                self.classes,
+                self._least,
+                public=lambda: self._public_covariance(features.shape[1], lambda: False),
+            )
+            params = to_params(fitted.tensors, self.frozen.device)
+            logits[here] = self.module.classifier(params, self.classes)(Batch(features[here]))
+        tested = folds >= 0
+        shares = logits.double().softmax(dim=1).cpu().numpy()[tested]
+        who = [patient for patient, chosen in zip(patients, tested, strict=True) if chosen]
+        truth = labels.cpu().numpy()[tested]
+        found = evaluation(self.classes, truth, shares, who if groups else ())
+        return replace(found, folds=FOLDS)
 
     def with_module(self, module: PromptModule) -> TorchLearner:
         """Return a learner of the same images with another module, which shares the features."""

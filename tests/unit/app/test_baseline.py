@@ -6,20 +6,23 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fednode import registry
 from fednode.app import baseline
 from fednode.app.baseline import Control, control_of, train
 from fednode.app.state_dir import Tuned
-from fednode.core.types import EMPTY, MergeCounts, Tensors
-from fednode.data.base import DataSettings
+from fednode.core.rounds.statements import COMBINE, STATEMENT, pack
+from fednode.core.types import EMPTY, Job, MergeCounts, Tensors
+from fednode.data.base import DataSettings, Split
 from fednode.data.load import load
 from fednode.errors import ModelError
 from fednode.lab.experiment.cell import Prepared, judge, play, prepare
 from fednode.lab.experiment.judge import Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.learn.evaluation import FOLDS, folds_of, gain_over
 from fednode.learn.features import Features
 from fednode.learn.intervals import paired_bootstrap
 from fednode.learn.torch_learner import TorchLearner
@@ -118,13 +121,18 @@ def test_each_site_says_what_an_experiment_with_the_same_seeds_says(
         "alone": control.learner.results(control.prompts)["own"].right,
     }
     low, high = (100 * one for one in paired_bootstrap(rights["mesh"], rights["alone"]))
+    gain = gain_over(
+        learner.results(held.prompts)["own"], control.learner.results(control.prompts)["own"]
+    )
+    least, most = (100 * one for one in gain.balanced_95)
     if (rights["mesh"] == rights["alone"]).all():
         assert said.endswith("; mesh and alone are right on the same images")
         return
     assert said == (
         f"round {ROUNDS}: mesh {mesh:.1f}, alone {by_itself:.1f}, zero-shot {zero_shot:.1f} % "
         f"of 24 test images; gain over training alone: {mesh - by_itself:+.1f} points "
-        f"(95 % interval {low:+.1f} to {high:+.1f})"
+        f"(95 % interval {low:+.1f} to {high:+.1f}), mean over classes {100 * gain.balanced:+.1f} "
+        f"points (95 % interval {least:+.1f} to {most:+.1f}): {gain.verdict}"
     )
 
 
@@ -268,6 +276,40 @@ def test_gda_is_compared_with_the_same_head_alone(world: World, tmp_path: Path) 
     later = control_of(replace(held, round=9, rounds=9), settings, learner)
     assert later is not None
     assert baseline.read(held.folder) == (later.prompts, facts), "every round would give the same"
+
+
+def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> None:
+    """As a learner of the other folds' images classifies it, which never had the image."""
+    settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
+    _, west = world.daemon("west", policy={"name": "gda"}, rounds={"max": 0})
+    theirs = west.tune(
+        Job(round=1, stage=STATEMENT, tensors=west.initial(1), seed=1), never, lambda _: None
+    ).tensors
+    known = pack({"west": theirs})
+    held = Tensors({**learner.initial(1), **known}, known.classes)
+    job = Job(round=1, stage=COMBINE, tensors=held, seed=1)
+    found = learner.cross_validate(learner.tune(job, never, lambda _: None).tensors)
+    assert found is not None
+    assert found.folds == FOLDS
+    data = learner.data
+    every = sorted({*data.train.images, *data.own.images}, key=lambda image: image.path)
+    assert found.images == len(every)
+    assert not data.groups
+    folds = folds_of([image.label for image in every], [str(image.path) for image in every])
+    rights, classes = np.zeros(len(every), np.bool_), data.train.classes
+    for fold in range(FOLDS):
+        here = [image for image, at in zip(every, folds, strict=True) if at == fold]
+        rest = [image for image, at in zip(every, folds, strict=True) if at != fold]
+        part = replace(data, train=Split(classes, tuple(rest)), own=Split(classes, tuple(here)))
+        other = TorchLearner(world.frozen, learner.module, part, settings.tuning, world.features)
+        other._public = learner._public
+        fitted = other.tune(replace(job, measure=False), never, lambda _: None).tensors
+        rights[folds == fold] = other.results(fitted)["own"].right
+    assert found.right.tolist() == rights.tolist()
+    assert 0 < rights.sum() < len(rights)
+    handwritten = learner.cross_validate(EMPTY)
+    assert handwritten is not None
+    assert handwritten.truth.tolist() == found.truth.tolist()
 
 
 def test_status_names_the_command_until_it_has_run(world: World, tmp_path: Path) -> None:

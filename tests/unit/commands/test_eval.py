@@ -16,6 +16,7 @@ from fednode.learn.intervals import wilson
 from fednode.storage.store import SETTINGS
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
+from tests.unit.commands.tuned import tune_in
 
 
 def test_eval_prints_the_hand_written_and_the_tuned_prompt(
@@ -193,6 +194,31 @@ def test_a_folder_of_one_strange_class_is_refused(
     assert "has one class, 'ocean', and the node has no class of this name" in fednode.fault(*words)
     assert fednode(*words, "--set", 'data.rename={"ocean": sea}', "--format", "json") == 0
     assert json.loads(fednode.out)["test_images"] == {"own": 6}
+
+
+def test_a_formula_is_measured_on_all_images(fednode: Fednode, tmp_path: Path) -> None:
+    """Of policy gda all 12 images are left out in turns; of a copy of the folder only the tests."""
+    state = tune_in(tmp_path, "policy.name=gda", "data.shots=0")
+    assert fednode("eval", "--state", state, "--format", "json") == 0
+    found = json.loads(fednode.out)
+    assert found["test_images"] == {"own": 12}
+    measured = found["by_class"]["own"]
+    assert {
+        row: measured[row]["folds"] for row in ("zero-shot", "alone", "tuned")
+    } == dict.fromkeys(("zero-shot", "alone", "tuned"), 10)
+    assert found["tuned"] == found["alone"] == {"own": 1.0}
+    gain = found["gain"]["own"]
+    assert (gain["accuracy"], gain["balanced"], gain["differ"]) == (0.0, 0.0, 0)
+    (said,) = found["compared"]
+    assert "% of 12 images, each left out; mesh and alone are right on the same images" in said
+    shutil.copytree(tmp_path / "images", tmp_path / "copy")
+    assert (
+        fednode(
+            "eval", "--state", state, "--set", f"data.path={tmp_path / 'copy'}", "--format", "json"
+        )
+        == 0
+    )
+    assert json.loads(fednode.out)["by_class"]["own"]["tuned"]["folds"] == 0
 
 
 def test_imported_prompts_are_measured_on_images_that_were_named(

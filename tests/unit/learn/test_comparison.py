@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fednode.learn.evaluation import (
+    FOLDS,
     NO_TESTS,
     Evaluation,
+    folds_of,
+    gain_over,
     no_better_than_chance,
     sentences,
 )
@@ -21,7 +29,7 @@ def result(share: float, labels: npt.NDArray[np.int64]) -> Evaluation:
     right = np.arange(len(labels)) < share * len(labels)
     confusion = np.zeros((4, 4), np.int64)
     np.add.at(confusion, (labels, np.where(right, labels, (labels + 1) % 4)), 1)
-    return Evaluation(("a", "b", "c", "d"), confusion, np.full(4, np.nan), right)
+    return Evaluation(("a", "b", "c", "d"), confusion, np.full(4, np.nan), right, labels)
 
 
 def made(**rows: float) -> Rows:
@@ -32,12 +40,85 @@ def made(**rows: float) -> Rows:
 def test_the_sentence_compares_mesh_and_alone() -> None:
     one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
     low, high = paired_bootstrap(one["mesh"].right, one["alone"].right)
+    least, most = gain_over(one["mesh"], one["alone"]).balanced_95
     assert sentences({"own": one}) == [
         "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; "
         "gain over training alone: +8.0 points "
-        f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
+        f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f}), mean over classes +8.0 points "
+        f"(95 % interval {100 * least:+.1f} to {100 * most:+.1f}): the mesh helps"
     ]
     assert 0 < low < 0.08 < high
+    assert 0 < least < 0.08 < most
+
+
+def pair(gained: int, lost: int, images: int, labels: npt.NDArray[np.int64]) -> Rows:
+    """Return two rows that differ on the first images: some gained, then some lost."""
+    right = {"mesh": np.zeros(images, np.bool_), "alone": np.zeros(images, np.bool_)}
+    right["mesh"][:gained] = right["alone"][gained : gained + lost] = True
+    return {name: made_of(rights, labels) for name, rights in right.items()}
+
+
+def made_of(right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> Evaluation:
+    confusion = np.zeros((2, 2), np.int64)
+    np.add.at(confusion, (labels, np.where(right, labels, 1 - labels)), 1)
+    return Evaluation(("a", "b"), confusion, np.full(2, np.nan), right, labels)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "images", "verdict"),
+    [
+        (9, 8, 35, "cannot tell: 35 test images; a difference of 10 points needs about 400"),
+        (20, 20, 500, "no difference found, and one of 10 points would show on these images"),
+        (30, 2, 60, "the mesh helps"),
+        (2, 30, 60, "the mesh harms: training alone is better"),
+        (5, 0, 5, "cannot tell: 5 test images; a difference of 10 points needs about 800"),
+    ],
+)
+def test_the_verdict_is_in_words(gained: int, lost: int, images: int, verdict: str) -> None:
+    rows = pair(gained, lost, images, np.arange(images) % 2)
+    assert gain_over(rows["mesh"], rows["alone"]).verdict == verdict
+    (said,) = sentences({"own": rows})
+    assert said.endswith(f": {verdict}")
+
+
+def test_frequent_and_rare_classes_may_disagree() -> None:
+    """Of 160 frequent images the mesh loses 40; of 20 rare ones it gains 15."""
+    labels = np.repeat([0, 1], [160, 20])
+    alone, mesh = labels == 0, labels == 1
+    mesh[:120] = True
+    mesh[175:] = False
+    gain = gain_over(made_of(mesh, labels), made_of(alone, labels))
+    assert gain.accuracy == pytest.approx((15 - 40) / 180)
+    assert gain.balanced == pytest.approx((15 / 20 - 40 / 160) / 2)
+    assert gain.verdict == "the mesh helps with rare classes and harms the others"
+
+
+def test_patients_count_once_however_many_images_they_have() -> None:
+    labels, right = np.arange(240) % 2, np.zeros(240, np.bool_)
+    right[:40] = True
+    ours, others = made_of(right, labels), made_of(~right & False, labels)
+    assert gain_over(ours, others).verdict == "the mesh helps"
+    patients = np.arange(240) // 60
+    few = gain_over(replace(ours, patients=patients), replace(others, patients=patients))
+    assert few.differ == 1
+    assert few.verdict.startswith("cannot tell: 240 test images; a difference of 10 points needs")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=1, max_size=80))
+def test_folds_divide_no_patient_and_leave_each_class_something(
+    images: list[tuple[int, int]],
+) -> None:
+    labels = [label for label, _ in images]
+    patients = [f"p{patient}" for _, patient in images]
+    folds = folds_of(labels, patients)
+    assert set(folds.tolist()) <= set(range(-1, FOLDS))
+    left_out = folds >= 0
+    for patient in set(patients):
+        mine = np.array([one == patient for one in patients]) & left_out
+        assert len(set(folds[mine].tolist())) <= 1
+    for label in set(labels):
+        mine = np.array(labels) == label
+        assert len(set(folds[mine].tolist())) > 1 or (folds[mine] == -1).all()
 
 
 def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:

@@ -12,6 +12,7 @@ from scipy.stats import binomtest
 from fednode.learn.intervals import (
     Numbers,
     auc_bootstrap,
+    balanced_bootstrap,
     paired_bootstrap,
     ratio_bootstrap,
     wilson,
@@ -68,6 +69,23 @@ def test_intervals_over_patients_are_those_of_all_draws() -> None:
     assert (low, high) == pytest.approx(tuple(np.quantile(shares, (0.025, 0.975))), abs=0.04)
     area = auc_bootstrap(patients, positive, scores)
     assert area == pytest.approx(tuple(np.quantile(areas, (0.025, 0.975))), abs=0.04)
+
+
+def test_the_balanced_interval_is_that_of_all_draws_too() -> None:
+    draw = np.random.default_rng(8)
+    patients, truth = np.array([0, 0, 1, 1, 1, 2, 3, 3, 3, 3]), np.array([0, 1, 0, 0, 2] * 2)
+    steps = draw.integers(-1, 2, 10).astype(float)
+    means = []
+    for drawn in itertools.product(range(4), repeat=4):
+        rows = np.concatenate([np.flatnonzero(patients == one) for one in drawn])
+        there = [rows[truth[rows] == name] for name in set(truth[rows].tolist())]
+        means.append(np.mean([steps[here].mean() for here in there]))
+    expected = tuple(np.quantile(means, (0.025, 0.975)))
+    assert balanced_bootstrap(patients, truth, steps) == pytest.approx(expected, abs=0.04)
+    one_class = balanced_bootstrap(patients, np.zeros(10, np.int64), steps)
+    assert one_class == pytest.approx(
+        ratio_bootstrap(patients, steps[:, None], np.ones((10, 1)))[0]
+    )
 
 
 def test_an_interval_over_patients_has_the_width_that_theory_gives() -> None:
