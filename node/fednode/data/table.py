@@ -33,6 +33,8 @@ LABELS: Final = re.compile(
     "labels?|class(_?(label|name))?|category|target|diagnosis|dx|finding_labels|level|species|breed"
 )
 """The usual names of the two columns, in small letters; a blank or hyphen counts as "_"."""
+TESTS: Final = re.compile(r"(?<![a-z])test(s|ing)?(?![a-z])")
+"""How a folder or a table of test images is named."""
 COLUMNS_NAMED: Final = 12
 
 
@@ -232,6 +234,13 @@ class _Files:
                 f"'{self._table}' names images without their folders, such as '{first.name}' in "
                 f"'{first.parent}' and '{second.name}' in '{second.parent}': write paths from "
                 "data.path, or set data.path to the folder of the table's images."
+            )
+        tests = [folder for folder in folders if TESTS.search(folder.name.lower())]
+        if tests and not TESTS.search(self._table.stem.lower()):
+            raise DataError(
+                f"'{self._table}' names images without their folders, and '{tests[0]}', in which "
+                "alone such images lie, is named as a folder of test images: set data.path to the "
+                "folder of the table's images."
             )
         return folders
 

@@ -235,6 +235,29 @@ def test_no_test_image_gets_the_class_of_a_training_image(tmp_path: Path, train:
     assert any("named by 't.csv', and not there" in why for _, why in data.skipped)
 
 
+@pytest.mark.parametrize(
+    ("name", "folder", "fits"),
+    [
+        ("train.csv", "test_images", False),
+        ("t.csv", "Test", False),
+        ("test.csv", "test_images", True),
+        ("t.csv", "contest", True),
+    ],
+)
+def test_a_folder_of_test_images_alone_is_not_that_of_another_table(
+    tmp_path: Path, name: str, folder: str, fits: bool
+) -> None:
+    """The folder of the training images is missing, and test images have the same names."""
+    text = "file,label\n" + "".join(f"{at},{'cat' if at % 2 else 'dog'}\n" for at in range(6))
+    table = write(tmp_path, [f"{folder}/{at}.png" for at in range(6)], text, name)
+    if fits:
+        assert len(labels(load(settings(tmp_path, table)))) == 6
+    else:
+        with pytest.raises(DataError, match=r"is named as a folder of test images: set data\.path"):
+            load(settings(tmp_path, table))
+    assert len(labels(load(settings(tmp_path / folder, table)))) == 6
+
+
 def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
     text = GOOD.replace("cup", "0").replace("crab", "1")
     table = write(tmp_path, FILES, text)
