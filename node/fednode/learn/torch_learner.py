@@ -315,7 +315,10 @@ class TorchLearner(Learner):
         features, labels = self._images.features(split, lambda: False)
         logits = self.module.zero_shot(features, self.classes)
         job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
-        for fold in sorted({*folds.tolist()} - {-1}) if tensors else ():
+        for fold in range(FOLDS) if tensors else ():
+            self._features.progress("leaving images out, part", fold + 1, FOLDS)
+            if fold not in folds:
+                continue
             rest, here = (torch.from_numpy(mask) for mask in (folds != fold, folds == fold))
             fitted = self.module.fit(
                 job,
