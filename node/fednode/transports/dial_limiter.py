@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from fednode.core.rate_limit import TokenBuckets
 from fednode.errors import Unreachable
 from fednode.transports.base import Address
 
@@ -19,8 +20,8 @@ PLACES_MAX: Final = 1024
 PER_PEER: Final = 2
 """Addresses kept for each peer: the present address and the address before it."""
 MOVES_MAX: Final = 6
-"""New addresses of one peer that are dialled within MINUTE_S seconds."""
 MINUTE_S: Final = 60.0
+"""New addresses of one peer that are dialled at once, and on average within so many seconds."""
 
 
 class DialLimiter:
@@ -28,40 +29,25 @@ class DialLimiter:
 
     def __init__(self) -> None:
         self._used: OrderedDict[Place, None] = OrderedDict()
-        self._moves: dict[str, list[float]] = {}
-
-    def __contains__(self, place: Place) -> bool:
-        return place in self._used
+        self._moves = TokenBuckets(MOVES_MAX, MOVES_MAX / MINUTE_S)
 
     def use(self, place: Place, now: float) -> list[Place]:
         """Mark a place as dialled; return the places that are given up for it.
 
-        Raise Unreachable if the peer had too many new addresses in the last minute.
+        Raise Unreachable if the peer has had too many new addresses lately.
         """
         if place in self._used:
             self._used.move_to_end(place)
             return []
-        who = place[1]
-        if who:
-            self._move(place, now)
+        address, who = place
+        if who and not self._moves.of(who, now).take():
+            raise Unreachable(
+                f"cannot send to {address}: {who!r} named more than {MOVES_MAX} new addresses in a "
+                "minute; a further one is not dialled yet"
+            )
         self._used[place] = None
-        own = [held for held in self._used if held[1] == who] if who else []
+        own = [used for used in self._used if used[1] == who] if who else []
         gone = [*own[:-PER_PEER], *(list(self._used)[:1] if len(self._used) > PLACES_MAX else [])]
         for place_gone in gone:
             self._used.pop(place_gone, None)
         return gone
-
-    def _move(self, place: Place, now: float) -> None:
-        self._moves = {
-            name: lately
-            for name, moments in self._moves.items()
-            if (lately := [moment for moment in moments if now - moment < MINUTE_S])
-        }
-        address, who = place
-        moments = self._moves.setdefault(who, [])
-        if len(moments) >= MOVES_MAX:
-            raise Unreachable(
-                f"cannot send to {address}: {who!r} named {MOVES_MAX} new addresses within "
-                f"{MINUTE_S:g} s; a further one is not dialled yet"
-            )
-        moments.append(now)
