@@ -130,6 +130,7 @@ async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -
     async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
         third = mesh.members["node-3"].daemon
         third.log.mkdir()
+        await mesh.wait_for(lambda: mesh.members["node-1"].answers, LIMIT_S)
         mesh.kill("node-1")
         with pytest.raises(OSError, match=r"node-3\.log"):
             await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
