@@ -13,8 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fednode.core.view import Life
-from fednode.observe.paths import sentences
+from fednode.core.view import Life, figures
+from fednode.observe.summary import alive, paths, rounds
 from fednode.terminal import show
 from fednode.units import size
 from fednode_bootstrap.mesh import LocalMesh, Member
@@ -66,7 +66,7 @@ def summary(members: Collection[Member]) -> str:
     for member in members:
         status, words = member.status, [member.name]
         if status and status.life != Life.LOADING:
-            words.append(show.rounds(status.round, status.rounds_max))
+            words.append(rounds(status))
         if member.state != Life.RUNNING:
             words.append(member.state)
         if status and member.state == Life.FINISHED and show.merged(status):
@@ -78,7 +78,7 @@ def summary(members: Collection[Member]) -> str:
 def accuracies(members: Collection[Member]) -> list[str]:
     """Return the latest accuracies of each node."""
     return [
-        f"{member.name}: {show.figures(member.status.measured)}"
+        f"{member.name}: {figures(member.status.measured)}"
         for member in members
         if member.status and member.status.measured
     ]
@@ -94,7 +94,7 @@ def page(head: Text, members: Collection[Member]) -> RenderableType:
         parts += [Text("\nmessages sent, from row to column", "dim"), _matrix(members)]
     for name, reply in replies:
         lines = [(text, "yellow") for text in show.said_of(reply)]
-        lines += [(text, "dim") for text in sentences(reply)]
+        lines += [(text, "dim") for text in paths(reply)]
         parts += [Text(f"{name}: {text}", style, overflow="ellipsis") for text, style in lines]
     events = [(event.time, name, event) for name, reply in replies for event in reply.events]
     for moment, name, event in sorted(events, key=lambda each: each[:2])[-EVENTS:]:
@@ -119,13 +119,13 @@ def table(members: Collection[Member]) -> Table:
             continue
         grid.add_row(
             *start,
-            show.rounds(reply.round, reply.rounds_max),
+            rounds(reply),
             show.merged(reply),
             f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
             show.loss(reply),
             Text(bars(list(member.past.losses)), "cyan"),
             *(show.percent(reply, key) for key in measured),
-            "alone" if reply.alone else show.alive(reply),
+            "alone" if reply.alone else alive(reply),
             size(reply.traffic.serialized_out),
             f"{size(round(member.past.rate))}/s",
         )

@@ -2,9 +2,9 @@
 
 A fault is one sentence: what was wrong, the value, the limit, what to do. The command line prints
 it and exits with its `exit_code`; nothing else reaches the user. The codes are stable: 0 well, 1 no
-(the operator's answer to a question, or a node that ended its rounds and merged no peer's prompts),
-2 settings or words on the command line, 3 images or model, 4 this machine (state directory, key,
-address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130 Ctrl-C.
+(the operator's answer to a question, or a node that ended its rounds and merged nothing of its
+peers), 2 settings or words on the command line, 3 images or model, 4 this machine (state directory,
+key, address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Refused(FednodeError):
 
 
 class NeverMerged(FednodeError):
-    """A node ended its rounds without a peer's prompts, and was not meant to."""
+    """A node ended its rounds, merged nothing of its peers, and was meant to."""
 
     exit_code = 1
 

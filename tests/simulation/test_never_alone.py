@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -194,7 +193,7 @@ class Outcome:
         return self.merged == 0 < self.ran
 
 
-LONELY = "0 of 6 rounds merged a peer's prompts"
+LONELY = "0 of 6 rounds merged what peers sent"
 MET = (
     f"{LONELY}, and b, c can be reached now: fednode reset and fednode start at a begin the rounds"
     " again"
@@ -215,7 +214,7 @@ CASES: dict[Callable[[], World], dict[str, Outcome]] = {
         "c": Outcome("finished", 0, 6, "b is refused: policy is"),
     },
     dead_throughout: {"a": ALONE},
-    dead_after_round_one: {"a": Outcome("finished", 1, 6, "1 of 6 rounds merged a peer's")},
+    dead_after_round_one: {"a": Outcome("finished", 1, 6, "1 of 6 rounds merged what peers")},
     cut_off_one_way: {
         "a": ALONE,
         "b": Outcome("finished", 6, 6, "a speaks, but this node cannot reach it"),
@@ -259,8 +258,8 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     node = Seen(kernel=kernel, addresses={one: f"127.0.0.1:{ord(one)}" for one in NAMES})
     service.attach(node, QuadraticLearner(name))
     reply = service.now()
-    page = Page(service, lambda _: True)
-    answer = await page._status(cast("web.Request", SimpleNamespace(headers={})))
+    page = Page(service, lambda _: "operator")
+    answer = await page._status(cast("web.Request", None))
     metrics = Metrics()
     metrics.watch(service.now)
     store.close()
@@ -344,7 +343,7 @@ def judge_counts(name: str, outcome: Outcome, reply: StatusReply, shown: Mapping
     for key, count in counts.items():
         line = f'fednode_rounds_by_company{{merged="{key}"}} {count:.1f}'
         assert line in shown["metrics"], (name, line)
-    sentence = f"{merged} of {ran} rounds merged a peer's prompts"
+    sentence = f"{merged} of {ran} rounds merged what peers sent"
     if wish:
         sentence = f"all {ran} rounds ran alone, as the settings ask"
     for view in ("status", "page", "eval"):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
+from fednode.app.baseline import keep_sentences
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, connect, revoked
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
@@ -222,6 +223,7 @@ def driver_of(
     settings, facts = plan.settings, facts_of(plan, learner)
     if why := tie(store, plan, facts):
         store.begin_anew({"name": plan.name, **facts})
+        keep_sentences(plan.state, [])  # those of `fednode eval` were of the run before
         text = f"the rounds begin anew, because {why}; earlier runs lie in {plan.state / RUNS}"
         mesh.refusals.show(Record("run.began", text, "warning"))
     remember(plan.state, plan.name, plan.settings, learner.classes)

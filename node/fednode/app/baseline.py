@@ -206,7 +206,7 @@ def keep(folder: Path, facts: Mapping[str, str], prompts: Tensors) -> None:
 
 
 def keep_sentences(folder: Path, texts: Sequence[str]) -> None:
-    """Write what `fednode eval` says, so that status and page show it."""
+    """Write what `fednode eval` says of this run, so that status and page show it."""
     text = "".join(f"{line}\n" for line in texts)
     with contextlib.suppress(OSError):  # a full disk: status goes on to name the command
         Disk().replace(folder / SENTENCES, text.encode())

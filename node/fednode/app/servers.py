@@ -14,10 +14,8 @@ from fednode.learn.learner import Learner
 from fednode.observe.events import Events
 from fednode.observe.health import HealthService
 from fednode.observe.metrics import Metrics
-from fednode.observe.paths import Paths
-from fednode.observe.reply import About
+from fednode.observe.reply import About, NodeView
 from fednode.observe.status import NodeService
-from fednode.observe.view import NodeView
 from fednode.observe.working import Working
 from fednode.settings.shared import shared_text
 from fednode.storage.store import Store
@@ -90,6 +88,6 @@ def about_of(plan: NodePlan, mesh: Mesh) -> About:
         model=plan.settings.model.title,
         tells_classes=plan.settings.data.tell_classes,
         caution=plan.caution,
-        paths=Paths() if mesh.identity is None else Paths.of(mesh.transport),
+        transport=None if mesh.identity is None else mesh.transport,
         shared=shared_text(plan.settings).encode(),
     )

@@ -64,8 +64,9 @@ def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: st
     if data is not None and not measured.answers:
         prompts = f"the prompts of round {tuned.round} ({tuned.settings.policy.name}) answer"
         measured = replace(measured, answers=prompts)
+    classifier = [f"own classes: {measured.answers}"] if measured.answers else []
     if images is not None and own == tuned.settings:
-        baseline.keep_sentences(tuned.folder, [*measured.gains, *measured.hints])
+        baseline.keep_sentences(tuned.folder, [*measured.gains, *measured.hints, *classifier])
     for text in measured.notes:
         click.echo(text, err=True)
     if form == "csv":

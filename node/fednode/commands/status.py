@@ -52,14 +52,14 @@ def status(
     Without ADDRESS, one line is shown for every node of peers.yaml (if it lists none: of this
     machine), and for the members that these nodes know. With --watch each look replaces the one
     before on a terminal; elsewhere the looks follow each other, with `--format json` a line each.
-    The exit code is 5 if a node does not answer, and 1 if a node ended its rounds and merged no
-    peer's prompts.
+    The exit code is 5 if a node does not answer, and 1 if a node ended its rounds and merged
+    nothing of its peers.
 
     \b
     loss    the mean loss of the last round's training
     own     accuracy on the node's own test images (base, new: on those of
             the classes that the nodes train on, and of the others)
-    merged  in how many rounds the node merged a peer's prompts, of how many
+    merged  in how many rounds the node merged what peers sent, of how many
     peers   how many of the other nodes are alive, of how many
     heard   the time since a peer's last message
     chosen  how often this node's policy chose the peer (ZeroDFL)

@@ -69,7 +69,7 @@ class Agreement:
             return []
         self._shown, self._said_at = apart, now
         if not apart:
-            return [Record(AGREES, "all live members hold the same state as this node again")]
+            return [Record(AGREES, "all live peers hold this node's prompts again")]
         peers: list[Json] = list(apart)
         return [Record(DIFFERS, differs(apart), "warning", {PEERS: peers})]
 
@@ -77,4 +77,4 @@ class Agreement:
 def differs(apart: Collection[str]) -> str:
     """Return a sentence that names the peers with other prompts."""
     names = ", ".join(apart)
-    return f"after the same round this node holds another state than {names}"
+    return f"after the same round this node holds other prompts than {names}"

@@ -1,4 +1,4 @@
-"""How many of a node's rounds merged a peer's prompts, and the sentences on it for every view.
+"""How many of a node's rounds merged what peers sent, and the sentences on it for every view.
 
 A round that merged nothing counts as a round, whatever the reason: no live peer, a deadline,
 refused prompts.
@@ -22,12 +22,12 @@ def never(counts: MergeCounts, by_wish: bool) -> bool:
 
 
 def sentence(counts: MergeCounts, by_wish: bool) -> str:
-    """Return how many rounds merged a peer's prompts; "" if no round was counted."""
+    """Return how many rounds merged what peers sent; "" if no round was counted."""
     if not counts.rounds:
         return ""
     if by_wish:
         return f"all {counts.rounds} rounds ran alone, as the settings ask"
-    return f"{counts.merged} of {counts.rounds} rounds merged a peer's prompts"
+    return f"{counts.merged} of {counts.rounds} rounds merged what peers sent"
 
 
 def warning(counts: MergeCounts, by_wish: bool) -> str:

@@ -42,7 +42,7 @@ from fednode.core.rate_limit import Changes
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
 from fednode.core.types import Account, Json, MergeCounts, Message, PolicyState, Snapshot, Tensors
-from fednode.core.view import KernelView, Life
+from fednode.core.view import KernelView, Life, figures
 from fednode.core.waiting import HELD_S, FirstWait
 
 START = "kernel.start"
@@ -208,7 +208,7 @@ class Kernel:
         done = ev.Record("command", f"the operator asked to {command}")
         match command:
             case "resume" | "alone" if self.older.undecided:
-                text = f"{command} waits for fednode resume --older-state"
+                text = f"{command} is not done: this node first needs fednode resume --older-state"
                 return [ev.Record("command", text, "warning")]
             case "resume --older-state" if self.older.undecided:
                 self.life = Life.PAUSED
@@ -228,7 +228,8 @@ class Kernel:
             case "leave":
                 self.life = Life.LEAVING
                 return [done, *self._swim.leave()]
-        return [ev.Record("command", f"{command} does nothing now", "warning")]
+        text = f"{command} changes nothing: this node is {self.life}"
+        return [ev.Record("command", text, "warning")]
 
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
@@ -280,7 +281,7 @@ class Kernel:
         if most and number > most:
             ended = self.life == Life.RUNNING
             self.life = Life.FINISHED
-            text = f"all {most} rounds are done; still serving peers and status"
+            text = f"all {most} rounds are done; this node still answers"
             return [ev.Record("life.finished", text)] if ended else []
         wait = self._pace.wait(now, self._awaited)
         if wait > 0:
@@ -310,8 +311,7 @@ class Kernel:
         told = self._tell(now, event)
         self._note_state(snapshot.policy)
         metrics, number = snapshot.metrics, self.round
-        shown = ", ".join(f"{key} {metrics[key]:.4g}" for key in sorted(metrics))
-        text = f"round {number} adopted" + (f": {shown}" if shown else "")
+        text = f"round {number} adopted" + (f": {figures(metrics)}" if metrics else "")
         ended = ev.Record("round.adopted", text, "info", {"round": number, **metrics})
         return [ended, *told, *self._next_round(now)]
 

@@ -22,6 +22,8 @@ BUSY_SHARE: Final = 0.25
 RECORDS: Final = 8
 EVERY_S: Final = 60.0
 """A node writes RECORDS changes of a member and level at once, and then one in EVERY_S seconds."""
+SAID: Final = {"dead": "is offline", "left": "left the mesh"}
+"""What is said of a member in a state, if it is not "is" and the state's name."""
 WARN: Final = frozenset({"dead", "refused", "revoked", "quarantined"})
 
 
@@ -98,8 +100,8 @@ class Changes:
     """Records of the changes of members' states, few enough that no member fills a log.
 
     A member that leaves and joins without end would write a record for each of its messages. What
-    was left out is counted in the next record. Warnings count apart, so that the last "is dead" is
-    written however often the member came and went before.
+    was left out is counted in the next record. Warnings count apart, so that the last "is offline"
+    is written however often the member came and went before.
     """
 
     def __init__(self) -> None:
@@ -117,7 +119,7 @@ class Changes:
         bucket = self._buckets.of((peer, level), now)
         if not bucket.take():
             return []
-        what = "does not answer yet" if yet else f"is {state}"
+        what = "does not answer yet" if yet else SAID.get(state, f"is {state}")
         text = f"{peer} {what}" + (f": {reason}" if reason else "")
         if bucket.refused:
             text += f" ({bucket.refused} such changes of {peer} before this one were left out)"

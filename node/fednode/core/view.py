@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
-from fednode.core.types import NO_ROUNDS, MergeCounts
+from fednode.core.types import NO_ROUNDS, SPLITS, ZERO_SHOT, MergeCounts
 
 
 class Life(StrEnum):
@@ -56,3 +56,18 @@ class KernelView:
     warnings: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
+
+
+def figures(metrics: Mapping[str, float]) -> str:
+    """Return loss and accuracies in a fixed order, then all other metrics, for people."""
+    order = [key for key in ("loss", *SPLITS) if key in metrics]
+    return ", ".join(
+        f"{key.replace('_', ' ')} {f'{100 * value:.1f} %' if is_share(key) else f'{value:.4g}'}"
+        for key in (*order, *sorted(metrics.keys() - set(order)))
+        for value in (metrics[key],)
+    )
+
+
+def is_share(key: str) -> bool:
+    """Tell whether a metric is an accuracy from 0 to 1."""
+    return key in SPLITS or key.startswith(ZERO_SHOT)

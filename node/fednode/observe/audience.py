@@ -28,13 +28,10 @@ DETAILS: Final[Level] = "debug"
 """The level of records that no member sees, whatever their kind."""
 
 
-def told(record: Record) -> bool:
+def told(record: Record | status_pb2.Event) -> bool:
     """Tell whether members see a record."""
-    return _is_told(record.kind, record.level)
-
-
-def _is_told(kind: str, level: str) -> bool:
-    return level != DETAILS and (kind.startswith(TOLD) or kind in TOLD_WHOLE)
+    ours = record.kind.startswith(TOLD) or record.kind in TOLD_WHOLE
+    return record.level != DETAILS and ours
 
 
 def for_members(
@@ -53,7 +50,7 @@ def for_members(
     shown.CopyFrom(reply)
     del shown.events[:]
     del shown.relays[:]
-    shown.events.extend(event for event in reply.events if _is_told(event.kind, event.level))
+    shown.events.extend(event for event in reply.events if told(event))
     hidden = private + len(reply.events) - len(shown.events)
     if hidden:
         shown.notes.append(f"its operator sees {hidden} more notes or events about its own machine")

@@ -1,18 +1,21 @@
 """Compare the class names of this node with those of its peers.
 
 Sites that call one class by two names train two classes. So the sentences name what only one side
-has, and pairs of names that may mean the same. Pure.
+has, and pairs of names that may mean the same.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import Final
 
+from fednode.core.view import Life
+from fednode.observe.client import ASKED_MAX
 from fednode.units import listed
+from fednode.wire.gen.status_pb2 import StatusReply
 from fednode.wire.replies import ITEMS_MAX
 
 NAMED: Final = 5
@@ -23,6 +26,41 @@ ALIKE: Final = 0.85
 """Names with this share of equal letters in order may be one name, spelled in two ways."""
 SPELLED_MIN: Final = 5
 """Shorter names differ by more than a slip in spelling: bee is not beer."""
+AGAIN_S: Final = 5.0
+"""After this time a peer is asked again that told no class names, because it was still loading."""
+FRESH_S: Final = 60.0
+"""After this time a peer is asked again for its class names."""
+Ask = Callable[[Sequence[str]], Awaitable[Mapping[str, StatusReply]]]
+"""Returns the status of the peers that answer."""
+
+
+class Classes:
+    """The class names that peers told, and when to ask each peer again."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Sequence[str]] = {}
+        self._again: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    async def look(self, names: Sequence[str], ask: Ask, now: float) -> None:
+        """Ask those of the peers for their class names that did not tell them lately."""
+        due = [name for name in names if self._again.get(name, now) <= now][:ASKED_MAX]
+        replies = await ask(due)
+        for name in due:
+            told = list(replies[name].classes) if name in replies else []
+            if told:
+                self._told[name] = told
+                self._silent.discard(name)
+            elif name in replies and replies[name].life != Life.LOADING:
+                self._told.pop(name, None)
+                self._silent.add(name)
+            self._again[name] = now + (FRESH_S if told else AGAIN_S)
+
+    def said(self, own: Sequence[str]) -> list[str]:
+        """Return sentences on the classes that only this node or only peers have."""
+        silent = ", ".join(sorted(self._silent))
+        hidden = f"not compared, because they tell no class names (data.tell_classes): {silent}"
+        return [*compared(own, self._told), *([hidden] if silent else [])]
 
 
 def compared(
@@ -91,5 +129,4 @@ def may_mean_the_same(first: str, second: str) -> bool:
 
 @lru_cache(maxsize=4 * COMPARED_MAX)
 def _parts(name: str) -> tuple[list[str], list[str]]:
-    """Return the words and the numbers of a name."""
     return re.findall(r"[^\W\d_]+", name.casefold()), re.findall(r"\d+", name)

@@ -5,13 +5,14 @@ Importing this file does not import torch.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from types import TracebackType
-from typing import Any, Final, Self
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.core import foreign
@@ -19,12 +20,20 @@ from fednode.errors import AddressError, FednodeError, KeyRefused, Refused, Unre
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import status_pb2, status_pb2_grpc
+from fednode.wire.gen.status_pb2 import SettingsReply, StatusReply
 from fednode.wire.replies import clean
 
 TIMEOUT_S: Final = 3.0
+ASKED_MAX: Final = 32
+"""Most members that a node asks at a time."""
+ASK_S: Final = 1.0
+"""Seconds within which a member answers that is asked beside others."""
+REPLY_BYTES_MAX: Final = 1 << 20
 HISTORY_PAGE: Final = 1000
 # A bound on what one history call gathers: a million rounds.
 HISTORY_PAGES_MAX: Final = 1000
+Dial = Callable[..., Awaitable[Any]]
+"""Returns a channel to an address and a name; takes the size of the longest reply."""
 NOBODY: Final = "nobody answers"
 _OF_TRANSPORT: Final = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED})
 CHANNEL_OPTIONS: Final = (
@@ -40,7 +49,7 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-class Client:
+class Client(contextlib.AbstractAsyncContextManager["Client"]):
     """Talk to any number of daemons; an async context manager that drops its connections.
 
     Every call but a `watch` that follows ends within timeout_s seconds. It raises Unreachable if
@@ -65,37 +74,20 @@ class Client:
         self._transport = transport
         self._channels: dict[str, grpc.aio.Channel] = {}
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def status(self, address: str) -> status_pb2.StatusReply:
-        """Return the present status of the node at an address."""
-        request = status_pb2.StatusRequest()
-        async with self._call(address) as stub:
-            reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
-        return clean(reply)
+    async def status(self, address: str) -> StatusReply:
+        reply: StatusReply = await self._ask(address, "Status", status_pb2.StatusRequest())
+        return reply
 
     async def peers(self, address: str) -> list[status_pb2.Peer]:
         """Return the peers of the node at an address, with their ids and certificates."""
-        request = status_pb2.PeersRequest()
-        async with self._call(address) as stub:
-            reply = await stub.Peers(request, timeout=self._timeout_s)
-        return list(clean(reply).peers)
+        return list((await self._ask(address, "Peers", status_pb2.PeersRequest())).peers)
 
-    async def settings(self, address: str) -> status_pb2.SettingsReply:
-        """Return the shared settings of the node at an address."""
-        request = status_pb2.SettingsRequest()
-        async with self._call(address) as stub:
-            reply: status_pb2.SettingsReply = await stub.Settings(request, timeout=self._timeout_s)
-        return clean(reply)
+    async def settings(self, address: str) -> SettingsReply:
+        reply: SettingsReply = await self._ask(address, "Settings", status_pb2.SettingsRequest())
+        return reply
 
     async def health(self, address: str, who: str) -> None:
         """Call what listens at an address, which must show the certificate of a name.
@@ -119,12 +111,11 @@ class Client:
         rounds: list[status_pb2.Round] = []
         for _ in range(HISTORY_PAGES_MAX):
             request = status_pb2.HistoryRequest(since=since, limit=HISTORY_PAGE)
-            async with self._call(address) as stub:
-                reply = clean(await stub.History(request, timeout=self._timeout_s))
-            rounds.extend(reply.rounds)
-            if len(reply.rounds) < HISTORY_PAGE:
+            page = (await self._ask(address, "History", request)).rounds
+            rounds.extend(page)
+            if len(page) < HISTORY_PAGE:
                 break
-            since = reply.rounds[-1].round + 1
+            since = page[-1].round + 1
         return rounds
 
     async def watch(
@@ -152,9 +143,7 @@ class Client:
         and, with a proof, "revoke" and "sponsor".
         """
         request = status_pb2.ControlRequest(command=command, proof=proof)
-        async with self._call(address) as stub:
-            reply = await stub.Control(request, timeout=self._timeout_s)
-        return str(clean(reply).text)
+        return str((await self._ask(address, "Control", request)).text)
 
     async def close(self) -> None:
         """Drop all connections. Idempotent."""
@@ -163,6 +152,11 @@ class Client:
             await channel.close()
         if self._transport is not None:
             await self._transport.close()
+
+    async def _ask(self, address: str, method: str, request: Message) -> Any:
+        """Call a method of the node at an address; return its reply, safe to show."""
+        async with self._call(address) as stub:
+            return clean(await getattr(stub, method)(request, timeout=self._timeout_s))
 
     @contextlib.asynccontextmanager
     async def _call(self, address: str) -> AsyncIterator[Any]:
@@ -203,3 +197,26 @@ class Client:
                 f"What listens at {address} is no fednode daemon, or one of another version."
             )
         return Refused(f"{address} refused: {foreign.line(error.details() or code.name)}")
+
+
+async def ask(
+    dial: Dial, addresses: Mapping[str, str], names: Sequence[str]
+) -> dict[str, StatusReply]:
+    """Return the status of nodes, safe to show; nodes that do not answer soon are left out.
+
+    Only the first ASKED_MAX names are asked.
+    """
+
+    async def ask_peer(name: str) -> StatusReply | None:
+        try:
+            async with await dial(addresses[name], name, REPLY_BYTES_MAX) as channel:
+                stub = status_pb2_grpc.NodeStub(channel)
+                request = status_pb2.StatusRequest()
+                reply: StatusReply = clean(await stub.Status(request, timeout=ASK_S))
+                return reply
+        except (FednodeError, grpc.RpcError, OSError):
+            return None
+
+    asked = names[:ASKED_MAX]
+    replies = await asyncio.gather(*map(ask_peer, asked))
+    return {name: reply for name, reply in zip(asked, replies, strict=True) if reply is not None}

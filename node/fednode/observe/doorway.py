@@ -58,23 +58,18 @@ class Doorway(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, fault: Exception | None) -> None:
-        """Forget the connection."""
         self.busy()
         self._open.pop(self, None)
         self._inside.connection_lost(fault)
 
     def data_received(self, data: bytes) -> None:
-        """Pass the data on."""
         self._inside.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass the end of data on."""
         return self._inside.eof_received()
 
     def pause_writing(self) -> None:
-        """Pass the pause on."""
         self._inside.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass the resumption on."""
         self._inside.resume_writing()

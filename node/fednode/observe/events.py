@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 from fednode.core import foreign
@@ -39,33 +40,20 @@ class Logged:
     record: Record
 
 
-class Ring:
+class Ring(deque[Logged]):
     """The latest records. lost: the number of the last record that made room; -1 for none."""
 
-    def __init__(self, size: int) -> None:
-        self._held: deque[Logged] = deque(maxlen=size)
-        self.lost = -1
-
-    def __iter__(self) -> Iterator[Logged]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
+    lost = -1
 
     def add(self, logged: Logged) -> None:
         """Keep a record; drop the oldest if there is no room."""
-        if len(self._held) == self._held.maxlen:
-            self.lost = self._held[0].number
-        self._held.append(logged)
+        if len(self) == self.maxlen:
+            self.lost = self[0].number
+        self.append(logged)
 
     def after(self, number: int) -> list[Logged]:
         """Return the records after a number, oldest first."""
-        records: list[Logged] = []
-        for logged in reversed(self._held):
-            if logged.number <= number:
-                break
-            records.append(logged)
-        return records[::-1]
+        return list(takewhile(lambda one: one.number > number, reversed(self)))[::-1]
 
 
 class Events:
@@ -77,7 +65,8 @@ class Events:
     """
 
     def __init__(self) -> None:
-        self.troubles, self.kept, self.details = Ring(TROUBLES), Ring(KEPT), Ring(KEPT)
+        self.troubles = Ring(maxlen=TROUBLES)
+        self.kept, self.details = Ring(maxlen=KEPT), Ring(maxlen=KEPT)
         self._number = int(time.time()) * PER_SECOND
         self._waiting: set[asyncio.Event] = set()
 
@@ -104,17 +93,16 @@ class Events:
         "watch.missed".
         """
         ring = self.details if level == "debug" else self.kept
+        number = max(number, ring.lost)  # nobody missed what was gone before the first look
         woken = asyncio.Event()
         self._waiting.add(woken)
         try:
-            first = True
             while True:
                 woken.clear()
-                if ring.lost > number and not first:
-                    text = "more happened than could be told: some records were missed"
+                if ring.lost > number:
+                    text = "this reader is too slow: some records were left out"
                     missed = Record(MISSED, text, "warning")
                     yield Logged(ring.lost, time.time(), missed)
-                first = False
                 for logged in ring.after(number):
                     number = logged.number
                     if LEVELS[logged.record.level] >= LEVELS[level]:

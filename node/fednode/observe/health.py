@@ -16,13 +16,10 @@ NODE: Final = status_pb2.DESCRIPTOR.services_by_name["Node"].full_name
 
 
 class HealthService:
-    """The health service (grpc.health.v1) of one node."""
-
     def __init__(self) -> None:
         self._servicer = health.aio.HealthServicer()
 
     def register(self, server: Any) -> None:
-        """Add the health service to a grpc.aio server."""
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def loading(self) -> None:

@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from fednode.core import foreign
 from fednode.core.events import Record
+from fednode.core.rate_limit import TokenBuckets
 from fednode.settings.output import LogSettings
 from fednode.storage.disk import FILE_MODE
 
@@ -32,7 +33,6 @@ class Text(logging.Formatter):
     """A line for people; a traceback may follow it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line, made safe to show."""
         return foreign.line(super().formatMessage(record), most=None)
 
 
@@ -42,17 +42,8 @@ class Json(logging.Formatter):
     def __init__(self, mesh: str, node: str) -> None:
         super().__init__()
         self._base = {"mesh": mesh, "node": node}
-        self._last: tuple[logging.LogRecord | None, str] = None, ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line without its line end; two handlers in turn get the same line."""
-        held, line = self._last
-        if held is not record:
-            line = self._line(record)
-            self._last = record, line
-        return line
-
-    def _line(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
         told = getattr(record, "record", None)
         about = dict(told.fields) if isinstance(told, Record) else {}
@@ -75,22 +66,17 @@ class _Shown(logging.StreamHandler[TextIO]):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock, self._at = clock, clock()
-        self._left, self._out = float(LINES_BURST), 0
+        self._clock, self._lines = clock, TokenBuckets(LINES_BURST, LINES_S)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record if there were not too many lately."""
-        now = self._clock()
-        self._left = min(LINES_BURST, self._left + (now - self._at) * LINES_S)
-        self._at = now
-        if self._left < 1.0:
-            self._out += 1
+        bucket = self._lines.of("", self._clock())
+        if not bucket.take():
             return
-        self._left -= 1.0
-        if self._out:
+        if bucket.refused:
             record = copy.copy(record)
-            text = f"{record.getMessage()} ({self._out} lines left out before)"
-            record.msg, record.args, self._out = text, None, 0
+            text = f"{record.getMessage()} ({bucket.refused} lines left out before)"
+            record.msg, record.args, bucket.refused = text, None, 0
         super().emit(record)
 
 

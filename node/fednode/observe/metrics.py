@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Counts
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client import (
@@ -39,63 +39,39 @@ RTT: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what a scrape carries, and nobody reads them
 
 
-class Metrics:
-    """The metrics of one node; see the file's header."""
-
+class Metrics(Collector):
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._read: Callable[[], StatusReply] = StatusReply
         self._types = set[str](PHASES)
         self._round_at = 0.0
-        ProcessCollector(registry=registry)
-        self._messages = Counter(
-            "fednode_messages",
-            "Messages, by direction, type and answer.",
-            ("direction", "type", "result"),
-            registry=registry,
-        )
-        self._bytes = Counter(
-            "fednode_message_bytes",
-            "Bytes of serialized messages that were answered.",
-            ("direction", "type"),
-            registry=registry,
-        )
-        self._rounds = Counter(
-            "fednode_rounds", "Rounds adopted since the start of the process.", registry=registry
-        )
-        self._round_seconds = Histogram(
-            "fednode_round_duration_seconds",
-            "From one adopted round to the next.",
-            registry=registry,
-            buckets=SECONDS,
-        )
-        self.train_seconds = Histogram(
-            "fednode_train_duration_seconds",
-            "Tuning, measuring included, on this node's images.",
-            registry=registry,
-            buckets=SECONDS,
-        )
-        self.rtt_seconds = Histogram(
-            "fednode_peer_rtt_seconds",
-            "From sending a ping to its answer, all peers together.",
-            registry=registry,
-            buckets=RTT,
-        )
-        self._write_seconds = Histogram(
-            "fednode_checkpoint_write_seconds",
-            "Making a round durable.",
-            registry=registry,
-            buckets=SECONDS,
-        )
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fednode_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str, buckets: Sequence[float] = SECONDS) -> Histogram:
+            return Histogram(f"fednode_{name}_seconds", text, registry=registry, buckets=buckets)
+
+        labels = "direction", "type", "result"
+        self._messages = counter("messages", "Messages, by direction, type and answer.", *labels)
+        answered = "Bytes of serialized messages that were answered."
+        self._bytes = counter("message_bytes", answered, "direction", "type")
+        self._rounds = counter("rounds", "Rounds adopted since the start of the process.")
+        self._round_seconds = seconds("round_duration", "From one adopted round to the next.")
+        tuning = "Tuning, measuring included, on this node's images."
+        self.train_seconds = seconds("train_duration", tuning)
+        pinging = "From sending a ping to its answer, all peers together."
+        self.rtt_seconds = seconds("peer_rtt", pinging, RTT)
+        self._write_seconds = seconds("checkpoint_write", "Making a round durable.")
         self._last_exchange = Gauge(
             "fednode_last_exchange_timestamp_seconds",
             "When a message of the policy was last answered with ok, either way.",
             registry=registry,
         )
-        registry.register(_Now(lambda: self._read()))
+        ProcessCollector(registry=registry)
+        registry.register(self)
 
     def watch(self, read: Callable[[], StatusReply]) -> None:
-        """Read gauges with this function from now on."""
         self._read = read
 
     def text(self) -> tuple[bytes, str]:
@@ -122,55 +98,49 @@ class Metrics:
         self._rounds.inc()
         self._write_seconds.observe(seconds)
 
-
-class _Now(Collector):
-    """The gauges of one scrape."""
-
-    def __init__(self, read: Callable[[], StatusReply]) -> None:
-        self._read = read
-
     def collect(self) -> Iterator[Metric]:
-        """Yield the families, the same ones each time."""
+        """Yield what the status says now, in the same families each time."""
         now = self._read()
         furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
-        merged = 0 if now.alone_by_wish else now.rounds_merged
-        nobody = 0 if now.alone_by_wish else now.rounds_run - merged
-        merges = {"peers": merged, "nobody": nobody}
-        states = Counts(peer.state for peer in now.peers)
-        paths = Counts(peer.path.partition(" ")[0] for peer in now.peers if peer.path)
-        relays = Counts(relay.state for relay in now.relays)
-        info = InfoMetricFamily("fednode_build", "Version, and what this node runs.")
-        labels = {"mesh": now.mesh, "node": now.name, "policy": now.policy, "model": now.model}
-        info.add_metric([], {"version": __version__, **labels})
-        yield info
-        yield _one("fednode_round", "Rounds adopted in this node's life.", now.round)
-        yield _one("fednode_staleness_rounds", "Rounds behind the live peer that is furthest.",
-                   max(0, furthest - now.round))  # fmt: skip
-        text = "Rounds that merged prompts of peers, or nobody's."
-        yield _each("fednode_rounds_by_company", text, "merged", merges)
-        yield _each("fednode_life", "1 for what the node does now.", "state",
-                    {life: float(life == now.life) for life in Life})  # fmt: skip
-        yield _each("fednode_peers", "Peers, by how this node sees them.", "state", states)
-        yield _each("fednode_peer_paths", "Peers, by how calls reach them.", "path", paths)
-        yield _each("fednode_relays", "Relays, by how this node sees them.", "state", relays)
-        yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split", now.measured)
-        if "loss" in now.metrics:
-            loss = now.metrics["loss"]
-            yield _one("fednode_loss", "Training loss of the last adopted round.", loss)
-        refused = CounterMetricFamily(
-            "fednode_rejected_messages", "Messages that were not taken.", labels=["reason"]
+        merged, ran = (0, 0) if now.alone_by_wish else (now.rounds_merged, now.rounds_run)
+        info = {"mesh": now.mesh, "node": now.name, "policy": now.policy, "model": now.model}
+        yield InfoMetricFamily(
+            "fednode_build",
+            "Version, and what this node runs.",
+            {"version": __version__, **info},
         )
-        for reason, count in sorted(now.refused.items()):
-            refused.add_metric([reason], count)
-        yield refused
+        yield _one("round", "Rounds adopted in this node's life.", now.round)
+        behind = "Rounds behind the live peer that is furthest."
+        yield _one("staleness_rounds", behind, max(0, furthest - now.round))
+        text = "Rounds that merged what peers sent, or nothing."
+        yield _each("rounds_by_company", text, "merged", {"peers": merged, "nobody": ran - merged})
+        lives = {str(life): float(life == now.life) for life in Life}
+        yield _each("life", "1 for what the node does now.", "state", lives)
+        states = Counts(peer.state for peer in now.peers)
+        yield _each("peers", "Peers, by how this node sees them.", "state", states)
+        paths = Counts(peer.path.partition(" ")[0] for peer in now.peers if peer.path)
+        yield _each("peer_paths", "Peers, by how calls reach them.", "path", paths)
+        relays = Counts(relay.state for relay in now.relays)
+        yield _each("relays", "Relays, by how this node sees them.", "state", relays)
+        yield _each("accuracy_ratio", "As last measured, 0 to 1.", "split", now.measured)
+        if "loss" in now.metrics:
+            yield _one("loss", "Training loss of the last adopted round.", now.metrics["loss"])
+        refused = "Messages that were not taken."
+        yield _each("rejected_messages", refused, "reason", now.refused, CounterMetricFamily)
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
+    return GaugeMetricFamily(f"fednode_{name}", text, value=value)
 
 
-def _each(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, text, labels=[label])
+def _each(
+    name: str,
+    text: str,
+    label: str,
+    values: Mapping[str, float],
+    family: type[GaugeMetricFamily | CounterMetricFamily] = GaugeMetricFamily,
+) -> Metric:
+    made = family(f"fednode_{name}", text, labels=[label])
     for key, value in sorted(values.items()):
-        family.add_metric([key], value)
-    return family
+        made.add_metric([key], value)
+    return made

@@ -17,16 +17,16 @@ import io
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from aiohttp import web
-from PIL import Image
+from PIL import Image, ImageOps
 
 from fednode.core.events import Command
 from fednode.core.members.table import LIVE
 from fednode.core.policy import Activity
 from fednode.core.view import Life
-from fednode.errors import FednodeError, Refused
+from fednode.observe import summary
 from fednode.observe.admitting import Admitting
 from fednode.observe.audience import event_of, told
 from fednode.observe.status import NodeService
@@ -42,6 +42,9 @@ FILES: Final = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """The static files, by path; they are the same for every node."""
+Reader = Literal["operator", "member", "visitor", "stranger"]
+"""Who reads the page: by the token drawn, by page.token, without one, by a token that is wrong."""
+KNOWN: Final[frozenset[Reader]] = frozenset({"operator", "member"})
 ASKED_EVERY_S: Final = 3.0
 EVENTS: Final = 60
 THUMBNAIL: Final = 128
@@ -51,23 +54,13 @@ UNREADABLE: Final = "unreadable"
 class Page:
     """The routes of the page, shared by all readers."""
 
-    def __init__(
-        self,
-        service: NodeService,
-        knows: Callable[[web.Request], bool],
-        commands: Callable[[web.Request], bool] = lambda _: False,
-    ) -> None:
-        """Set up. knows: tells whether a request shows a token, which training images need.
-
-        commands: tells whether it shows the token of the node's operator, which commands need.
-        """
-        self._service, self._knows, self._commands = service, knows, commands
+    def __init__(self, service: NodeService, reader: Callable[[web.Request], Reader]) -> None:
+        self._service, self._reader = service, reader
         self._reports: dict[str, tuple[float, dict[str, Any]]] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
     def add_to(self, router: web.UrlDispatcher) -> None:
-        """Add the routes to a router."""
         router.add_get("/status", self._status)
         router.add_get("/peers", self._peers)
         router.add_get("/history", self._history)
@@ -85,17 +78,17 @@ class Page:
         return web.Response(text=(ASSETS / name).read_text(encoding="utf-8"), content_type=kind)
 
     async def _status(self, request: web.Request) -> web.Response:
-        """Answer with the status, and with what this reader may see and do."""
-        known = self._knows(request)
-        strange = "Authorization" in request.headers and not known
-        reader = "operator" if self._commands(request) else "member" if known else "visitor"
-        status = plain(clean(self._service.now(member=not known)))
+        reader = self._reader(request)
+        known = reader in KNOWN
+        reply = clean(self._service.now(member=not known))
         shown = [(name, len(paths)) for name, paths in self._service.examples()] if known else []
         admitting = self._service.admitting
         return web.json_response(
             {
-                "reader": "stranger" if strange else reader,
-                "status": status,
+                "reader": reader,
+                "headline": summary.headline(reply),
+                "facts": summary.facts(reply),
+                "status": plain(reply),
                 "examples": shown,
                 "admits": reader == "operator" and admitting is not None and admitting.open,
             }
@@ -114,7 +107,7 @@ class Page:
 
     async def _events(self, request: web.Request) -> web.Response:
         """Answer with the latest warnings, errors and other records after the number `since`."""
-        since, known, events = _since(request), self._knows(request), self._service.events
+        since, known, events = _since(request), self._reader(request) in KNOWN, self._service.events
         latest = [one for one in events.kept if known or told(one.record)][-EVENTS:]
         wrong = [one for one in events.troubles if known or told(one.record)]
         records = {one.number: one for one in (*wrong, *latest) if one.number > since}
@@ -137,7 +130,7 @@ class Page:
 
     async def _image(self, request: web.Request) -> web.Response:
         """Return a small copy of a class's example image, if the request shows the token."""
-        if not self._knows(request):
+        if self._reader(request) not in KNOWN:
             raise web.HTTPUnauthorized(text="training images take the token of `fednode status`\n")
         at, image = int(request.match_info["name"]), int(request.match_info["image"])
         examples = self._service.examples()
@@ -150,12 +143,8 @@ class Page:
         return web.Response(body=data, content_type="image/jpeg")
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Pass a command of the operator to the node."""
         self._require(request)
-        try:
-            said = self._service.command(cast("Command", request.match_info["command"]))
-        except Refused as fault:
-            raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
+        said = self._service.command(cast("Command", request.match_info["command"]))
         return web.Response(text=f"{said}\n")
 
     async def _sites(self, request: web.Request) -> web.Response:
@@ -173,20 +162,13 @@ class Page:
         """Make a link for a site; the answer has it, and no other answer does."""
         admitting, form = self._admitting(request), await request.post()
         site = str(form.get("site", "")).strip()
-        try:
-            made = await admitting.invite(site, bool(form.get("approve")))
-        except FednodeError as fault:
-            raise web.HTTPBadRequest(text=f"{fault}\n") from fault
-        return web.json_response(asdict(made))
+        return web.json_response(asdict(await admitting.invite(site, bool(form.get("approve")))))
 
     async def _settle(self, request: web.Request) -> web.Response:
         """Admit or refuse the key whose words the operator saw."""
         admitting, form = self._admitting(request), await request.post()
         good = request.match_info["word"] == "admit"
-        try:
-            said = await admitting.settle(str(form.get("site", "")), str(form.get("id", "")), good)
-        except FednodeError as fault:
-            raise web.HTTPBadRequest(text=f"{fault}\n") from fault
+        said = await admitting.settle(str(form.get("site", "")), str(form.get("id", "")), good)
         return web.Response(text=f"{said}\n")
 
     def _admitting(self, request: web.Request) -> Admitting:
@@ -199,7 +181,7 @@ class Page:
 
     def _require(self, request: web.Request) -> None:
         """Raise the answer to a request that does not show the operator's token."""
-        if not self._commands(request):
+        if self._reader(request) != "operator":
             raise web.HTTPUnauthorized(
                 text="commands take the token that this node drew: open the link that `fednode "
                 "status` prints on the node's own machine\n"
@@ -228,11 +210,8 @@ def _since(request: web.Request) -> int:
 def _thumbnail(path: Path) -> bytes:
     from fednode.data.decode import decode
 
+    small = io.BytesIO()
     with decode(path, THUMBNAIL) as decoded:
-        side = min(decoded.image.size)
-        left, top = (decoded.image.width - side) // 2, (decoded.image.height - side) // 2
-        box = (left, top, left + side, top + side)
-        small = decoded.image.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, box)
-    told = io.BytesIO()
-    small.save(told, "JPEG", quality=85)
-    return told.getvalue()
+        fitted = ImageOps.fit(decoded.image, (THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
+        fitted.save(small, "JPEG", quality=85)
+    return small.getvalue()

@@ -15,17 +15,16 @@ from fednode.core.types import ZERO_SHOT
 from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
+from fednode.units import duration, listed
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
-SAID_NOW: Final = frozenset({"peer.unreachable", "peer.refused", UNREACHED, DIFFERS})
-"""Kinds of records that status says elsewhere while they hold."""
+SAID_NOW: Final = frozenset({UNREACHED, DIFFERS})
+"""Kinds of records, besides peer.*, that status says elsewhere while they hold."""
 ASKS: Final = "admission.asks"
 """The kind of the record on a site that waits to be admitted; it is over once it is a member."""
-RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
-"""Kinds of faults after which the node tries again until it adopts a round."""
-OF_A_ROUND: Final = frozenset({"start.late", "command", "run.began"})
-"""Kinds of records besides round.* that later rounds put behind them."""
+OF_A_ROUND: Final = ("round.", "start.", "command", "run.", "tune.", "adopt.")
+"""How the kinds of records begin that later rounds put behind them."""
 CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
 FIRST_ROUND: Final = "before round"
@@ -34,6 +33,8 @@ CONFIGURATION: Final = "configuration"
 """The reason of refusals that are over once the peer is alive."""
 TOLD: Final = frozenset({"alive", "refused"})
 """States of a peer in which its past refusals are over, or said by a warning."""
+NAMED: Final = 3
+"""Most peers that the sentence on offline peers names."""
 
 
 def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
@@ -49,11 +50,34 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
             f"{company.sentence(view.merge_counts, view.by_wish)}, and {met} can be reached now: "
             f"fednode reset and fednode start at {name} begin the rounds again"
         )
-    sentences = [lonely] if lonely else []
-    if not view.awaited:
-        refused = (peer for peer in view.peers if peer.state == "refused")
-        sentences += [f"{peer.name} is refused: {peer.reason}" for peer in refused]
-    return [*view.warnings, *sentences, *below_zero_shot(telemetry.measured)]
+    away = [] if view.awaited else [*offline(view.peers), *shut(view.peers)]
+    texts = [*view.warnings, *away, lonely, *below_zero_shot(telemetry.measured)]
+    return [text for text in texts if text]
+
+
+def offline(peers: Sequence[Member]) -> list[str]:
+    """Return a sentence on the peers that do not answer any more; nothing if all do."""
+    members = [peer for peer in peers if peer.state not in GONE]
+    away = [peer for peer in members if peer.state == "dead"]
+    if not away:
+        return []
+    now = asyncio.get_running_loop().time()
+    each = [
+        f"{peer.name} ({_heard(peer, now)}" + (f"; {peer.reason})" if peer.reason else ")")
+        for peer in away
+    ]
+    verb = "is" if len(away) == 1 else "are"
+    return [f"{len(away)} of {len(members)} peers {verb} offline: {listed(each, NAMED)}"]
+
+
+def _heard(peer: Member, now: float) -> str:
+    return "never heard" if peer.heard_at < 0 else f"last heard {duration(now - peer.heard_at)} ago"
+
+
+def shut(peers: Sequence[Member]) -> list[str]:
+    """Return a sentence on each peer that answers, and whose messages are not taken."""
+    away = (peer for peer in peers if peer.state in {"refused", "quarantined"})
+    return [f"{peer.name} is {peer.state}: {peer.reason}" for peer in away]
 
 
 def notes(view: KernelView, name: str) -> list[str]:
@@ -87,9 +111,9 @@ def below_zero_shot(measured: Mapping[str, float]) -> list[str]:
     if not worse:
         return []
     return [
-        f"the tuned prompts are worse than the hand-written prompt (zero-shot): {', '.join(worse)}"
-        "; try a smaller tuning.lr, fewer rounds, tuning.knowledge_weight: 8, or more images "
-        "(data.shots)"
+        f"this node is less accurate than the hand-written prompt (zero-shot): {', '.join(worse)}; "
+        "try more images (data.shots) or, if the policy tunes prompts, a smaller tuning.lr, fewer "
+        "rounds or tuning.knowledge_weight: 8"
     ]
 
 
@@ -107,22 +131,15 @@ def _over(
 ) -> bool:
     """Tell whether what was recorded is over, or said elsewhere while it lasts.
 
-    While the first round waits, a note names the peers that have not answered yet.
-
     adopted: the numbers of the records of adopted rounds.
     """
     kind, facts = logged.record.kind, logged.record.fields
     peer = peers.get(str(facts.get("peer", "")))
-    if kind in SAID_NOW:
+    if kind in SAID_NOW or kind.startswith("peer."):
         return True
     if kind == ASKS:
         return peer is not None and peer.state not in GONE
-    if kind.startswith("peer."):
-        expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
-        return expected or peer is None or kind != f"peer.{peer.state}"
     if kind == "message.refused":
         return peer is not None and peer.state in TOLD and facts.get("reason") == CONFIGURATION
     since = sum(number > logged.number for number in adopted)
-    if kind in RETRIED:
-        return since > 0
-    return (kind in OF_A_ROUND or kind.startswith("round.")) and since >= ROUNDS
+    return kind.startswith(OF_A_ROUND) and since >= ROUNDS

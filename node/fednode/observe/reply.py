@@ -1,4 +1,7 @@
-"""A node's status as a reply, without what only its operator sees (audience.py adds that)."""
+"""A node's status as a reply, without what only its operator sees (audience.py adds that).
+
+It is made of what is known of a node from the start (About), and of what runs (NodeView).
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,18 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from fednode import __version__
 from fednode.core import company
+from fednode.core.events import Command
 from fednode.core.policy import Activity
-from fednode.core.types import Json
+from fednode.core.types import Json, Progress
 from fednode.core.view import KernelView, Life
 from fednode.learn.learner import Learner
 from fednode.observe import audience, present
-from fednode.observe.paths import Paths, warnings
-from fednode.observe.telemetry import Exchanged
-from fednode.observe.view import NodeView
+from fednode.observe.telemetry import Exchanged, Telemetry
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import status_pb2
 
 
@@ -25,8 +29,8 @@ from fednode.wire.gen import status_pb2
 class About:
     """What is known of a node before its model is loaded.
 
-    caution: about its policy's settings. tells_classes: data.tell_classes. paths: how it reaches
-    its peers. shared: the settings that all nodes of its mesh share, as JSON.
+    caution: about its policy's settings. tells_classes: data.tell_classes. transport: reaches its
+    peers; None in a mesh without keys. shared: the settings that all nodes share, as JSON.
     """
 
     name: str
@@ -37,12 +41,56 @@ class About:
     model: str
     caution: str = ""
     tells_classes: bool = True
-    paths: Paths = Paths()  # noqa: RUF009  it is frozen
+    transport: GrpcTransport | None = None
     shared: bytes = b""
+
+
+class NodeView(Protocol):
+    """A running node, as status, page and metrics see it: the driver.
+
+    Every call is made on the node's event loop and returns at once.
+    """
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Return the node's counters, events and latest accuracies."""
+
+    @property
+    def progress(self) -> Progress | None:
+        """Return how far the running tuning is; None if no tuning runs."""
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Return where each peer listens, by its name."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the settings that all peers must agree on."""
+
+    def view(self) -> KernelView:
+        """Return the node as its kernel sees it."""
+
+    def shown(self) -> Mapping[str, Json]:
+        """Return what the policy shows of itself (fednode.core.policy.Policy.shown)."""
+
+    def refused(self) -> Mapping[str, int]:
+        """Return the number of messages that were not taken, by reason."""
+
+    def command(self, command: Command) -> None:
+        """Pass an operator's command to the kernel."""
+
+    def revoke(self, proof: bytes) -> str:
+        """Store a revocation, tell it to the mesh, and return the id of the revoked key.
+
+        Raise IdentityError if the proof is invalid.
+        """
 
 
 def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:
     """Return the status of a node whose model is not loaded yet. page: its URL."""
+    client = None if about.transport is None else about.transport.relay
+    relays = [] if client is None else client.relays
+    trouble = "" if client is None else client.trouble
     return status_pb2.StatusReply(
         name=about.name,
         node_id=about.node_id,
@@ -57,8 +105,11 @@ def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:
         model=about.model,
         pid=os.getpid(),
         page=page,
-        relays=about.paths.relays(),
-        warnings=warnings(about.paths),
+        relays=[
+            status_pb2.Relay(address=relay.at.address, state=relay.state, why=relay.why)
+            for relay in relays
+        ],
+        warnings=[trouble] if trouble else [],
     )
 
 
@@ -80,7 +131,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         samples=learner.samples,
         classes=learner.classes,
         backbone=learner.backbone,
-        peers=_peers(node, view, shown, about.paths),
+        peers=_peers(node, view, shown, about.transport),
         traffic=_traffic(telemetry.total),
         refused=node.refused(),
         alone=present.alone(view),
@@ -101,18 +152,21 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
 
 
 def _peers(
-    node: NodeView, view: KernelView, shown: Mapping[str, Json], paths: Paths
+    node: NodeView,
+    view: KernelView,
+    shown: Mapping[str, Json],
+    transport: GrpcTransport | None,
 ) -> list[status_pb2.Peer]:
     now = asyncio.get_running_loop().time()
     columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
     peers = []
     for peer in view.peers:
-        traffic = node.telemetry.peers.get(peer.name, Exchanged())
-        path, why = paths.path(node.addresses[peer.name], peer.name)
+        address = node.addresses[peer.name]
+        path, why = ("", "") if transport is None else transport.path(address, peer.name)
         peers.append(
             status_pb2.Peer(
                 name=peer.name,
-                address=node.addresses[peer.name],
+                address=address,
                 state=peer.state,
                 round=peer.round,
                 heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
@@ -120,7 +174,7 @@ def _peers(
                 unreached=peer.unreached,
                 path=path,
                 path_why=why,
-                traffic=_traffic(traffic),
+                traffic=_traffic(node.telemetry.peers.get(peer.name, Exchanged())),
                 shown={
                     title: str(column[peer.name])
                     for title, column in columns.items()

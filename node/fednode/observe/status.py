@@ -16,22 +16,22 @@ from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
 from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
-from fednode.errors import IdentityError, Refused
+from fednode.errors import ConfigError, IdentityError, Refused
 from fednode.learn.learner import Learner
-from fednode.observe import audience, others, reply
+from fednode.observe import audience, client, reply, summary
 from fednode.observe.admitting import Admitting
+from fednode.observe.classes import Classes
 from fednode.observe.events import LEVELS, Events
-from fednode.observe.paths import sentences
-from fednode.observe.reply import About
-from fednode.observe.view import NodeView
+from fednode.observe.reply import About, NodeView
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
 CALLS_NO_MORE: Final = "the certificate of this caller has ended, or its key was revoked"
-LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
 SPONSOR: Final = "sponsor"
 """The command that gives a node the right to admit newcomers, with a proof of the mesh key."""
+REVOKE: Final = "revoke"
+"""The command that passes on a revocation, which the mesh key signed."""
 WATCHERS_MAX: Final = 16
 WATCHERS_EACH: Final = 4
 """Watch streams of one member at a time; the operator has WATCHERS_MAX of its own."""
@@ -39,10 +39,6 @@ ASKS_S: Final = 10.0
 """Questions of one member per second, on average."""
 MEASURED_IN: Final = 200
 """After a restart, the latest accuracies are taken from this many rounds before it."""
-
-
-def _no_right(proof: bytes) -> str:
-    raise IdentityError("no node of this mesh admits newcomers: its peers.yaml names no sponsors")
 
 
 class NodeService(status_pb2_grpc.NodeServicer):
@@ -54,7 +50,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         about: About,
         caller: Callable[[Any], str | None] = lambda _: "",
         events: Events | None = None,
-        dial: others.Dial | None = None,
+        dial: client.Dial | None = None,
         admits: Callable[[str], str] = lambda _: "",
         working: Callable[[], str] = lambda: "",
     ) -> None:
@@ -74,7 +70,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
-        self.take_right: Callable[[bytes], str] = _no_right
+        self.take_right: Callable[[bytes], str] | None = None
         """Takes a proof that this node may admit newcomers; raises IdentityError."""
         self.admitting: Admitting | None = None
         """The admission of newcomers, for the page; None if the mesh does not grow this way."""
@@ -86,7 +82,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Returns the newest sentences on what the mesh brings, or how to get them."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
-        self._classes = others.Classes()
+        self._classes = Classes()
 
     def attach(self, node: NodeView, learner: Learner) -> None:
         """Answer from this node from now on."""
@@ -97,17 +93,14 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     @property
     def name(self) -> str:
-        """Return the node's name."""
         return self.about.name
 
     def register(self, server: Any) -> None:
-        """Add this service to a grpc.aio server."""
         status_pb2_grpc.add_NodeServicer_to_server(self, server)
 
     async def Status(
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
-        """Return the present status of the node."""
         return self.now(member=bool(await self._admit(context)))
 
     async def _known(self, context: Any) -> str | None:
@@ -152,7 +145,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             reply_now.compared.extend(self.gains())
             reply_now.notes.extend(notes)
             reply_now.warnings.extend(warnings)
-        reply_now.notes.extend(sentences(reply_now))
+        reply_now.notes.extend(summary.paths(reply_now))
         return reply_now
 
     async def history(self, since: int, limit: int = HISTORY_MAX) -> status_pb2.HistoryReply:
@@ -180,19 +173,17 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Return the status of some peers; peers that do not answer soon are left out."""
         if self._node is None or self._dial is None:
             return {}
-        return await others.ask(self._dial, self._node.addresses, names)
+        return await client.ask(self._dial, self._node.addresses, names)
 
     async def compare_classes(self) -> None:
         """Ask the peers that answer for their class names, unless they told them lately."""
         seen = () if self._node is None else self._node.view().peers
         heard = [peer.name for peer in seen if peer.state in {*LIVE, "refused"}]
-        await self._classes.look(heard, self.ask)
+        await self._classes.look(heard, self.ask, asyncio.get_running_loop().time())
 
     def command(self, command: Command) -> str:
         """Pass a command to the kernel; return what the node does. Raise Refused while it loads."""
-        if self._node is None:
-            raise Refused(LOADING.format(name=self.name))
-        self._node.command(command)
+        self._running().command(command)
         return f"{self.name} was asked to {command}"
 
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
@@ -250,39 +241,35 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Control(
         self, request: status_pb2.ControlRequest, context: Any
     ) -> status_pb2.ControlReply:
-        """Pass a command to the kernel; return what it does."""
-        caller, own = self._caller(context), self.about.node_id
+        """Pass a command to the kernel, or take a proof; return what the node does."""
         if request.command == SPONSOR:  # the mesh key decides, whoever brings its word
-            return await self._sponsored(request.proof, context)
-        if caller not in {"", own}:
-            text = f"only the key of {self.about.name!r} itself may command it, not {caller}"
+            await self._admit(context)
+        elif (caller := self._caller(context)) not in {"", self.about.node_id}:
+            text = f"only the key of {self.name!r} itself may command it, not {caller}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        known = (*get_args(Command), "revoke")
-        if request.command not in known:
-            text = f"there is no command {request.command!r}; there are {', '.join(known)}"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         text = ""
         try:
-            if request.command != "revoke":
-                text = self.command(cast("Command", request.command))
-            else:
-                text = self._revoke(request.proof)
+            text = self._obey(request.command, request.proof)
         except Refused as fault:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
-        except IdentityError as fault:
+        except (ConfigError, IdentityError) as fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
         return status_pb2.ControlReply(text=text)
 
-    async def _sponsored(self, proof: bytes, context: Any) -> status_pb2.ControlReply:
-        await self._admit(context)
-        text = ""
-        try:
-            text = self.take_right(proof)
-        except IdentityError as fault:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
-        return status_pb2.ControlReply(text=text)
+    def _obey(self, command: str, proof: bytes) -> str:
+        """Do what is asked; raise Refused, ConfigError or IdentityError if it cannot be done."""
+        known = (*get_args(Command), REVOKE)
+        if command == SPONSOR:
+            if self.take_right is None:
+                raise IdentityError("this mesh has no keys, so no node of it admits newcomers")
+            return self.take_right(proof)
+        if command not in known:
+            raise ConfigError(f"there is no command {command!r}; there are {', '.join(known)}")
+        if command != REVOKE:
+            return self.command(cast("Command", command))
+        return f"{self.name} tells everyone that {self._running().revoke(proof)} is revoked"
 
-    def _revoke(self, proof: bytes) -> str:
+    def _running(self) -> NodeView:
         if self._node is None:
-            raise Refused(LOADING.format(name=self.name))
-        return f"{self.name} tells everyone that {self._node.revoke(proof)} is revoked"
+            raise Refused(f"{self.name} is still loading its model and images; ask again soon")
+        return self._node

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -43,15 +43,8 @@ class Exchanged:
 
     def as_dict(self) -> dict[str, int]:
         """Return all counters by the names that the status service uses: messages_in and so on."""
-        return {name: getattr(getattr(self, way), key) for name, way, key in _COUNTERS}
-
-
-# The name that the status service uses, the direction, and the name of each counter in Traffic.
-_COUNTERS: Final = tuple(
-    (f"{counter.name}_{way}", direction, counter.name)
-    for way, direction in (("in", "received"), ("out", "sent"))
-    for counter in fields(Traffic)
-)
+        ways = ("in", self.received), ("out", self.sent)
+        return {f"{name}_{way}": count for way, of in ways for name, count in asdict(of).items()}
 
 
 @dataclass(slots=True)
@@ -86,7 +79,6 @@ class Telemetry:
 
     @property
     def total(self) -> Exchanged:
-        """The traffic with all peers together."""
         total = Exchanged()
         for exchanged in self.peers.values():
             total.received.add(exchanged.received)
@@ -133,7 +125,6 @@ class Telemetry:
         self.record(Record(f"message.{way}", text, "debug", facts))
 
     def tuned(self, job: Job, report: Report) -> None:
-        """Tell of a tuning that ended well."""
         self.metrics.train_seconds.observe(report.seconds)
         facts: dict[str, Json] = {"round": job.round, "stage": job.stage, "steps": report.steps}
         facts |= {"seconds": report.seconds, **report.metrics}
@@ -164,12 +155,9 @@ class Telemetry:
             self.events.record(self._differs[1])
             self._differs = None
         if number == 0:
-            kept = {
-                key: accuracy
-                for key, accuracy in self.measured.items()
-                if key.startswith(ZERO_SHOT)
-            }
-            self.measured, self.measured_at = kept, 0
+            zero_shot = {key for key in self.measured if key.startswith(ZERO_SHOT)}
+            self.measured = {key: self.measured[key] for key in zero_shot}
+            self.measured_at = 0
             self._ends.clear()
             return
         self.metrics.committed(seconds)

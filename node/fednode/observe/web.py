@@ -22,9 +22,9 @@ from typing import Final
 from aiohttp import web
 
 from fednode.core.view import Life
-from fednode.errors import AddressError, ConfigError
+from fednode.errors import AddressError, ConfigError, FednodeError, Refused
 from fednode.observe.doorway import Doorway
-from fednode.observe.page import FILES, Page
+from fednode.observe.page import FILES, KNOWN, Page, Reader
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.transports.address import Endpoint, parse
@@ -73,8 +73,8 @@ class Web:
         drawn: the operator's token; "" takes no commands, and shows no images without page.token.
         """
         self._service, self._metrics = service, metrics
-        self._closed, self._drawn = bool(settings.token), drawn
-        self._tokens = [token for token in (settings.token, drawn) if token]
+        self._closed = bool(settings.token)
+        self._tokens: dict[Reader, str] = {"member": settings.token or "", "operator": drawn}
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[Doorway, None] = {}
@@ -82,12 +82,12 @@ class Web:
 
     async def listen(self, address: str) -> str:
         """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
-        endpoint = admissible(address, self._tokens[0] if self._closed else "")
+        endpoint = admissible(address, self._tokens["member"])
         self._loopback = endpoint.loopback
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
         app.router.add_get("/metrics", self._show_metrics)
         app.router.add_get(HEALTH, self._show_health)
-        Page(self._service, self._knows, self._is_operator).add_to(app.router)
+        Page(self._service, self._reader).add_to(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
         )
@@ -124,6 +124,10 @@ class Web:
             if request.path != HEALTH:
                 self._admit(request)
             answer = await handler(request)
+        except Refused as fault:
+            raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
+        except FednodeError as fault:
+            raise web.HTTPBadRequest(text=f"{fault}\n") from fault
         finally:
             if isinstance(door, Doorway):
                 door.wait()
@@ -133,7 +137,7 @@ class Web:
 
     def _admit(self, request: web.Request) -> None:
         """Raise the response for a reader who may not read."""
-        if self._closed and request.path not in FILES and not self._shown(request):
+        if self._closed and request.path not in FILES and self._reader(request) not in KNOWN:
             raise web.HTTPUnauthorized(
                 text="a token is needed: open the page at /#token=..., or send it as a bearer\n",
                 headers={"WWW-Authenticate": "Bearer"},
@@ -141,25 +145,18 @@ class Web:
         if not self._closed and self._loopback and (request.url.host or "") not in LOCAL:
             raise web.HTTPForbidden(text="this page is for its own machine only\n")
 
-    def _knows(self, request: web.Request) -> bool:
-        """Tell whether a request shows a token."""
-        return bool(self._shown(request))
-
-    def _is_operator(self, request: web.Request) -> bool:
-        """Tell whether a request shows the operator's token."""
-        return bool(self._drawn) and self._shown(request) == self._drawn
-
-    def _shown(self, request: web.Request) -> str:
-        """Return the token that a request shows, the operator's before page.token; "" for none.
+    def _reader(self, request: web.Request) -> Reader:
+        """Return whose token a request shows; the operator's counts before page.token.
 
         Comparisons take constant time.
         """
-        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        given, shown = bearer.encode(errors="replace"), ""
-        for token in self._tokens:
-            if hmac.compare_digest(given, token.encode()):
-                shown = token
-        return shown
+        authorization = request.headers.get("Authorization", "")
+        given = authorization.removeprefix("Bearer ").encode(errors="replace")
+        reader: Reader = "stranger" if authorization else "visitor"
+        for name, token in self._tokens.items():
+            if token and hmac.compare_digest(given, token.encode()):
+                reader = name
+        return reader
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         text, kind = self._metrics()

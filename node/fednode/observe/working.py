@@ -29,19 +29,10 @@ class Work:
     spent_s: float
     left_s: float | None = None
 
-    @property
-    def title(self) -> str:
-        """The work and its count, such as "examining images 1,200 of 2,870"."""
-        return f"{self.name} {self.done:,} of {self.count:,}" if self.count else self.name
-
-    @property
-    def times(self) -> str:
-        """The time that it took so far and takes still, such as "12 s, about 17 s left"."""
-        spent = duration(self.spent_s)
-        return spent if self.left_s is None else f"{spent}, about {duration(self.left_s)} left"
-
     def __str__(self) -> str:
-        return f"{self.title} ({self.times})"
+        counted = f" {self.done:,} of {self.count:,}" if self.count else ""
+        left = "" if self.left_s is None else f", about {duration(self.left_s)} left"
+        return f"{self.name}{counted} ({duration(self.spent_s)}{left})"
 
 
 class Working:

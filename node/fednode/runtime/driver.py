@@ -133,7 +133,7 @@ class Driver:
         self._worker.cancel()
         self._stop.set()
 
-    # What status reads and asks for (fednode.observe.view.NodeView) -------------------------------
+    # What status reads and asks for (fednode.observe.reply.NodeView) ------------------------------
 
     @property
     def fingerprint(self) -> str:
@@ -231,7 +231,7 @@ class Driver:
             self._events.put_nowait(event)
         except asyncio.QueueFull:
             # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
-            full = f"dropped {type(event).__name__}"
+            full = f"too many events wait in this node: {type(event).__name__} was dropped"
             self.telemetry.record(ev.Record("queue.full", full, "error"))
 
     def _fire(self, name: str) -> None:

@@ -124,7 +124,7 @@ class Watched:
             )
             self._stored = False
         elif samples != self._samples:
-            text = f"The images changed: {samples} training images now, {self._samples} before."
+            text = f"the images changed: {samples} for training now, {self._samples} before"
             records.append(ev.Record("data.images", text))
         self._classes, self._samples = classes, samples
         if (text := self._learner.unsent) != self._unsent:

@@ -93,20 +93,18 @@ class Shown:
         if self._bar is None:
             self._bar = Progress(
                 *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn()),
-                TextColumn("{task.fields[times]}"),
                 console=self._console,
                 transient=True,
                 redirect_stdout=False,
                 redirect_stderr=False,
             )
-            self._bar.add_task("", times="")
+            self._bar.add_task("")
             self._bar.start()
         self._bar.update(
             self._bar.task_ids[0],
-            description=work.title,
+            description=str(work),
             completed=work.done,
             total=work.count or None,
-            times=work.times,
         )
 
     def _close(self) -> None:

@@ -149,7 +149,7 @@ async def kept(site: Site) -> bytes:
     await site.a.tape.more(site.a.tape.answers, 2)
     lines = Json(MESH, "b")
     records = "\n".join(
-        lines._line(_log_record(one.record)) for one in site.b.servers.events.details
+        lines.format(_log_record(one.record)) for one in site.b.servers.events.details
     )
     files = [one for one in sorted((site.folder / "b").rglob("*")) if one.is_file()]
     return records.encode() + b"".join(one.read_bytes() for one in files)

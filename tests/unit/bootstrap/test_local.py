@@ -79,7 +79,7 @@ async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
 
 
 class Lonely(LogObserver):
-    """Tell of one daemon that it merged no peer's prompts. wish: it is meant to be alone."""
+    """Tell of one daemon that it merged nothing of its peers. wish: it is meant to be alone."""
 
     def __init__(self, folder: Path, wish: bool) -> None:
         super().__init__(folder)
@@ -97,7 +97,7 @@ async def test_a_mesh_that_did_not_federate_ends_with_an_error_of_its_own(
     options: Options, tmp_path: Path
 ) -> None:
     screen, written = plain()
-    with pytest.raises(NeverMerged, match=r"prompts: node-2 \(0 of 2\)\.") as caught:
+    with pytest.raises(NeverMerged, match=r"peers: node-2 \(0 of 2\)\.") as caught:
         await local.run(options(), screen, Lonely(tmp_path, wish=False))
     assert caught.value.exit_code == 1
     assert "node-2 2/2 finished" in written.getvalue(), "the summary is shown before"

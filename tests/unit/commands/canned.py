@@ -47,7 +47,7 @@ def reply(**changed: Any) -> status_pb2.StatusReply:
         reason="nobody answers", shown={"chosen": "4"},
     )  # fmt: skip
     made.shown["pool"] = "b (round 11, 4 rows)"
-    made.events.add(level="warning", text="b is dead")
+    made.events.add(level="warning", text="an image is damaged")
     made.MergeFrom(status_pb2.StatusReply(**changed))
     return made
 

@@ -50,7 +50,7 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
     with node() as address:
         peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
         assert fednode("status", address) == 0
-        assert "running, round 12 of 150" in fednode.out
+        assert "running: round 12 of 150" in fednode.out
         assert fednode("status", "a") == 0
         assert fednode("status", "a", "--format", "json") == 0
         one = json.loads(fednode.out)

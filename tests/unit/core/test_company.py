@@ -1,4 +1,4 @@
-"""How many rounds merged a peer's prompts, and what is said of it."""
+"""How many rounds merged what peers sent, and what is said of it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fednode.core.types import MergeCounts
     ("counts", "by_wish", "never", "sentence", "warns"),
     [
         ((0, 0), False, False, "", False),
-        ((50, 0), False, True, "0 of 50 rounds merged a peer's prompts", True),
-        ((1, 0), False, True, "0 of 1 rounds merged a peer's prompts", False),
-        ((50, 1), False, False, "1 of 50 rounds merged a peer's prompts", True),
-        ((50, 25), False, False, "25 of 50 rounds merged a peer's prompts", False),
+        ((50, 0), False, True, "0 of 50 rounds merged what peers sent", True),
+        ((1, 0), False, True, "0 of 1 rounds merged what peers sent", False),
+        ((50, 1), False, False, "1 of 50 rounds merged what peers sent", True),
+        ((50, 25), False, False, "25 of 50 rounds merged what peers sent", False),
         ((50, 0), True, False, "all 50 rounds ran alone, as the settings ask", False),
     ],
 )

@@ -72,7 +72,7 @@ def test_the_next_record_says_how_many_were_left_out_and_others_are_not_bound() 
         changes.record(0.0, "d", "alive", "")
     assert changes.record(0.0, "d", "left", "said so") == []
     (other,) = changes.record(0.0, "b", "left", "said so")
-    assert (other.text, other.level) == ("b is left: said so", "info")
+    assert (other.text, other.level) == ("b left the mesh: said so", "info")
     (told,) = changes.record(EVERY_S, "d", "alive", "")
     assert told.text == "d is alive (6 such changes of d before this one were left out)"
 
@@ -82,7 +82,7 @@ def test_a_member_that_never_answered_is_not_called_dead() -> None:
     assert (told.kind, told.text) == ("peer.dead", "d does not answer yet: nobody answers at d:1")
     assert told.level == "info", "a site that joins is named before it listens"
     (later,) = Changes().record(0.0, "d", "dead", "silent", "suspect")
-    assert later.text == "d is dead: silent"
+    assert later.text == "d is offline: silent"
 
 
 def test_a_warning_is_written_however_often_its_member_came_and_went() -> None:
@@ -91,7 +91,7 @@ def test_a_warning_is_written_however_often_its_member_came_and_went() -> None:
         changes.record(0.0, "d", "alive", "")
     (told,) = changes.record(0.0, "d", "dead", "silent for 9 s")
     assert (told.kind, told.level) == ("peer.dead", "warning")
-    assert told.text == "d is dead: silent for 9 s"
+    assert told.text == "d is offline: silent for 9 s"
 
 
 def test_many_names_take_little_room() -> None:

@@ -16,7 +16,7 @@ from fednode.observe.telemetry import Telemetry
 
 @dataclass
 class FakeNode:
-    """A fednode.observe.view.NodeView with the given peers."""
+    """A fednode.observe.reply.NodeView with the given peers."""
 
     peers: tuple[Member, ...] = ()
     telemetry: Telemetry = field(default_factory=Telemetry)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 
-from fednode.observe.classes import compared, may_mean_the_same
+from fednode.observe.classes import AGAIN_S, FRESH_S, Classes, compared, may_mean_the_same
+from fednode.observe.client import ASKED_MAX
+from fednode.wire.gen.status_pb2 import StatusReply
 
 
 def test_equal_classes_and_no_peers_are_no_matter() -> None:
@@ -50,3 +54,39 @@ def test_many_names_are_counted_and_none_is_left_out_where_all_are_asked_for() -
 )  # fmt: skip
 def test_alike(first: str, second: str, alike: bool) -> None:
     assert may_mean_the_same(first, second) == may_mean_the_same(second, first) == alike
+
+
+async def asked(
+    classes: Classes, names: Sequence[str], now: float, *replies: StatusReply
+) -> list[str]:
+    """Let peers be asked that answer so; return the names of those that were asked."""
+    due = list[str]()
+
+    async def ask(names: Sequence[str]) -> Mapping[str, StatusReply]:
+        due.extend(names)
+        return {reply.name: reply for reply in replies}
+
+    await classes.look(names, ask, now)
+    return due
+
+
+async def test_a_peer_is_asked_for_its_classes_until_it_tells_them_and_then_now_and_again() -> None:
+    found, silent = Classes(), StatusReply(name="b")
+    assert await asked(found, ["b"], 0.0, silent) == ["b"]
+    assert await asked(found, ["b"], AGAIN_S - 1) == []
+    assert await asked(found, ["b"], AGAIN_S, StatusReply(name="b", classes=["cyst"])) == ["b"]
+    assert await asked(found, ["b"], AGAIN_S + FRESH_S - 1) == []
+    assert await asked(found, ["b"], AGAIN_S + FRESH_S) == ["b"]  # it does not answer
+    assert found.said(["mole"])[0] == "Only this node has its classes: mole."
+    assert len(await asked(found, [f"p{at}" for at in range(99)], 0.0)) == ASKED_MAX
+
+
+async def test_a_peer_that_keeps_its_class_names_is_named_and_one_that_loads_is_not() -> None:
+    found = Classes()
+    replies = StatusReply(name="b", life="running"), StatusReply(name="c", life="loading")
+    await asked(found, ["b", "c"], 0.0, *replies)
+    (said,) = found.said(["mole"])
+    assert said == "not compared, because they tell no class names (data.tell_classes): b"
+    told = StatusReply(name="b", life="running", classes=["mole"])
+    await asked(found, ["b"], FRESH_S, told)
+    assert found.said(["mole"]) == []

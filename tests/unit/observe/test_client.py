@@ -16,15 +16,17 @@ import grpc.aio
 import pytest
 
 from fednode.errors import AddressError, Refused, Unreachable
-from fednode.observe.client import HISTORY_PAGE, Client
+from fednode.observe.client import ASKED_MAX, HISTORY_PAGE, Client, ask
 from fednode.wire.gen import status_pb2, status_pb2_grpc
+
+CLOSED = "127.0.0.1:1"
 
 
 class Canned(status_pb2_grpc.NodeServicer):
     """A node with many rounds that may be told to hang."""
 
-    def __init__(self, rounds: int = 0, hang: bool = False) -> None:
-        self.rounds = rounds
+    def __init__(self, rounds: int = 0, hang: bool = False, name: str = "a") -> None:
+        self.rounds, self.name = rounds, name
         self.hang = hang
         self.asked: list[int] = []
 
@@ -33,7 +35,7 @@ class Canned(status_pb2_grpc.NodeServicer):
     ) -> status_pb2.StatusReply:
         if self.hang:
             await asyncio.Event().wait()
-        return status_pb2.StatusReply(name="a", life="running", metrics={"loss": 0.5})
+        return status_pb2.StatusReply(name=self.name, life="running", metrics={"loss": 0.5})
 
     async def History(
         self, request: status_pb2.HistoryRequest, context: Any
@@ -117,3 +119,30 @@ async def test_what_is_no_address_is_named() -> None:
     async with Client() as client:
         with pytest.raises(AddressError, match="has no port"):
             await client.status("127.0.0.1")
+
+
+async def dial(address: str, name: str, reply_bytes: int) -> grpc.aio.Channel:
+    if name == "lost":
+        raise AddressError("no such name")
+    return grpc.aio.insecure_channel(address)
+
+
+async def test_answers_are_made_safe_and_silent_nodes_left_out() -> None:
+    async with serving(Canned(name="b\x1b[2J")) as address, asyncio.timeout(180):
+        places = {"b": address, "c": CLOSED, "lost": address}
+        found = await ask(dial, places, ["b", "c", "lost"])
+    assert list(found) == ["b"]
+    assert found["b"].life == "running"
+    assert found["b"].name.isprintable()
+
+
+async def test_few_nodes_are_asked() -> None:
+    dialled: list[str] = []
+
+    async def counted(address: str, name: str, reply_bytes: int) -> grpc.aio.Channel:
+        dialled.append(name)
+        raise AddressError("nobody")
+
+    names = [f"p{number:03}" for number in range(ASKED_MAX + 9)]
+    assert await ask(counted, dict.fromkeys(names, CLOSED), names) == {}
+    assert dialled == names[:ASKED_MAX]

@@ -109,14 +109,3 @@ def test_the_file_is_for_its_owner_alone_and_no_link_is_followed(
     logs.begin(LogSettings(format="text"), "clinic", "a", state)
     ours.info("line")
     assert other.read_text() == "precious"
-
-
-def test_handlers_in_turn_get_the_same_line_and_each_record_its_own() -> None:
-    lines = logs.Json("m", "a")
-    first, second = (
-        logging.LogRecord("fednode", logging.INFO, "", 1, text, None, None)
-        for text in ("one", "two")
-    )
-    assert lines.format(first) is lines.format(first)
-    assert json.loads(lines.format(second))["text"] == "two"
-    assert json.loads(lines.format(first))["text"] == "one"

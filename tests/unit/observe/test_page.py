@@ -106,7 +106,7 @@ async def test_control_characters_of_names_are_not_sent(tmp_path: Path) -> None:
 async def test_what_peers_say_is_kept_while_they_are_members(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
-    made = Page(service, lambda _: False)
+    made = Page(service, lambda _: "visitor")
     peers = [status_pb2.Peer(name="b", state="alive"), status_pb2.Peer(name="d", state="dead")]
     asked = list[list[str]]()
 

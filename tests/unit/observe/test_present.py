@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -46,35 +47,33 @@ def fault(kind: str, level: Level = "warning", **fields: Any) -> Record:
 ADOPTED = Record("round.adopted", "round 1 adopted")
 
 
-def test_a_death_is_over_when_the_peer_is_back() -> None:
+async def test_offline_peers_are_one_sentence_while_they_are_offline() -> None:
+    now = asyncio.get_running_loop().time()
+    peers = (
+        Member(name="b", state="dead", heard_at=now - 90, reason="nobody answers at b:1"),
+        *(Member(name=name, state="dead") for name in "cde"),
+        *(Member(name=name, state=name) for name in ("alive", "left", "revoked")),
+    )
+    seen = replace(view(), peers=peers, warnings=())
+    assert warnings(seen, Telemetry(), "a") == [
+        "4 of 5 peers are offline: b (last heard 2 min ago; nobody answers at b:1), c (never heard)"
+        ", d (never heard) and 1 more"
+    ]
+    assert warnings(replace(seen, awaited="b"), Telemetry(), "a") == [], "a note says it"
+    assert warnings(replace(seen, peers=peers[4:]), Telemetry(), "a") == []
     dead = fault("peer.dead", peer="b")
-    assert shown([dead], view(b="dead")) == ["peer.dead"]
-    assert shown([dead], view(b="alive")) == []
-    assert shown([dead], view(b="left")) == []
-    assert shown([dead], view(c="alive")) == []
+    assert shown([dead], seen) == [], "the warning says it"
 
 
-def test_a_peer_that_the_first_round_waits_for_is_neither_lost_nor_given_up() -> None:
-    dead = fault("peer.dead", peer="b")
+def test_a_node_whose_first_round_waits_for_peers_does_not_go_on_alone() -> None:
     waiting = replace(view(b="dead"), alone=True, awaited="b", start_by=120.0)
-    assert shown([dead], waiting) == []
     assert not alone(waiting)
-    begun = replace(waiting, awaited="")
-    assert shown([dead], begun) == ["peer.dead"]
-    assert alone(begun)
-    heard = replace(waiting, peers=(Member(name="b", state="dead", heard_at=1.0),))
-    assert shown([dead], heard) == ["peer.dead"]
-
-
-def test_a_failed_commit_is_over_after_a_round_that_was_stored() -> None:
-    full = fault("adopt.failed", "error")
-    assert shown([ADOPTED, full], view()) == ["adopt.failed"]
-    assert shown([full, ADOPTED], view()) == []
-    assert shown([fault("tune.failed", "error"), ADOPTED], view()) == []
+    assert alone(replace(waiting, awaited=""))
 
 
 @pytest.mark.parametrize(
-    "kind", ["start.late", "round.deadline", "round.drift", "command", "run.began"]
+    "kind",
+    ["start.late", "round.deadline", "command", "run.began", "adopt.failed", "tune.failed"],
 )
 def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
     assert shown([fault(kind), ADOPTED], view()) == [kind]
@@ -110,8 +109,8 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
         }
     )
     assert said.startswith(
-        "the tuned prompts are worse than the hand-written prompt (zero-shot): own 45.0 % against "
-        "50.0 %, new 60.0 % against 62.5 %; try a smaller tuning.lr"
+        "this node is less accurate than the hand-written prompt (zero-shot): own 45.0 % against "
+        "50.0 %, new 60.0 % against 62.5 %; try more images"
     )
     assert below_zero_shot({"own": 0.5, "zero_shot_own": 0.5}) == []
     assert below_zero_shot({"own": 0.1}) == []

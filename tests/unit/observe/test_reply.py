@@ -1,4 +1,4 @@
-"""A status as a reply: what it says of the rounds again, in notes and warnings."""
+"""A status as a reply: what it says of the rounds again, of paths to peers and of relays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from fednode.core.types import MergeCounts
 from fednode.core.view import KernelView, Life
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe.reply import loading, running
+from tests.meshes import Mesh
 from tests.unit.observe.nodes import FakeNode
-from tests.unit.runtime.daemons import ABOUT
+from tests.unit.runtime.daemons import ABOUT, GUARD_S
 
 
 class Over(FakeNode):
@@ -31,10 +32,48 @@ class Over(FakeNode):
 @pytest.mark.parametrize("state", ["alive", "dead"])
 async def test_a_node_that_ran_alone_says_what_to_do_once_it_meets_a_peer(state: str) -> None:
     node = Over(peers=(Member(name="b", state=state),), addresses={"b": "127.0.0.1:1"})
-    (said,) = running(node, QuadraticLearner("a"), ABOUT).warnings
-    lonely = "0 of 9 rounds merged a peer's prompts"
+    *away, said = running(node, QuadraticLearner("a"), ABOUT).warnings
+    assert away == ([] if state == "alive" else ["1 of 1 peers is offline: b (never heard)"])
+    lonely = "0 of 9 rounds merged what peers sent"
     met = f"{lonely}, and b can be reached now: fednode reset and fednode start at a begin the"
     assert said == (f"{met} rounds again" if state == "alive" else lonely)
+
+
+async def frame_back(frame: bytes, caller: str) -> bytes:
+    return frame
+
+
+async def test_paths_and_relays_are_read_from_the_transport() -> None:
+    mesh = Mesh()
+    async with mesh.relay() as relay:
+        receiver, caller = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+        for one in (receiver, caller):
+            await one.listen("relay", frame_back)
+            assert one.relay is not None
+            await one.relay.up.wait()
+        await caller.send("relay", b"x", GUARD_S, "b")
+        client = caller.relay
+        assert client is not None
+        about = replace(ABOUT, transport=caller)
+        node = FakeNode(peers=(Member(name="b"),), addresses={"b": "relay"})
+        (peer,) = running(node, QuadraticLearner("a"), about).peers
+        assert peer.path == f"relay {relay.at.address}"
+        made = loading(about, 0.0, "")
+        (shown,) = made.relays
+        assert (shown.address, shown.state, shown.why) == (relay.at.address, "waiting", "")
+        assert list(made.warnings) == []
+        client.relays[0].up, client.relays[0].why = False, "nobody answers there"
+        made = loading(about, 0.0, "")
+        assert made.relays[0].state == "lost"
+        assert list(made.warnings) == [client.trouble]
+        for one in (receiver, caller):
+            await one.close()
+
+
+async def test_a_node_without_keys_has_no_paths() -> None:
+    node = FakeNode(peers=(Member(name="b"),), addresses={"b": "127.0.0.1:1"})
+    (peer,) = running(node, QuadraticLearner("a"), ABOUT).peers
+    assert (peer.path, peer.path_why) == ("", "")
 
 
 def test_a_node_that_loads_says_who_it_is() -> None:

@@ -51,9 +51,7 @@ def test_classes_that_come_and_go_are_said_and_stored() -> None:
         "info: The classes of the images changed: 2 now, 2 before; new: owl; gone: dog. "
         "Training images: 9."
     ]
-    assert texts(watched, learner) == [
-        "info: The images changed: 11 training images now, 9 before."
-    ]
+    assert texts(watched, learner) == ["info: the images changed: 11 for training now, 9 before"]
     assert stored == [("cat", "owl")]
 
 

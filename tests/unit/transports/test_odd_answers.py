@@ -15,8 +15,7 @@ import pytest
 from fednode.enrolment import client as enrolment
 from fednode.errors import FrameError, Unreachable
 from fednode.identity.identity import NodeIdentity
-from fednode.observe import others
-from fednode.observe.client import Client
+from fednode.observe.client import Client, ask
 from fednode.transports.address import RelayEntry
 from tests.meshes import Mesh
 
@@ -80,11 +79,11 @@ async def test_an_answer_to_a_command_and_to_a_renewal(tmp_path: Path) -> None:
                 lambda: client.control(there, "pause"),
                 lambda: anext(client.watch(there)),
             )
-            for ask in asked:
+            for call in asked:
                 with pytest.raises(Unreachable, match="answer cannot be read"):
-                    await ask()
+                    await call()
         a = mesh.transport("a")
-        assert await others.ask(a.channel, {"evil": there}, ["evil"]) == {}
+        assert await ask(a.channel, {"evil": there}, ["evil"]) == {}
         with pytest.raises(Unreachable, match="The answer of evil cannot be read"):
             await enrolment.renew(a, [("evil", there)], identity, mesh.roster())
         await a.close()

@@ -229,7 +229,7 @@ class Members:
         """Note that a peer said goodbye."""
         held = self._table[name]
         if held.state not in SHUT:
-            self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
+            self._put(replace(held, state="left", heard_at=now, reason=""))
 
     # What others say ------------------------------------------------------------------------------
 

@@ -258,7 +258,7 @@ class CatchUp:
         if self._asked or self._offer or self._repairs:
             return []  # if no holder has adopted that round yet, the next round asks again
         self._resting = True
-        text = "no peer gives its state: this node goes on from its own"
+        text = "no peer sent this node its prompts of the newest round; it goes on from its own"
         return [Record("round.doubted", text, "warning")]
 
     def _end(self) -> None:
@@ -327,17 +327,17 @@ class CatchUp:
         self._end()
         self._found = Found(min(number, self._last(at.number)), offer.tensors, peer)
         behind = number + 1 - at.number
-        late = f"{behind} round{'s' * (behind != 1)} behind the others"
-        why = f"this node was {late}" if behind else "this node's state differed from that of most"
+        late = f"it was {behind} round{'s' * (behind != 1)} behind the others"
+        why = late if behind else "its prompts differed from those of most"
+        text = f"this node took over the prompts of {peer}: {why}"
         facts: dict[str, Json] = {"peer": peer, "round": number, "digest": offer.tensors.digest}
-        return Record(kind, f"{why}: it went on from the state of {peer}", "warning", facts)
+        return Record(kind, text, "warning", facts)
 
     def _doubted(self, at: RoundContext, offer: Message) -> Record:
         number = adopted_round(offer)
         text = (
-            f"the state of {offer.sender} after round {number} is not taken: fewer than "
-            f"{self._needed(at, number)} others are known to hold it; this node goes on from its "
-            "own"
+            f"the prompts of {offer.sender} after round {number} are not taken over: fewer than "
+            f"{self._needed(at, number)} other nodes confirm them; this node goes on from its own"
         )
         return Record("round.doubted", text, "warning")
 
@@ -351,7 +351,7 @@ class CatchUp:
         elif self._asked and not self._repairs:  # they said that they were ahead
             self._distrusted |= self._asked
             names = self.stragglers.missed(self._asked, at.number)
-            text = f"{names} gave no state within the deadline: this node goes on from its own"
+            text = f"{names} sent no prompts within the deadline; this node goes on from its own"
             effects = [Record("round.withheld", text, "warning")]
         self._resting = False
         self._end()

@@ -37,7 +37,7 @@ def first_stage(now: Round, heard: Mapping[str, Message], told: str) -> Judged:
     base = now.held.digest
     others = ", ".join(peer for peer in heard if heard[peer].contributors != base)
     bases = [*([told] if told else []), *(message.contributors for message in heard.values())]
-    note = f"round {now.number}: {others} began it with another state than this node"
+    note = f"round {now.number}: {others} began it with other prompts than this node"
     agrees = base_agrees(bases, base)
     return Judged(heard, note if others else "", agrees)
 
@@ -52,10 +52,7 @@ def later_stage(
     others = ", ".join(peer for peer in heard if heard[peer].contributors != told)
     if not others:
         return Judged(heard, "", now.base_agrees)
-    note = (
-        f"round {now.number}: {others} merged other contributions than this node before stage "
-        f"{now.stage}"
-    )
+    note = f"round {now.number}: {others} merged prompts of other nodes than this node did"
     kept = like_minded(heard, told, trusting, own)
     return Judged(kept, note, now.base_agrees, refused=not kept)
 

@@ -236,7 +236,7 @@ class Rounds:
         if deaf:
             took = f"{deaf} did not acknowledge this node's contribution"
             said = f"{silent} sent nothing and {took}" if silent else took
-        limit = f"before the deadline of stage {stage}"
+        limit = "before the deadline (rounds.deadline_s)"
         text = f"round {number}: {said} {limit}; this node goes on without"
         return [ev.Record("round.deadline", text, "warning"), *self._merge(heard)]
 
@@ -254,7 +254,7 @@ class Rounds:
             judged = first_stage(now, heard, told)
         self.now = replace(now, base_agrees=judged.base_agrees)
         if judged.refused:
-            return self._abort(f"{judged.note}, and no majority merged the same")
+            return self._abort(f"{judged.note}, and no majority agrees")
         given = {
             name: Contribution(name, message.tensors, message.samples)
             for name, message in judged.heard.items()
@@ -316,7 +316,7 @@ class Rounds:
         """End the round with the prompts that it began with."""
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
         self._notes.givers = ()
-        text = f"{why}. This node keeps the result of the round before"
+        text = f"{why}; this node keeps its prompts from before and begins the next round"
         return [ev.Record("round.aborted", text, "warning"), *self._choose()]
 
     def _choose(self) -> list[ev.Effect]:
@@ -401,7 +401,7 @@ class Rounds:
         draft = now.held if found.tensors is None else now.held.taking(found.tensors)
         self.now = replace(now, number=found.number, draft=draft)
         late = found.number + 1 - now.number
-        text = f"this node was {late} rounds behind the others: it goes on from its own state"
+        text = f"this node was {late} rounds behind the others: it goes on from its own prompts"
         skipped = ev.Record("round.skipped", text, "warning", {"round": found.number})
         used = self._personal.kept(now, self._used, draft)
         notes = [skipped] if found.tensors is None else []

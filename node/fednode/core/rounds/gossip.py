@@ -342,7 +342,7 @@ class Gossip:
     def _try_next(self, trial: ValidationTrial) -> list[ev.Effect]:
         """Measure the trial's next candidate; after the last change, go on with the tensors."""
         if not trial.changes:
-            text = f"round {self._current}: {trial.refused} received rows would have made it worse"
+            text = f"round {self._current}: {trial.refused} received rows would lower the accuracy"
             records = [ev.Record("rows.refused", text)] if trial.refused else []
             return [*records, *self._mixed(trial.tensors, trial.senders, trial.metrics)]
         job = Job(

@@ -211,7 +211,7 @@ class StatementRounds:
             return []
         counted = self._method.counted(self._statements)
         before, self._note = self._note, self._method.note(self._statements, counted)
-        noted = [ev.Record("statements.left", self._note or "the statements of all count again")]
+        noted = [ev.Record("statements.left", self._note or "all that the peers sent counts again")]
         peers = pack(_without(counted, {self._context.name}))
         used = Tensors({**self._initial, **peers}, peers.classes)
         news = noted if self._note != before else []

@@ -7,6 +7,7 @@ const EVENTS = 80; // most records in the list
 const POINTS = 200; // most points of a line
 const SPLITS = ["own", "base", "new", "validation"];
 const LOST = ["dead", "refused", "quarantined"];
+const SENT = ["payload_out", "serialized_out", "wire_out"];
 const GONE = ["left", "revoked"];
 const the = (id) => document.getElementById(id);
 
@@ -87,87 +88,43 @@ function put(id, key, build) {
 
 // The status ----------------------------------------------------------------------------------------
 
-function peerTrouble(peers) {
-  const lost = peers.filter((one) => LOST.includes(one.state));
-  const wrong = lost.length ? lost : peers.filter((one) => one.state === "suspect");
-  if (!wrong.length) return null;
-  const members = peers.filter((one) => !GONE.includes(one.state));
-  const live = members.filter((one) => ["alive", "suspect"].includes(one.state)).length;
-  const states = wrong.map((one) => (one.state === "dead" ? "offline" : one.state));
-  const each = wrong.slice(0, 3).map((one, at) => {
-    const heard = one.heard_s < 0 ? "never heard" : `last heard ${duration(one.heard_s)} ago`;
-    return `${one.name} is ${states[at]} (${heard}${one.reason ? `, ${one.reason}` : ""})`;
-  });
-  if (wrong.length > 3) each.push(`and ${wrong.length - 3} more`);
-  const count = lost.length ? `${live} of ${members.length} peers can be reached` : "No answer lately";
-  const common = new Set(states).size === 1 ? states[0] : "lost";
-  const short = wrong.length === 1 ? `${wrong[0].name} is ${states[0]}` : `${wrong.length} peers are ${common}`;
-  return { text: `${count}: ${each.join("; ")}.`, short, bad: lost.length > 0 };
+const word = (state) => (state === "dead" ? "offline" : state);
+
+// The peers that take no part, in few words; "" if there are none.
+function lost(peers) {
+  const away = peers.filter((one) => LOST.includes(one.state));
+  if (away.length === 1) return `: ${away[0].name} is ${word(away[0].state)}`;
+  return away.length ? `: ${away.length} peers are lost` : "";
 }
 
-function timeLeft(now) {
-  const left = now.round_s * (now.rounds_max - now.round);
-  return now.life === "running" && left > 0 && left < 1e8 ? `about ${duration(left)}` : "";
-}
-
-function accuracies(measured) {
-  return SPLITS.filter((key) => typeof measured[key] === "number").map((key) => {
-    const zero = measured[`zero_shot_${key}`];
-    return [key, percent(measured[key]), typeof zero === "number" ? `zero-shot ${percent(zero)}` : ""];
-  });
-}
-
-function facts(now) {
-  const members = now.peers.filter((one) => !GONE.includes(one.state));
-  const live = members.filter((one) => one.state === "alive").length;
-  const most = now.rounds_max ? ` of ${now.rounds_max}` : now.life === "running" ? ", without an end" : "";
-  const rows = [
-    ["round", `${now.round}${most}`],
-    ["together", now.together],
-    ["time left", timeLeft(now)],
-    ["doing", now.phase + (now.steps ? `, step ${now.step} of ${now.steps}` : "")],
-    ["loading", now.working],
-    ["loss", typeof now.metrics.loss === "number" ? number(now.metrics.loss) : ""],
-    ...accuracies(now.measured).map(([key, value, zero]) => [
-      `${key} accuracy`, value, [now.measured_round ? `round ${now.measured_round}` : "", zero].filter(Boolean).join(", "),
-    ]),
-    ["peers", `${live} of ${members.length} alive`],
-    ["sent", bytes(now.traffic.serialized_out)],
-    ...Object.entries(now.shown),
-    ["mesh", now.mesh], ["policy", now.policy], ["model", now.model],
-    ["up", duration(now.uptime_s)],
-    ...Object.entries(now.refused).map(([reason, count]) => [`not taken (${reason})`, `${count}`]),
-  ];
-  return rows.filter(([, value]) => value).map(([title, value, more]) =>
-    element("div", {}, element("dt", {}, title), element("dd", {}, value, ...(more ? [" ", small(more)] : []))));
+function accuracy(measured) {
+  const key = SPLITS.find((split) => typeof measured[split] === "number");
+  const zero = measured[`zero_shot_${key}`];
+  return key ? [`${key} ${percent(measured[key])}`, typeof zero === "number" ? `zero-shot ${percent(zero)}` : ""] : ["", ""];
 }
 
 // A sentence; the commands that it names stand between backquotes.
 const sentence = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 const paragraph = (text, kind = "note") => element("p", { class: kind }, ...sentence(text));
 
-function showStatus({ reader, status: now, examples }) {
+function showStatus({ reader, status: now, headline, facts, examples }) {
   const operator = reader === "operator";
-  const trouble = peerTrouble(now.peers);
   const alerts = [
-    trouble && [trouble.text, trouble.bad ? "alert bad" : "alert"],
     ...now.warnings.map((text) => [text, "alert"]),
     ...now.events.map((one) => [`${clock(one.time)} ${one.text}`, one.level === "error" ? "alert bad" : "alert"]),
     reader === "stranger" && [
       "The token in this link is not the one of this node, so you see what members see. " +
       `\`fednode status ${now.name}\` on the node's own machine prints the operator's link.`, "alert"],
   ].filter(Boolean);
-  document.title = `${now.name}${trouble ? `: ${trouble.short}` : ""} \u00b7 fednode`;
+  document.title = `${now.name}${lost(now.peers)} \u00b7 fednode`;
   the("name").textContent = now.name;
-  put("badges", [now.life, trouble?.short, now.alone], () => [
-    badge(now.life),
-    trouble && badge(trouble.short, trouble.bad ? "dead" : "suspect"),
-    now.alone && badge("no peer takes part: it goes on alone", "suspect"),
-  ]);
+  put("badges", now.life, () => [badge(now.life)]);
+  the("headline").textContent = headline;
   put("alerts", alerts, () => alerts.map(([text, kind]) => paragraph(text, kind)));
   put("gains", now.compared, () => now.compared.map((text) => paragraph(text)));
   the("help").hidden = !now.compared.length;
-  put("facts", [now.clock], () => facts(now));
+  put("facts", facts, () => facts.map(([title, text]) =>
+    element("div", {}, element("dt", {}, title), element("dd", {}, text))));
   put("notes", now.notes, () => now.notes.map((text) => paragraph(text)));
   const acts = { waiting: "pause", running: "pause", paused: "resume" };
   const act = operator && acts[now.life];
@@ -220,7 +177,7 @@ function columns(now) {
   const titles = [...new Set(now.peers.flatMap((one) => Object.keys(one.shown)))].sort();
   const reason = (peer) => [peer.reason, peer.unreached, peer.path_why].filter(Boolean).join("; ");
   return [
-    ["state", (peer) => [badge(peer.state === "dead" ? "offline" : peer.state, peer.state),
+    ["state", (peer) => [badge(word(peer.state), peer.state),
       reason(peer) && element("span", { class: "small why" }, reason(peer))]],
     ["round", (peer) => [`${peer.round}`], "n"],
     ["heard", (peer) => [peer.heard_s < 0 ? "never" : `${duration(peer.heard_s)} ago`], "n"],
@@ -230,8 +187,10 @@ function columns(now) {
     ["it says of itself", (peer, says) => (says
       ? [`${says.life}${says.life === "running" ? `, ${says.phase}` : ""}`, says.ago_s > 10 && small(` ${duration(says.ago_s)} ago`)]
       : [small("did not answer")]), "said"],
-    ["accuracy", (peer, says) => accuracies(says?.measured ?? {}).slice(0, 1).flatMap(([key, value, zero]) =>
-      [`${key} ${value}`, zero && element("span", { class: "small why" }, zero)]), "n"],
+    ["accuracy", (peer, says) => {
+      const [own, zero] = accuracy(says?.measured ?? {});
+      return [own, zero && element("span", { class: "small why" }, zero)];
+    }, "n"],
   ];
 }
 
@@ -262,21 +221,31 @@ function removal(peer) {
 // The history ---------------------------------------------------------------------------------------
 
 let rounds = [];
+let counts = {}; // the traffic of the last round, as the node counts it
 
 async function readHistory({ round, measured }) {
-  if (rounds.length && rounds.at(-1).round > round) rounds = []; // the rounds began again
+  if (rounds.length && rounds.at(-1).round > round) [rounds, counts] = [[], {}]; // the rounds began again
   const last = rounds.at(-1)?.round ?? 0;
   if (rounds.length && last >= round) return;
   const answer = await read(`history?since=${Math.max(last + 1, round - ROUNDS)}`);
-  rounds = [...rounds, ...answer.rounds].slice(-ROUNDS);
+  for (const one of answer.rounds) {
+    for (const key of SENT) {
+      // The counts of a round begin at 0 with each start of the node.
+      const [before, grown] = [rounds.at(-1)?.traffic ?? {}, one.traffic[key] - (counts[key] ?? 0)];
+      counts[key] = one.traffic[key];
+      one.traffic[key] = (before[key] ?? 0) + (grown < 0 ? counts[key] : grown);
+    }
+    rounds.push(one);
+  }
+  rounds = rounds.slice(-ROUNDS);
   put("charts", [round, rounds.length], () => [
     chart("Accuracy", percent, SPLITS.map((key) => [key, (one) => one.metrics[key]]),
       SPLITS.map((key) => [key, measured[`zero_shot_${key}`]])),
     chart("Training loss", number, [["loss", (one) => one.metrics.loss]]),
-    chart("Bytes sent since the start", bytes, [
+    chart("Bytes sent", bytes, [
       ["tensors", (one) => one.traffic.payload_out],
-      ["serialized", (one) => one.traffic.serialized_out],
-      ["wire", (one) => one.traffic.wire_out],
+      ["whole messages", (one) => one.traffic.serialized_out],
+      ["on the wire, about", (one) => one.traffic.wire_out],
     ]),
   ]);
 }

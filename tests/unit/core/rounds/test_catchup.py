@@ -222,7 +222,7 @@ def test_a_drifted_node_merges_into_the_state_of_the_round_before() -> None:
     ((giver, _),) = sends(catch_up.begin(here))
     effects = catch_up.question(here, state(giver, after=2))
     assert [one.text for one in effects if isinstance(one, Record)] == [
-        f"this node's state differed from that of most: it went on from the state of {giver}"
+        f"this node took over the prompts of {giver}: its prompts differed from those of most"
     ]
     assert catch_up.after(3) is None
     assert [catch_up.before(number) for number in (2, 4, 3, 3)] == [None, None, THEIRS, None]

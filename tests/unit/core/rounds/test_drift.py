@@ -35,7 +35,7 @@ def test_a_first_stage_merges_all_and_names_those_who_began_elsewhere() -> None:
     bases = {"b": OURS, "c": THEIRS, "d": THEIRS}
     heard = {name: message(name, MethodState(base).digest) for name, base in bases.items()}
     own = NOW.held.digest
-    note = "round 3: c, d began it with another state than this node"
+    note = "round 3: c, d began it with other prompts than this node"
     assert first_stage(NOW, heard, own) == Judged(heard, note, base_agrees=False)
     heard = {"b": message("b", own)}
     assert first_stage(NOW, heard, own) == Judged(heard)
@@ -45,7 +45,7 @@ def test_a_later_stage_leaves_out_those_who_merged_something_else() -> None:
     later = replace(NOW, stage="aggregators", base_agrees=False)
     heard = {"b": message("b", "1"), "c": message("c", "2")}
     found = later_stage(later, heard, "1", trusting=True)
-    note = "round 3: c merged other contributions than this node before stage aggregators"
+    note = "round 3: c merged prompts of other nodes than this node did"
     assert found == Judged({"b": heard["b"]}, note, base_agrees=False)
     refused = later_stage(later, {"c": heard["c"]}, "1", trusting=True)
     assert (refused.heard, refused.refused) == ({}, True)

@@ -110,7 +110,7 @@ def test_the_deadline_names_who_is_missing() -> None:
     (record,) = (one for one in effects if isinstance(one, ev.Record))
     assert record.text == (
         "round 1: c sent nothing and b did not acknowledge this node's contribution before the "
-        "deadline of stage prompts; this node goes on without"
+        "deadline (rounds.deadline_s); this node goes on without"
     )
     assert [*policy.stragglers.records] == ["b", "c"], "b has not answered, c has not spoken"
     assert ev.Tune in [type(one) for one in effects]

@@ -264,7 +264,7 @@ def test_whose_classes_have_no_room_is_noted_once() -> None:
     assert unpack(node.policy.state().tuned)["b"].classes == ("ant", "bee")
     assert notes(2) == []
     node.hear("b", 3, said(1.0, "ant"))
-    assert notes(3) == ["the statements of all count again"]
+    assert notes(3) == ["all that the peers sent counts again"]
 
 
 def test_what_does_not_count_is_not_kept_where_statements_take_much_memory(
