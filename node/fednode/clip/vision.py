@@ -49,67 +49,45 @@ class VisionOutput:
 
 
 class VisionTower:
-    """Encode images with shallow or deep prompts, in any plain or hybrid ViT of open_clip."""
+    """Encode images with shallow or deep prompts, in any plain or hybrid ViT of open_clip.
+
+    Attributes:
+        promptable: whether this tower takes prompts: a vision transformer of CLIP's plain blocks
+        has_class_token: whether it has a class token, whose query `encode` returns
+        layers: number of blocks; deep prompts have at most as many parts
+        num_tokens: of an image: prefix and patches; 0 if the tower takes no prompts
+        image_size: rows and columns of pixels
+        batch_invariant: whether an image's tokens have the same bits in every batch
+    """
 
     def __init__(self, model: Any, label: str, dtype: torch.dtype = torch.float32) -> None:
         """Take the image modules of an open_clip model. dtype: of matrix products."""
         self._tower: Any = model.visual
-        self._label = label
+        self._label, self._dtype = label, dtype
         plain = type(self._tower) is VisionTransformer
         self._blocks = blocks_of(self._tower.transformer, dtype) if plain else []
-        self._dtype = dtype
-
-    @property
-    def promptable(self) -> bool:
-        """Tell whether this tower takes prompts: a vision transformer of CLIP's plain blocks."""
-        return bool(self._blocks)
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Rows and columns of pixels that the tower takes."""
+        self.promptable = self.has_class_token = bool(self._blocks)
+        self.layers, self._prefix = len(self._blocks), 1
+        positions = self._tower.positional_embedding.shape if self._blocks else (0, 0)
+        self.num_tokens, self._width = map(int, positions)
         size = self._tower.image_size
         high, wide = size if isinstance(size, list | tuple) else (size, size)
-        return int(high), int(wide)
-
-    @property
-    def has_class_token(self) -> bool:
-        """Tell whether the tower has a class token, whose query `encode` returns."""
-        return self.promptable
-
-    @property
-    def layers(self) -> int:
-        """Number of blocks; deep prompts have at most as many parts."""
-        return len(self._blocks)
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of patches."""
-        rows, columns = self._tower.grid_size
-        return int(rows), int(columns)
+        self.image_size = int(high), int(wide)
+        conv1 = getattr(self._tower, "conv1", None)
+        on_cpu = isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
+        self.batch_invariant = on_cpu
 
     @property
     def width(self) -> int:
         """Width of a visual prompt vector; raise ModelError if the tower takes no prompts."""
         self._need_blocks()
-        return int(self._tower.positional_embedding.shape[1])
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens of an image; raise ModelError if the tower takes no prompts."""
-        self._need_blocks()
-        return int(self._tower.positional_embedding.shape[0])
+        return self._width
 
     @property
     def tokens_smaller_than_pixels(self) -> bool:
         """Tell whether the tokens of an image are fewer numbers than its pixels."""
         high, wide = self.image_size
-        return self.promptable and self.num_tokens * self.width < 3 * high * wide
-
-    @property
-    def batch_invariant(self) -> bool:
-        """Tell whether an image's tokens have the same bits in every batch."""
-        conv1 = getattr(self._tower, "conv1", None)
-        return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
+        return self.promptable and self.num_tokens * self._width < 3 * high * wide
 
     def encode(self, images: Tensor, prompts: Tensor | None = None) -> VisionOutput:
         """Return the tower's outputs for preprocessed images.
@@ -132,10 +110,7 @@ class VisionTower:
         return seen.features, seen.raw, seen.query, seen.keys
 
     def _encode(self, images: Tensor, prompts: Tensor | None) -> VisionOutput:
-        self._need_blocks()
-        if prompts is None:
-            prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)
-        self._check(prompts)
+        prompts = self._fitting(prompts)
         x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
         deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts
@@ -167,14 +142,15 @@ class VisionTower:
     def patches_shape(self) -> tuple[int, int]:
         """Number and width of `patches`; raise ModelError if the tower has none."""
         self._need_blocks()
-        tower, (rows, columns) = self._tower, self.grid
-        if tower.attn_pool is not None:
+        if getattr(self._tower, "trunk", self._tower).attn_pool is not None:
             raise ModelError(
                 f"{self._label} has no features of patches: its tower pools by attention; choose a "
                 "model such as ViT-B-16."
             )
-        width = self.width if tower.proj is None else int(tower.proj.shape[1])
-        return rows * columns, width
+        rows, columns = self._grid
+        with torch.no_grad():
+            width = self._project(self._fitting(None)).shape[-1]
+        return rows * columns, int(width)
 
     @torch.no_grad()
     def patches(self, images: Tensor) -> Tensor:
@@ -183,14 +159,26 @@ class VisionTower:
         A patch goes through the tower's last norm and projection, as the class token does. images:
         as in `encode`. Raise ModelError if the tower has no such patches.
         """
-        tower, (count, _) = self._tower, self.patches_shape
-        x = images if images.dim() == 3 else self.tokens(images)
+        count, _ = self.patches_shape
+        x = self._without_prompts(images if images.dim() == 3 else self.tokens(images))
+        patches = self._project(x[:, self._prefix : self._prefix + count])
+        return F.normalize(patches.float(), dim=-1)
+
+    @property
+    def _grid(self) -> tuple[int, int]:
+        grid: tuple[int, int] = self._tower.grid_size
+        return grid
+
+    def _without_prompts(self, x: Tensor) -> Tensor:
+        """Return the states of tokens behind the last block."""
         for block in self._blocks:
             x = _kept(block, x, x[:1, :0])
-        x = tower.ln_post(x[:, 1 : 1 + count])
-        if tower.proj is not None:
-            x = x @ tower.proj
-        return F.normalize(x.float(), dim=-1)
+        return x
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Return features [B, n, D], not unit, of states [B, n, width]."""
+        out: Tensor = self._tower.ln_post(x)
+        return out if self._tower.proj is None else out @ self._tower.proj
 
     def _read(self, x: Tensor, fresh: Tensor) -> VisionOutput:
         """Run the last block, for the class token alone if nothing else is read."""
@@ -201,23 +189,26 @@ class VisionTower:
         (q,) = block.project(normed[:, :1] if alone else normed, 0, 1)
         rows = x[:, : q.shape[2]]
         out = block.finish(rows, attend(q, k, v))
-        patches = int(tower.positional_embedding.shape[0])
-        pooled, _ = tower._pool(out[:, :patches])
+        count = self.num_tokens
+        pooled, _ = tower._pool(out[:, :count])
         if tower.proj is not None:
             pooled = pooled @ tower.proj
-        return VisionOutput(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, patches:])
+        return VisionOutput(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, count:])
 
-    def _check(self, prompts: Tensor) -> None:
-        """Raise ModelError if prompts do not fit."""
-        fits = prompts.dim() == 3 and prompts.shape[2] == self.width
-        if not fits or not 0 < len(prompts) <= self.layers:
+    def _fitting(self, prompts: Tensor | None) -> Tensor:
+        """Return prompts, or none at all, [1, 0, width]; raise ModelError if they do not fit."""
+        width = self.width
+        if prompts is None:
+            return next(self._tower.parameters()).new_zeros(1, 0, width)
+        if prompts.dim() != 3 or prompts.shape[2] != width or not 0 < len(prompts) <= self.layers:
             raise ModelError(
                 f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
-                f"{self.layers}, any number, {self.width}]."
+                f"{self.layers}, any number, {width}]."
             )
+        return prompts
 
     def _need_blocks(self) -> None:
-        if not self._blocks:
+        if not self.promptable:
             kind = type(getattr(self._tower, "trunk", self._tower)).__name__
             raise ModelError(
                 f"{self._label} takes no visual prompts and gives no features of patches: its "

@@ -73,7 +73,7 @@ def test_everything_lies_on_the_models_device() -> None:
 
 def test_encoding_goes_on_from_tokens_to_the_same_bits() -> None:
     tower, images = VisionTower(tiny.hybrid(), "tiny"), torch.randn(3, 3, 64, 64)
-    assert (tower.num_tokens, tower.width, tower.grid) == (18, 32, (4, 4))
+    assert (tower.num_tokens, tower.width) == (18, 32)
     tokens = tower.tokens(images)
     assert tokens.shape == (3, 18, 32)
     assert not tokens.requires_grad
