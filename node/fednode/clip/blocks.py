@@ -9,7 +9,6 @@ trained, so autograd computes gradients of the activations alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -21,43 +20,38 @@ QUICK: Final = 1.702
 _ACTIVATIONS: Final = (nn.GELU, QuickGELU)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One block's frozen weights in the dtype of its matrix products; norms stay in float32.
 
-    gelu: the activation module. ls_1, ls_2: layer scales or identity.
+    Attributes:
+        dtype: of matrix products
+        ln_1: the norm before the attention
     """
 
-    heads: int
-    gelu: nn.Module
-    ln_1: nn.LayerNorm
-    ln_2: nn.LayerNorm
-    ls_1: nn.Module
-    ls_2: nn.Module
-    in_weight: Tensor
-    in_bias: Tensor
-    out_weight: Tensor
-    out_bias: Tensor
-    up_weight: Tensor
-    up_bias: Tensor
-    down_weight: Tensor
-    down_bias: Tensor
+    def __init__(self, block: Any, dtype: torch.dtype) -> None:
+        """Take a plain block of open_clip."""
+        attention, (up, self._gelu, down) = block.attn, block.mlp
+        self.dtype, self.ln_1 = dtype, block.ln_1
+        self._heads: int = attention.num_heads
+        self._ln_2, self._ls_1, self._ls_2 = block.ln_2, block.ls_1, block.ls_2
+
+        def cast(weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+            return weight.detach().to(dtype), bias.detach().to(dtype)
+
+        self._in = cast(attention.in_proj_weight, attention.in_proj_bias)
+        self._out, self._up, self._down = (
+            cast(layer.weight, layer.bias) for layer in (attention.out_proj, up, down)
+        )
 
     def project(self, normed: Tensor, first: int = 0, last: int = 3) -> tuple[Tensor, ...]:
         """Return queries, keys and values (0, 1, 2), from `first` to before `last`.
 
         normed: [B, L, width], the output of ln_1; each result is [B, heads, L, head width].
         """
-        width = self.out_weight.shape[0]
+        width = normed.shape[-1]
         rows = slice(first * width, last * width)
-        packed = linear(normed, self.in_weight[rows], self.in_bias[rows])
-        return self.split(packed, last - first)
-
-    def split(self, packed: Tensor, parts: int = 3) -> tuple[Tensor, ...]:
-        """Return the parts of [B, L, parts * width], each [B, heads, L, head width]."""
-        count, length, _ = packed.shape
-        parted = packed.view(count, length, parts, self.heads, -1).permute(2, 0, 3, 1, 4)
-        return torch.unbind(parted)
+        weight, bias = self._in
+        return self._split(_linear(normed, weight[rows], bias[rows]), last - first)
 
     def project_parts(self, parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Return queries, keys and values of consecutive parts [B or 1, L_i, width].
@@ -66,28 +60,32 @@ class Block:
         them cost nothing in the backward pass.
         """
         count = max(len(part) for part in parts)
-        packed = [linear(self.ln_1(part), self.in_weight, self.in_bias) for part in parts]
-        return self.split(torch.cat([part.expand(count, -1, -1) for part in packed], dim=1))
+        packed = [_linear(self.ln_1(part), *self._in) for part in parts]
+        return self._split(torch.cat([part.expand(count, -1, -1) for part in packed], dim=1), 3)
+
+    def _split(self, packed: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """Return the parts of [B, L, parts * width], each [B, heads, L, head width]."""
+        count, length, _ = packed.shape
+        parted = packed.view(count, length, parts, self._heads, -1).permute(2, 0, 3, 1, 4)
+        return torch.unbind(parted)
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Return the block's output; x: its input, mixed: its attention, both [..., width]."""
-        x = x + self.ls_1(linear(mixed, self.out_weight, self.out_bias))
-        hidden = linear(self.ln_2(x), self.up_weight, self.up_bias)
-        if isinstance(self.gelu, QuickGELU):
+        x = x + self._ls_1(_linear(mixed, *self._out))
+        hidden = _linear(self._ln_2(x), *self._up)
+        if isinstance(self._gelu, QuickGELU):
             # u * sigmoid(1.702 u), of which the backward pass keeps one tensor instead of two
             hidden = F.silu(QUICK * hidden) / QUICK
         else:
-            hidden = self.gelu(hidden)
-        out: Tensor = x + self.ls_2(linear(hidden, self.down_weight, self.down_bias))
+            hidden = self._gelu(hidden)
+        out: Tensor = x + self._ls_2(_linear(hidden, *self._down))
         return out
 
 
 def blocks_of(transformer: Any, dtype: torch.dtype) -> list[Block]:
     """Return a transformer's blocks; an empty list unless all are CLIP's plain blocks."""
     blocks = list(getattr(transformer, "resblocks", ()))
-    if not all(_plain(block) for block in blocks):
-        return []
-    return [_block(block, dtype) for block in blocks]
+    return [Block(block, dtype) for block in blocks] if all(map(_plain, blocks)) else []
 
 
 def _plain(block: Any) -> bool:
@@ -106,23 +104,6 @@ def _plain(block: Any) -> bool:
     )
 
 
-def _block(block: Any, dtype: torch.dtype) -> Block:
-    attention, (up, gelu, down) = block.attn, block.mlp
-    weights = {
-        "in_weight": attention.in_proj_weight,
-        "in_bias": attention.in_proj_bias,
-        "out_weight": attention.out_proj.weight,
-        "out_bias": attention.out_proj.bias,
-        "up_weight": up.weight,
-        "up_bias": up.bias,
-        "down_weight": down.weight,
-        "down_bias": down.bias,
-    }
-    norms = {name: getattr(block, name) for name in ("ln_1", "ln_2", "ls_1", "ls_2")}
-    cast = {name: weight.detach().to(dtype) for name, weight in weights.items()}
-    return Block(heads=attention.num_heads, gelu=gelu, **norms, **cast)
-
-
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return softmax(q k^T / sqrt(head width) + mask) v as [B, L, width]."""
     if q.dtype == torch.bfloat16 and q.device.type == "cpu":
@@ -135,6 +116,6 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     return rows
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return x W^T + b for a frozen weight [out, in], in the weight's dtype."""
     return F.linear(x.to(weight.dtype), weight, bias)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import signature
 from typing import Any, Final
 
@@ -40,7 +39,6 @@ def recorder_of(device: torch.device) -> Recorder | None:
     """Return the recorder of a device; None: it repeats nothing."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return None
-
     graphed = torch.cuda.make_graphed_callables
     options: dict[str, Any] = {"allow_unused_input": True}
     if "capture_error_mode" in signature(graphed).parameters:  # not in every version of torch
@@ -64,19 +62,19 @@ class GraphedPasses:
         """Take the recorder of the device; None: every pass runs as it is."""
         self._recorder = recorder
         self._known: dict[object, _Known] = {}
-        self._tokens: list[Token[GraphedPasses | None]] = []
         self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> GraphedPasses:
-        self._tokens.append(_ACTIVE.set(self))
+        self._token = _ACTIVE.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        _ACTIVE.reset(self._tokens.pop())
+        _ACTIVE.reset(self._token)
 
     def run(self, owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
         """Return work(*given), from a recording if there is one that is free."""
-        if self._recorder is None or not torch.is_grad_enabled() or not any(map(_moves, given)):
+        moving = torch.is_grad_enabled() and any(one.requires_grad for one in given)
+        if self._recorder is None or not moving:
             return work(*given)
         shapes = ((tuple(one.shape), one.dtype, one.requires_grad) for one in given)
         known = self._known.setdefault((*map(id, owners), *shapes), _Known(tuple(owners)))
@@ -133,41 +131,37 @@ class _Known:
     graphs: list[_Graph] = field(default_factory=list)
 
 
-@dataclass(slots=True, weakref_slot=True)
-class _Turn:
+class _Replay:
     """One replay of a forward pass; gone when nothing can ask for its backward pass any more."""
 
-    left: int
-    """Gradients that its backward pass has yet to give."""
+    def __init__(self, gradients: int) -> None:
+        self.left = gradients  # that its backward pass has yet to give
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Take a gradient of the backward pass and return a copy of it."""
+        assert self.left, "a recorded pass has one backward pass"
+        self.left -= 1
+        return gradient.clone()
 
 
 class _Graph:
     """A recorded pass; its results and gradients are copied, as the next replay reuses them."""
 
-    def __init__(self, replay: Pass) -> None:
-        self._replay = replay
-        self._turn: Callable[[], _Turn | None] = lambda: None
+    def __init__(self, recorded: Pass) -> None:
+        self._recorded = recorded
+        self._last: Callable[[], _Replay | None] = lambda: None
 
     @property
     def free(self) -> bool:
         """Tell whether no backward pass needs what the last forward pass left."""
-        turn = self._turn()
-        return turn is None or turn.left == 0
+        replay = self._last()
+        return replay is None or replay.left == 0
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        turn = _Turn(sum(map(_moves, given)))
-        self._turn = weakref.ref(turn)
         copies: list[Any] = [one.clone() for one in given]
-        for copy in filter(_moves, copies):
-            copy.register_hook(partial(_gradient, turn))
-        return tuple(one.clone() for one in self._replay(*copies))
-
-
-def _gradient(turn: _Turn, slope: Tensor) -> Tensor:
-    assert turn.left, "a recorded pass has one backward pass"
-    turn.left -= 1
-    return slope.clone()
-
-
-def _moves(one: Tensor) -> bool:
-    return one.requires_grad
+        moving = [copy for copy in copies if copy.requires_grad]
+        replay = _Replay(len(moving))
+        self._last = weakref.ref(replay)
+        for copy in moving:
+            copy.register_hook(replay)
+        return tuple(one.clone() for one in self._recorded(*copies))

@@ -47,7 +47,7 @@ class HookedTextEncoder:
         embedded: Tensor = self._embedding(ids)
         return embedded.detach()
 
-    def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
+    def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None) -> Tensor:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
         count, length, _ = contexts.shape
         classes = len(tokens.names)

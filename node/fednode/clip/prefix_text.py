@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Final
 
 import torch
@@ -53,27 +54,22 @@ class PackedSuffixes:
     def of(cls, lengths: Sequence[int]) -> PackedSuffixes:
         """Return a layout for suffixes of these lengths, each at least 1."""
         groups = _pack(lengths)
-        rows = max(sum(lengths[at] for at in group) for group in groups)
-        begins = [sum(lengths[:at]) for at in range(len(lengths))]
-        longest = max(len(group) for group in groups)
-        source = torch.zeros(len(groups), rows, dtype=torch.long)
-        offset = torch.zeros(len(groups), rows, dtype=torch.long)
-        owner = -1 - torch.arange(rows).expand(len(groups), rows).clone()
+        begins = [0, *accumulate(lengths)]
+        tokens = [
+            [(begins[at] + step, step, at) for at in group for step in range(lengths[at])]
+            for group in groups
+        ]
+        rows, longest = (max(map(len, parts)) for parts in (tokens, groups))
+        table = [[*row, *[(0, 0, -1)] * (rows - len(row))] for row in tokens]
+        source, offset, owner = torch.tensor(table).view(len(groups), rows, 3).long().unbind(-1)
+        step = torch.arange(rows)
+        sees = (owner[:, :, None] == owner[:, None, :]) & (step[:, None] >= step)
         ends = torch.zeros(len(groups), longest, dtype=torch.long)
         order = torch.zeros(len(lengths), dtype=torch.long)
         for number, group in enumerate(groups):
-            row = 0
-            for place, at in enumerate(group):
-                part = slice(row, row + lengths[at])
-                steps = torch.arange(lengths[at])
-                source[number, part] = begins[at] + steps
-                offset[number, part] = steps
-                owner[number, part] = at
-                row += lengths[at]
-                ends[number, place] = row - 1
-                order[at] = number * longest + place
-        step = torch.arange(rows)
-        sees = (owner[:, :, None] == owner[:, None, :]) & (step[:, None] >= step)
+            sizes = torch.tensor([lengths[at] for at in group], dtype=torch.long)
+            ends[number, : len(group)] = sizes.cumsum(0) - 1
+            order[group] = number * longest + torch.arange(len(group))
         return cls(source.flatten(), offset.flatten(), sees, ends, order)
 
     def to(self, device: torch.device) -> PackedSuffixes:
@@ -91,14 +87,12 @@ class ClassTokens:
     Attributes:
         words: [w] for each prompt, or once for all prompts: ids between context and name
         ids: [classes, L], each text's own ids, padding after the end
-        ends: [classes], the place of the last id of a text in `ids`
         packed: [G * R], own ids as `endings` groups them
     """
 
     names: tuple[str, ...]
     words: tuple[Tensor, ...]
     ids: Tensor
-    ends: Tensor
     packed: Tensor
     endings: PackedSuffixes
 
@@ -140,7 +134,7 @@ def encode_with_shared_prefix(
     """
     count, length, _ = prefix.shape
     groups = len(layout.sees)
-    mask = _mask(layout, length, lengths or (length,), blocks[0].in_weight.dtype)
+    mask = _mask(layout, length, lengths or (length,), blocks[0].dtype)
     future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
     # One group and the prefix form one sequence; several groups attend to the prefix separately.
     masks = (
@@ -238,7 +232,7 @@ class PrefixTextEncoder:
         embedded: Tensor = F.embedding(ids, self._tower.token_embedding.weight)
         return embedded.detach()
 
-    def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
+    def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None) -> Tensor:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
         tower, position = self._tower, self._tower.positional_embedding.detach()
         prefix, lengths = self._prefix(tokens, contexts)

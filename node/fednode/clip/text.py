@@ -11,7 +11,6 @@ A tower that takes no vectors still encodes hand-written texts, as open_clip doe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -113,7 +112,7 @@ class TextTower:
         ids = torch.stack([self._theirs([text])[0] for text in texts or [""]])[: len(texts)]
         nothing = torch.zeros(0, dtype=torch.long, device=self._device)
         endings = PackedSuffixes.of([1] * max(1, len(names))).to(self._device)
-        return ClassTokens(tuple(names), (), ids.to(self._device), nothing, nothing, endings)
+        return ClassTokens(tuple(names), (), ids.to(self._device), nothing, endings)
 
     def _tokenize(
         self,
@@ -148,7 +147,6 @@ class TextTower:
             tuple(names),
             tuple(to_device(torch.tensor(one, dtype=torch.long), device) for one in before),
             to_device(ids, device),
-            to_device(torch.tensor(lengths, dtype=torch.long) - 1, device),
             to_device(flat[endings.source], device),
             endings.to(device),
         )
@@ -196,7 +194,11 @@ class TextTower:
         if deep is not None:
             deep = self._fitting(kind, deep if several else deep[:, None], contexts)
         given = [contexts] if deep is None else [contexts, deep]
-        (out,) = cuda_graphs.run((self, tokens), partial(_encoded, kind, tokens), given)
+
+        def encode(*prompts: Tensor) -> tuple[Tensor]:
+            return (kind.encode(tokens, *prompts),)
+
+        (out,) = cuda_graphs.run((self, tokens), encode, given)
         encoded: Tensor = out if several else out[0]
         return encoded
 
@@ -224,12 +226,6 @@ class TextTower:
         return device
 
 
-def _encoded(
-    kind: TextEncoder, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None
-) -> tuple[Tensor]:
-    return (kind.encode(tokens, contexts, deep),)
-
-
 def prompt_fault(model: Any, tokenizer: Tokenizer | None) -> str:
     """Say why a text tower takes no context vectors, as half a sentence; "" if it takes them.
 
@@ -250,8 +246,9 @@ def prompt_fault(model: Any, tokenizer: Tokenizer | None) -> str:
     last = tokenizer.end[-1] if tokenizer.end else -1
     if pool == "argmax" and last != tokenizer.size - 1:
         return "its text tower reads the token with the highest id, which is not the text's end"
-    if pool == "eos" and _end(tower) not in tokenizer.end:
-        return f"its text tower reads the token {_end(tower)}, which is not the text's end"
+    end = int(getattr(tower, "text_eos_id", getattr(tower, "eos_id", -1)))
+    if pool == "eos" and end not in tokenizer.end:
+        return f"its text tower reads the token {end}, which is not the text's end"
     return ""
 
 
@@ -272,7 +269,3 @@ def _kind(model: Any, tokenizer: Tokenizer, dtype: torch.dtype) -> TextEncoder:
 
 def _pool(tower: Any) -> str:
     return str(getattr(tower, "text_pool_type", getattr(tower, "pool_type", "")))
-
-
-def _end(tower: Any) -> int:
-    return int(getattr(tower, "text_eos_id", getattr(tower, "eos_id", -1)))

@@ -52,8 +52,8 @@ def test_bfloat16_attention_is_near_that_of_torch(masked: bool) -> None:
 
 def test_weights_are_not_copied_in_their_own_precision() -> None:
     theirs, ours = block(dtype=torch.float32)
-    assert ours.up_weight.data_ptr() == theirs.mlp.c_fc.weight.data_ptr()
-    assert ours.in_weight.data_ptr() == theirs.attn.in_proj_weight.data_ptr()
+    assert ours._up[0].data_ptr() == theirs.mlp.c_fc.weight.data_ptr()
+    assert ours._in[0].data_ptr() == theirs.attn.in_proj_weight.data_ptr()
 
 
 def test_other_blocks_are_left_to_the_transformer_itself() -> None:
