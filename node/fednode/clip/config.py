@@ -7,7 +7,7 @@ layers it would build for hours. The bounds lie far above the models of open_cli
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -133,12 +133,11 @@ def check_numbers(tree: Mapping[str, Any], bounds: Mapping[str, Bound], path: Pa
         bound = bounds.get(key)
         if bound is None and type(value) is int:
             bound = ANY_LAYERS if "layers" in key else ANY
-        if bound is None:
-            parts: Iterable[tuple[object, Any]] = ()
-            if isinstance(value, dict | list):
-                parts = value.items() if isinstance(value, dict) else enumerate(value)
-            rest += [(f"{place}.{name}".strip("."), part) for name, part in parts]
-        elif value is not None and not bound.holds(value):
+        if isinstance(value, list) and bound is None:
+            value = dict(enumerate(value))
+        if isinstance(value, dict) and bound is None:
+            rest += [(f"{place}.{name}".strip("."), part) for name, part in value.items()]
+        elif bound is not None and value is not None and not bound.holds(value):
             shown = foreign.line(json.dumps(value), VALUE_MAX)
             raise ModelError(
                 f"{path} says that {place} is {shown}; it must be {bound}: fetch the file again."

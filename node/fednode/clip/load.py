@@ -210,14 +210,7 @@ def _open_clip(name: str, source: str | None) -> nn.Module:
             f"model.pretrained is {source!r}, which is neither a file nor a tag of {name}; its "
             f"tags are {', '.join(tags) or 'none'}."
         )
-    state, openai = read_checkpoint(path)
-    with without_records(), text_sizes(text):
-        return build_model(
-            lambda device: open_clip.create_model(
-                name, device=device, force_quick_gelu=openai, pretrained_text=False
-            ),
-            lambda model: _put_weights(model, state, path, name),
-        )
+    return _with_weights(name, path, name, text)
 
 
 def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
@@ -228,18 +221,10 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
             f"the folder {folder} has no weights of a model: put one of {', '.join(WEIGHTS)} into "
             "it."
         )
-    state, _ = read_checkpoint(path)
     try:
-        with without_records(), offline(True), text_sizes(text, folder):
-            model = build_model(
-                lambda device: open_clip.create_model(
-                    f"{FOLDER}{folder}", load_weights=False, pretrained_text=False, device=device
-                ),
-                lambda model: _put_weights(model, state, path, name),
-            )
-            visual: Any = model.visual
-            image_transform_v2(PreprocessCfg(**visual.preprocess_cfg), is_train=False)
-            return model
+        model: Any = _with_weights(f"{FOLDER}{folder}", path, name, text, folder)
+        image_transform_v2(PreprocessCfg(**model.visual.preprocess_cfg), is_train=False)
+        return model  # type: ignore[no-any-return]
     except ModelError:
         raise
     except Exception as fault:
@@ -248,6 +233,24 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
             f"{folder / CONFIG} describes no model that open_clip builds ({_line(fault)}): fetch "
             "the file again."
         ) from fault
+
+
+def _with_weights(
+    source: str, path: Path, name: str, text: Mapping[str, Any], folder: Path | None = None
+) -> nn.Module:
+    """Return a model of open_clip with the weights of a file.
+
+    source: as open_clip names it. name: in the settings. folder: of its files; no network is used.
+    """
+    state, openai = read_checkpoint(path)
+    options: dict[str, Any] = {"load_weights": False} if folder else {"force_quick_gelu": openai}
+    with without_records(), offline(folder is not None), text_sizes(text, folder):
+        return build_model(
+            lambda device: open_clip.create_model(
+                source, device=device, pretrained_text=False, **options
+            ),
+            lambda model: _put_weights(model, state, path, name),
+        )
 
 
 def _fetched_folder(name: str) -> Path:
@@ -391,7 +394,10 @@ def read_checkpoint(path: Path) -> tuple[State, bool]:
     """
     if not path.is_file():
         raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
-    content = _load_safetensors(path) if path.suffix == ".safetensors" else _load_torch(path)
+    try:
+        content = _load_safetensors(path) if path.suffix == ".safetensors" else _load_torch(path)
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}.") from fault
     if not isinstance(content, Mapping):
         raise ModelError(f"{path} holds a {type(content).__name__}, not a state dict of tensors.")
     inside = content.get("state_dict", content)
@@ -424,8 +430,6 @@ def _load_safetensors(path: Path) -> State:
                 f"{HEADER_MAX >> 20} MiB: fetch the file again."
             )
         return load_file(path)
-    except OSError as fault:
-        raise ModelError(f"{path} cannot be read: {fault.strerror or fault}.") from fault
     except SafetensorError as fault:
         raise ModelError(
             f"{path} is no safetensors file, or a damaged one: fetch the file again."
@@ -451,8 +455,8 @@ def _load_torch(path: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as fault:
-        raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
+    except OSError:
+        raise
     except Exception as fault:
         # torch.load raises errors of many types on damaged or refused files.
         raise ModelError(
@@ -491,8 +495,7 @@ def _put_weights(model: nn.Module, state: State, path: Path, name: str) -> None:
         if scalar in state and scalar in expected:
             state[scalar] = state[scalar].reshape(expected[scalar].shape)
     state = {key: value.float() for key, value in state.items() if key not in IGNORED}
-    wrong = _difference(expected, state)
-    if wrong:
+    if wrong := _difference(expected, state):
         raise ModelError(
             f"{path} is a checkpoint of another architecture than {name}: {wrong}; set model.name "
             "to the architecture that the file was made with."

@@ -256,34 +256,27 @@ class ModelCapabilities:
     template: str = PLAIN
 
 
-def describe(name: str, frozen: FrozenClip) -> ModelCapabilities:
-    """Return what a loaded model takes."""
-    return _describe(name, frozen.model, frozen.text, frozen.vision, frozen.template)
+def describe(name: str, frozen: FrozenClip | None = None) -> ModelCapabilities:
+    """Return what a loaded model takes, or what an architecture of open_clip takes.
 
-
-def describe_architecture(name: str) -> ModelCapabilities:
-    """Return what an architecture of open_clip takes; nothing is downloaded.
-
-    On torch's meta device a model has shapes alone, so no weights are drawn.
+    An architecture is built on torch's meta device, so nothing is downloaded and no weights are
+    drawn.
     """
-    with offline(True):
-        found = random_model(name, "meta")
-    text = TextTower(found.model, found.tokenizer, name, missing=found.missing)
-    return _describe(name, found.model, text, tower_of(found.model, name), found.template)
-
-
-def _describe(
-    name: str, model: Any, text: TextTower, vision: VisionTower, template: str
-) -> ModelCapabilities:
+    if frozen is not None:
+        model, text, vision = frozen.model, frozen.text, frozen.vision
+    else:
+        with offline(True):
+            found = random_model(name, "meta")
+        model, vision = found.model, tower_of(found.model, name)
+        text = TextTower(model, found.tokenizer, name, missing=found.missing)
     fault = prompt_fault(model, None) if text.missing else text.fault
     reads = None if text.fault else text.length_max
     try:
         patches = bool(vision.patches_shape)
     except ModelError:
         patches = False
-    high, wide = vision.image_size
     with torch.no_grad():
-        image = torch.zeros(1, 3, high, wide, device=model.logit_scale.device)
+        image = torch.zeros(1, 3, *vision.image_size, device=model.logit_scale.device)
         features = int(model.encode_image(image).shape[-1])
     return ModelCapabilities(
         name=name,
@@ -297,5 +290,5 @@ def _describe(
         reads=reads,
         tokens_left=None if reads is None else text.tokens_left(min(VECTORS, max(1, reads // 2))),
         tokenizer=text.missing,
-        template=template,
+        template=(frozen or found).template,
     )

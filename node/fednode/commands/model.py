@@ -42,7 +42,7 @@ def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
             settings = ModelSettings(name=name, pretrained=pretrained, device="cpu")
             row = clip.describe(name, clip.load(settings))
         else:
-            row = clip.describe_architecture(name)
+            row = clip.describe(name)
     except ModelError as fault:
         row = clip.ModelCapabilities(name=name, fault=str(fault))
     if as_json:

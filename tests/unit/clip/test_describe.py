@@ -33,7 +33,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_architecture_is_judged_without_weights(name: str) -> None:
-    found = clip.describe_architecture(name)
+    found = clip.describe(name)
     assert found.fault == ""
     assert found.parameters > 1e7
     for key, value in EXPECTED[name].items():
