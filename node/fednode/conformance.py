@@ -15,13 +15,16 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from fednode.core.policy import NodeContext, PolicyKind, PolicyMethod
+from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.engine import Method
-from fednode.core.rounds.gossip import PROMPTS, GossipMethod, InboxMessage
+from fednode.core.rounds.gossip import PROMPTS, GossipConfig, GossipMethod, InboxMessage
 from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
-from fednode.core.types import Report, Tensors
+from fednode.core.types import Job, Report, Tensors
 from fednode.errors import ConfigError, FednodeError
-from fednode.learn.prompt_module import PromptModule, trial_fault
+from fednode.lazy import torch
+from fednode.learn.prompt_module import Batch, JobInputs, PromptModule, to_params
+from fednode.learn.settings import TuningSettings
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
@@ -47,6 +50,16 @@ def class_fault(offered: Any) -> str:
             f"{title}.config_type is {_named(config)}: set it to a frozen dataclass, such as "
             "AveragingConfig of fednode.policy."
         )
+    settings: type = AveragingConfig if issubclass(offered, Averaging) else object
+    if issubclass(offered, GossipMethod) and offered.message is not GossipMethod.message:
+        settings = GossipConfig
+    if not issubclass(config, settings):
+        return (
+            f"{title}.config_type is {_named(config)}: derive it from {settings.__name__} of "
+            "fednode.policy."
+        )
+    for key in offered.tuning.keys() - {field.name for field in dataclasses.fields(TuningSettings)}:
+        return f"{title}.tuning has {key!r}, which is no setting of the section tuning."
     if not callable(offered.prompts):
         return f"{title}.prompts is {offered.prompts!r}: set it to a PromptModule, such as CoOp."
     missing = sorted(getattr(offered, "__abstractmethods__", ()))
@@ -69,7 +82,8 @@ def _signature_fault(own: Any) -> str:
     for kind in theirs:
         for name in vars(kind):
             given = inspect.getattr_static(own, name)
-            if name.startswith("_") or not callable(getattr(given, "__func__", given)):
+            hook = callable(getattr(given, "__func__", given)) and not isinstance(given, type)
+            if name.startswith("_") or not hook:
                 continue
             if name in hooks:
                 wanted, found = _parameters(getattr(base, name)), getattr(own, name)
@@ -114,11 +128,45 @@ def module_fault(module: PromptModule, stage: str = PROMPTS) -> str:
         if not isinstance(arrays, Tensors):
             said = type(arrays).__name__
             return f"{title}.initial returns {said}: return Tensors of numpy arrays."
-        return trial_fault(module, arrays, stage)
+        return _trial_fault(module, arrays, stage)
     except FednodeError:  # a sentence on the model or the settings
         raise
     except Exception as fault:  # of the author's code, which may raise anything
         return f"{title} fails on two images: {_line(fault)}"
+
+
+def _trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
+    """Return what is wrong with the logits or losses of two images; "" if nothing is.
+
+    A module that needs more of an image than its features is not tried.
+    """
+    if module.uses_image_encoder or module.per_image is not None or module.closed_form:
+        return ""
+    title, classes = type(module).__name__, ("cat", "dog", "car")
+    params = to_params({**arrays, **module.private(1)}, module.clip.device)
+    features = module.handwritten(classes)[:2]
+    labels = torch.tensor([0, 2], device=features.device)
+    norms = torch.ones_like(features[:, 0])
+    batch = Batch(
+        image_features=features, norms=norms, targets=labels, labels_host=(0, 2), index_host=(0, 1)
+    )
+    with torch.no_grad():
+        logits = module.classifier(params, classes)(batch)
+    if tuple(logits.shape) != (2, 3):
+        return f"{title} gives logits {list(logits.shape)} for 2 images and 3 classes, not [2, 3]."
+    for array in params.values():
+        array.requires_grad_()
+    job = Job(round=1, stage=stage, tensors=arrays, seed=1)
+    inputs = JobInputs(job, params, {}, {}, classes)
+    inputs.state = module.start(inputs)
+    for loss in module.losses(batch, inputs):
+        if loss.dim() or not loss.requires_grad:
+            return (
+                f"{title} gives a loss {list(loss.shape)}"
+                f"{'' if loss.requires_grad else ' without a gradient'}; it must be one number "
+                "that depends on the arrays."
+            )
+    return ""
 
 
 def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:

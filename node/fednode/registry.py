@@ -53,12 +53,33 @@ def policy(name: str) -> PolicyKind:
         return _ADDED[name]
     for entry in _entries(GROUP):
         if entry.name == name:
-            return _foreign(name, entry.load())
+            return _of_entry(entry)
     if name not in _modules():
         near = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
     return _method_class(name)
+
+
+def _of_entry(entry: metadata.EntryPoint) -> PolicyKind:
+    """Return the class that another package names; raise ConfigError if it is no such method."""
+    name = entry.name
+    try:
+        kind = _foreign(name, entry.load())
+    except ConfigError:
+        raise
+    except Exception as fault:  # of the author's code, which may raise anything
+        said = " ".join(f"{type(fault).__name__}: {fault}".split())
+        raise ConfigError(
+            f"policy.name is {name!r}, and its class {entry.value} cannot be loaded ({said}): "
+            "correct the entry point or the module, and install the package again."
+        ) from fault
+    if kind.name != name:
+        raise ConfigError(
+            f"policy.name is {name!r}, and the name of its class {entry.value} is {kind.name!r}: "
+            "give the entry point and the class the same name."
+        )
+    return kind
 
 
 def _method_class(name: str) -> PolicyKind:

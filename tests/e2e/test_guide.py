@@ -159,7 +159,7 @@ def test_its_loss_is_the_smoothed_cross_entropy() -> None:
     params = {"context": torch.tensor(learner.initial(1)["context"])}
     job = Job(round=1, stage="prompts", tensors=Tensors(), seed=1)
     inputs = JobInputs(job, params, {}, {}, classes)
-    found = prompts.loss(Batch(features=features, labels=labels), inputs)
+    found = prompts.loss(Batch(image_features=features, targets=labels), inputs)
     logits = prompts.clip_logits(features, prompts.encode(params["context"], classes))
     log_p = logits.log_softmax(dim=1)
     truth = log_p[torch.arange(9), labels].mean()

@@ -59,6 +59,11 @@ class Gossiping(GossipMethod):
         return sorted(peers)[:count]
 
 
+@dataclass(frozen=True)
+class Loose:
+    mu: float = 1.0
+
+
 class Plain:
     name = "plain"
 
@@ -80,6 +85,12 @@ class Twisted(CoOp):
         (changed(Good, name="My Method"), "Mine.name is 'My Method': set it to a word"),
         (changed(Averaging, prompts=CoOp), "Mine.name is ''"),
         (changed(Good, config_type=dict), "Mine.config_type is dict: set it to a frozen dataclass"),
+        (changed(Good, config_type=Loose), "Mine.config_type is Loose: derive it from Averaging"),
+        (changed(Gossiping, config_type=Loose), "Mine.config_type is Loose: derive it from Gossip"),
+        (
+            changed(Good, tuning={"context_len": 4}),
+            "Mine.tuning has 'context_len', which is no setting of the section tuning.",
+        ),
         (changed(Good, prompts=None), "Mine.prompts is None: set it to a PromptModule"),
         (
             changed(Method, name="mine", config_type=AveragingConfig, prompts=CoOp),

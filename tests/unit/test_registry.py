@@ -24,11 +24,13 @@ class Elsewhere(GossipMethod):
 class Entry:
     """An entry point of an installed distribution."""
 
-    def __init__(self, name: str, value: Any) -> None:
-        self.name, self._value = name, value
+    def __init__(self, name: str, offered: Any) -> None:
+        self.name, self._offered, self.value = name, offered, "their.module:Elsewhere"
 
     def load(self) -> Any:
-        return self._value
+        if isinstance(self._offered, Exception):
+            raise self._offered
+        return self._offered
 
 
 @pytest.fixture
@@ -61,6 +63,26 @@ def test_a_class_that_is_no_method_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Elsewhere, "prompts", None)
     with pytest.raises(ConfigError, match=r"'elsewhere': Elsewhere\.prompts is None: set it to a"):
         registry.policy("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "offered", "said"),
+    [
+        ("mine", SyntaxError("invalid syntax"),
+         "cannot be loaded (SyntaxError: invalid syntax): correct the entry point"),
+        ("mine", AttributeError("module has no attribute Elsewhere"), "cannot be loaded (Attr"),
+        ("mine", Elsewhere, "is 'elsewhere': give the entry point and the class the same name."),
+    ],
+)  # fmt: skip
+def test_an_entry_point_that_names_no_such_class_has_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, offered: Any, said: str
+) -> None:
+    monkeypatch.setattr(registry, "_entries", lambda _: (Entry(name, offered),))
+    with pytest.raises(ConfigError) as fault:
+        registry.policy(name)
+    assert str(fault.value).startswith("policy.name is 'mine', and ")
+    assert "their.module:Elsewhere" in str(fault.value)
+    assert said in str(fault.value)
 
 
 @pytest.mark.parametrize(

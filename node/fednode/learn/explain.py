@@ -104,9 +104,9 @@ class Explainer:
 
             def logits(pixels: Tensor) -> Tensor:
                 encoded = self._model.vision.encode(pixels)
-                batch = Batch(features=encoded.features, norms=encoded.raw.norm(dim=1))
+                batch = Batch(image_features=encoded.features, norms=encoded.raw.norm(dim=1))
                 if self._module.uses_image_encoder:
-                    batch = Batch(pixels=pixels)
+                    batch = Batch(images=pixels)
                 without = self._module.clip_logits(encoded.features, handwritten)
                 return torch.stack([without, classify(batch)])
 
@@ -133,14 +133,12 @@ class Explainer:
         if seen is not None:
             rows = [row for row, word in enumerate(ids) if word in seen]
             ids, table = [ids[row] for row in rows], table[rows]
-        apart = torch.cdist(context.float(), table)
-        near = apart.topk(top, largest=False)
+        near = torch.cdist(context.float(), table).topk(top, largest=False)
+        pairs = zip(near.indices.tolist(), near.values.tolist(), strict=True)
+        decode = self._model.text.decode
         return [
-            [
-                Near(self._model.text.decode(ids[at]), distance)
-                for at, distance in zip(places, distances, strict=True)
-            ]
-            for places, distances in zip(near.indices.tolist(), near.values.tolist(), strict=True)
+            [Near(decode(ids[at]), apart) for at, apart in zip(*pair, strict=True)]
+            for pair in pairs
         ]
 
 

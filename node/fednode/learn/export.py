@@ -91,7 +91,7 @@ def affine(module: PromptModule, prompts: Tensors, classes: Sequence[str]) -> tu
     width = module.handwritten(tuple(classes)).shape[1]
 
     def logits(units: torch.Tensor) -> torch.Tensor:
-        return classify(Batch(features=units, norms=torch.ones_like(units[:, 0]))).float()
+        return classify(Batch(image_features=units, norms=torch.ones_like(units[:, 0]))).float()
 
     bias = logits(torch.zeros(1, width, device=device))[0]
     weights = (logits(torch.eye(width, device=device)) - bias).T

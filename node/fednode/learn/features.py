@@ -178,14 +178,18 @@ class Features:
         end = f"/{array.name}".encode()
         names = [hashlib.sha256(digest + end).digest() for digest in digests]
         disk = self._cache.get(names) if self._cache else {}
-        values = {name: _floats(value).view(array.shape) for name, value in disk.items()}
+        values = {
+            name: torch.from_numpy(np.frombuffer(value, "<f4").copy()).view(array.shape)
+            for name, value in disk.items()
+        }
         todo = {name: at for name, at in zip(names, files, strict=True) if name not in values}
         if todo:
             images = self._images(array, list(todo.values()), pool)
             made = array.of(images).cpu()[: len(todo)].clone().unbind()
             fresh = dict(zip(todo, made, strict=True))
             if self._cache and store:
-                self._cache.put({name: _bytes(value) for name, value in fresh.items()})
+                arrays = {name: value.numpy().astype("<f4") for name, value in fresh.items()}
+                self._cache.put({name: value.tobytes() for name, value in arrays.items()})
             values |= fresh
         return [values[name] for name in names]
 
@@ -226,14 +230,6 @@ class Features:
                 raise DataError(f"'{file.path}' can no longer be read: {why}.") from fault
             self._digests[file] = hashlib.sha256(self._model + found).digest()
         return self._digests[file]
-
-
-def _floats(value: bytes) -> Tensor:
-    return torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
-
-
-def _bytes(value: Tensor) -> bytes:
-    return value.numpy().astype("<f4").tobytes()
 
 
 def _file(path: Path) -> File:

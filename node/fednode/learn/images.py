@@ -33,21 +33,16 @@ class Images:
         self._uses_image_encoder = module.uses_image_encoder
         self._arrays: dict[str, PerImageArray] = {}  # by their field in Batch
         if module.per_image is not None:
-            self._arrays["constants"] = module.per_image
-        elif module.uses_image_encoder and module.clip.vision.tokens_smaller_than_pixels:
-            self._arrays["tokens"] = features.tokens
+            self._arrays["per_image"] = module.per_image
         elif module.uses_image_encoder:
-            self._arrays["pixels"] = PIXELS
+            smaller = module.clip.vision.tokens_smaller_than_pixels
+            self._arrays["images"] = features.tokens if smaller else PIXELS
         features.keep_pixels(module.settings.pixels_mb * 1_000_000)
         self._known: dict[Split, Encoded] = {}
 
     def forget(self) -> None:
         """Forget encoded splits, because the images have changed."""
         self._known.clear()
-
-    def digests(self, split: Split) -> list[bytes]:
-        """Return a digest of each image's content, by which it is known again."""
-        return self._features.digests([image.path for image in split.images])
 
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
         """Return unit features [n, D] of the images, and labels [n]."""
@@ -68,9 +63,9 @@ class Images:
                 for field, array in self._arrays.items()
             }
             if encoded is not None:
-                values |= {"features": encoded.features[there], "norms": encoded.norms[there]}
-            labels_host = tuple(image.label for image in images)
-            return Batch(labels=labels[there], labels_host=labels_host, index_host=places, **values)
+                values |= {"image_features": encoded.features[there], "norms": encoded.norms[there]}
+            host = tuple(image.label for image in images)
+            return Batch(targets=labels[there], labels_host=host, index_host=places, **values)
 
         return read
 

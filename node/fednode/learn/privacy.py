@@ -225,14 +225,8 @@ def read_account(folder: Path) -> tuple[Releases, str]:
             clip = None if row["clip"] is None else float(row["clip"])
             releases[clip, float(row["noise"])] = int(row["count"])
         return releases, str(account.get("undecided", ""))
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError,
+            RecursionError) as fault:  # fmt: skip
         raise StateError(
             f"{path} is damaged, so what was released is not known: restore it from a backup, or "
             "give another directory with --state."

@@ -56,60 +56,36 @@ class PerImageArray:
     of: Callable[[Tensor], Tensor]
 
 
+_NONE: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some images: their features or, if the module uses the image encoder, tokens or pixels.
+    """Some images: their features or, if the module uses the image encoder, the images.
 
     Attributes:
-        features: unit features [B, D]
+        image_features: unit features [B, D]; None if the module uses the image encoder
         norms: [B], the lengths of the features before they were made unit
-        tokens: [B, length, width], the tower's state before the first prompt (VisionTower.tokens)
-        pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
-        labels: [B], indices of the class names in use; None if unknown
+        images: for VisionTower.encode: tokens [B, length, width], the tower's state before the
+            first prompt (VisionTower.tokens), or pixels [B, 3, H, W] if they are fewer numbers
+        per_image: [B, ...], the numbers that the module's `per_image` names, if it has any
+        targets: the labels [B], indices of the class names in use; training images have them
         labels_host: the labels as Python numbers, which no step waits for a GPU to read
         index_host: places of the images among all images of the job, the same in every epoch
-        constants: [B, ...], the numbers of the module's `per_image`, if it has any
     """
 
-    features: Tensor | None = None
-    pixels: Tensor | None = None
-    labels: Tensor | None = None
-    tokens: Tensor | None = None
-    norms: Tensor | None = None
-    constants: Tensor | None = None
+    image_features: Tensor = _NONE
+    norms: Tensor = _NONE
+    images: Tensor = _NONE
+    per_image: Tensor = _NONE
+    targets: Tensor = _NONE
     labels_host: tuple[int, ...] = ()
     index_host: tuple[int, ...] = ()
 
     @property
-    def image_features(self) -> Tensor:
-        """The unit features [B, D]; a module that uses the image encoder has none."""
-        assert self.features is not None, "this module works on features"
-        return self.features
-
-    @property
     def raw_features(self) -> Tensor:
         """The features [B, D] as the image tower gives them, before they are made unit."""
-        assert self.norms is not None, "this module works on features that are not unit"
         return self.norms[:, None] * self.image_features
-
-    @property
-    def per_image(self) -> Tensor:
-        """The numbers [B, ...] that the module's `per_image` names."""
-        assert self.constants is not None, "this module needs its numbers of each image"
-        return self.constants
-
-    @property
-    def images(self) -> Tensor:
-        """Tokens or pixels, for VisionTower.encode."""
-        images = self.pixels if self.tokens is None else self.tokens
-        assert images is not None, "this module uses the image encoder"
-        return images
-
-    @property
-    def targets(self) -> Tensor:
-        """The labels [B]; training images always have them."""
-        assert self.labels is not None, "training images have labels"
-        return self.labels
 
 
 @dataclass(slots=True)
@@ -278,38 +254,3 @@ def to_array(tensor: Tensor) -> Array:
     """Return a copy of a tensor as an array."""
     copied: Array = tensor.detach().cpu().numpy()
     return copied
-
-
-def trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
-    """Return what is wrong with the logits or losses of two images; "" if nothing is.
-
-    arrays: from `initial`. A module that needs more of an image than its features is not tried.
-    """
-
-    if module.uses_image_encoder or module.per_image is not None or module.closed_form:
-        return ""
-    title, classes = type(module).__name__, ("cat", "dog", "car")
-    params = to_params({**arrays, **module.private(1)}, module.clip.device)
-    features = module.handwritten(classes)[:2]
-    labels = torch.tensor([0, 2], device=features.device)
-    norms = torch.ones_like(features[:, 0])
-    batch = Batch(
-        features=features, norms=norms, labels=labels, labels_host=(0, 2), index_host=(0, 1)
-    )
-    with torch.no_grad():
-        logits = module.classifier(params, classes)(batch)
-    if tuple(logits.shape) != (2, 3):
-        return f"{title} gives logits {list(logits.shape)} for 2 images and 3 classes, not [2, 3]."
-    for array in params.values():
-        array.requires_grad_()
-    job = Job(round=1, stage=stage, tensors=arrays, seed=1)
-    inputs = JobInputs(job, params, {}, {}, classes)
-    inputs.state = module.start(inputs)
-    for loss in module.losses(batch, inputs):
-        if loss.dim() or not loss.requires_grad:
-            return (
-                f"{title} gives a loss {list(loss.shape)}"
-                f"{'' if loss.requires_grad else ' without a gradient'}; it must be one number "
-                "that depends on the arrays."
-            )
-    return ""

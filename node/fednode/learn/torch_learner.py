@@ -206,7 +206,8 @@ class TorchLearner(Learner):
     def _fit(self, job: Job, cancelled: Callable[[], bool]) -> Report:
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
-        images, size = self._images.digests(self.data.train), features.shape[1]
+        images = self._features.digests([image.path for image in self.data.train.images])
+        size = features.shape[1]
         known = self._patients() if self.data.groups else []
         patients = [who.encode() for _, who in known]
 

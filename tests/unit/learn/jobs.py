@@ -39,7 +39,7 @@ def given(
 
 def batch(labels: Tensor, **images: Any) -> Batch:
     places = tuple(range(len(labels)))
-    return Batch(labels=labels, index_host=places, **images)
+    return Batch(targets=labels, index_host=places, **images)
 
 
 def started(module: PromptModule, inputs: JobInputs) -> JobInputs:
@@ -70,8 +70,8 @@ def loss(
     one: PromptModule, prompts: Named, features: Tensor, labels: Tensor, classes: tuple[str, ...]
 ) -> Tensor:
     """Return the loss of an objective that works on features, at its first step."""
-    return first_loss(one, given(prompts, classes), batch(labels, features=features))
+    return first_loss(one, given(prompts, classes), batch(labels, image_features=features))
 
 
 def logits(one: PromptModule, prompts: Named, features: Tensor, classes: tuple[str, ...]) -> Tensor:
-    return one.classifier(prompts, classes)(Batch(features=features))
+    return one.classifier(prompts, classes)(Batch(image_features=features))

@@ -77,9 +77,9 @@ def test_loss_and_gradients(model: FrozenClip, method: Method, make: object) -> 
         if ours:
             objective, of = make(model, made, start)  # type: ignore[operator]
             images = (
-                {"pixels": made.pixels}
+                {"images": made.pixels}
                 if objective.uses_image_encoder
-                else {"features": made.features}
+                else {"image_features": made.features}
             )
             value = first_loss(objective, of, batch(made.labels, **images))
         else:

@@ -85,17 +85,17 @@ class Steps:
 def batch_of(frozen: clip.FrozenClip, objective: Any, count: int = 5) -> Batch:
     """Return what an objective reads of so many images."""
     device = frozen.device
-    shown: dict[str, Any] = {"pixels": pixels(count).to(device)}
+    shown: dict[str, Any] = {"images": pixels(count).to(device)}
     if not objective.uses_image_encoder:
         norms = torch.ones(count, device=device)
-        shown = {"features": features(count).to(device), "norms": norms}
+        shown = {"image_features": features(count).to(device), "norms": norms}
     if objective.per_image is not None:
         drawn = torch.Generator().manual_seed(6)
         constants = torch.rand(count, *objective.per_image.shape, generator=drawn)
-        shown["constants"] = constants.to(device)
+        shown["per_image"] = constants.to(device)
     labels = LABELS[:count]
     host: Any = {"labels_host": tuple(labels.tolist()), "index_host": tuple(range(count))}
-    return Batch(labels=labels.to(device), **host, **shown)
+    return Batch(targets=labels.to(device), **host, **shown)
 
 
 def begun(frozen: clip.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:

@@ -259,7 +259,9 @@ def test_global_and_domain_losses_against_float64(model: FrozenClip, contrast: b
     which = joint[hand.rows, hand.labels].argmax(axis=1)
     assert set(which) == {0, 1}, "the batch should have images of both domains"
     wanted = hand.ce(hand.common, hand.rows).mean() + 0.7 * hand.domain_loss(which, contrast)
-    found = float(first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features())))
+    found = float(
+        first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
+    )
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -270,7 +272,9 @@ def test_true_domains_may_be_given_instead(model: FrozenClip) -> None:
     hand = Hand(one, prompts)
     wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(np.ones(5, dtype=int))
     of = job(domain="art_painting")
-    found = float(first_loss(one, given(prompts, CLASSES, of), batch(LABELS, features=features())))
+    found = float(
+        first_loss(one, given(prompts, CLASSES, of), batch(LABELS, image_features=features()))
+    )
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -279,7 +283,7 @@ def test_the_query_loss_against_float64(model: FrozenClip) -> None:
     prompts = start(objective(model))
     average = 0.3 * prompts[QUERY].flip(0)  # a shift of all numbers alike would be normed away
     carry = {AVERAGE: average, SUM: torch.tensor([1.0])}
-    everything = batch(LABELS, features=features())
+    everything = batch(LABELS, image_features=features())
 
     def loss(**set_: Any) -> float:
         one = objective(model, **set_)
@@ -319,7 +323,7 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: FrozenClip) -> 
     others = (leaves(drawn(one.private(1), seed, 1.0))[QUERY] for seed in range(200))
     after = next(query for query in others if domains(query).tolist() != before.tolist())
     inputs = started(one, given(prompts, CLASSES))
-    losses = one.losses(batch(LABELS, features=features()), inputs)
+    losses = one.losses(batch(LABELS, image_features=features()), inputs)
     next(losses)
     prompts[QUERY] = after
     second = float(next(losses))
@@ -334,7 +338,7 @@ def test_the_two_losses_are_of_different_prompts(model: FrozenClip) -> None:
     one = objective(model)
     prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
     inputs = started(one, given(prompts, CLASSES))
-    losses = one.losses(batch(LABELS, features=features()), inputs)
+    losses = one.losses(batch(LABELS, image_features=features()), inputs)
     moved = []
     for loss in losses:
         for leaf in prompts.values():
@@ -357,7 +361,7 @@ def test_the_query_has_its_own_length(model: FrozenClip, length: int) -> None:
         assert torch.equal(query[-at], words[-1 - (at - 1) % 4])
     assert one.private(1)[QUERY].shape == query.shape
     prompts = start(one)
-    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
     assert np.isfinite(float(loss))
 
 
@@ -368,7 +372,7 @@ def test_without_our_term_the_query_would_never_move(model: FrozenClip) -> None:
         tensors = Tensors({**one.initial(1), **one.private(1)})
         prompts = leaves(tensors, gradient=True)
         torch.autograd.backward(
-            first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
+            first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
         )
         gradient = prompts[QUERY].grad
         assert gradient is not None
@@ -379,7 +383,7 @@ def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: FrozenCl
     one = objective(model, query="labels")
     prompts = leaves(drawn(one.initial(1), 7), gradient=True)
     inputs = given(prompts, CLASSES, job(domain="photo"))
-    torch.autograd.backward(first_loss(one, inputs, batch(LABELS, features=features())))
+    torch.autograd.backward(first_loss(one, inputs, batch(LABELS, image_features=features())))
     moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
     assert moved == {"global", "domain.photo"}
 
@@ -396,7 +400,7 @@ def test_predictions_are_equation_8(model: FrozenClip, ensemble: str) -> None:
         weights = np.eye(2)[best.argmax(axis=1)]
     mixed = np.einsum("bm,mcd->bcd", weights, hand.domains) + hand.common
     wanted = hand.scale * np.einsum("bd,bcd->bc", hand.images, unit(mixed))
-    found = one.classifier(prompts, CLASSES)(Batch(features=features()))
+    found = one.classifier(prompts, CLASSES)(Batch(image_features=features()))
     assert np.allclose(wide(found), wanted, atol=1e-3)
 
 

@@ -128,14 +128,14 @@ def step(
             key: torch.empty(np.shape(value), device=CUDA).requires_grad_()
             for key, value in arrays.items()
         }
-        shown: dict[str, Any] = {"features": torch.randn(5, tiny.EMBED, device=CUDA)}
+        shown: dict[str, Any] = {"image_features": torch.randn(5, tiny.EMBED, device=CUDA)}
         if one.uses_image_encoder:
-            shown = {"pixels": torch.randn(5, 3, 32, 32, device=CUDA)}
+            shown = {"images": torch.randn(5, 3, 32, 32, device=CUDA)}
         if one.per_image is not None:
-            shown["constants"] = torch.rand(5, *one.per_image.shape, device=CUDA)
+            shown["per_image"] = torch.rand(5, *one.per_image.shape, device=CUDA)
         labels = torch.empty(5, dtype=torch.long, device=CUDA)
         norms = torch.ones(5, device=CUDA)
-        shown |= {"labels": labels, "norms": norms, "index_host": tuple(range(5))}
+        shown |= {"targets": labels, "norms": norms, "index_host": tuple(range(5))}
         batch, other = (Batch(labels_host=labels, **shown) for labels in LABELS)
         for stage in stages:
             local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
@@ -183,7 +183,7 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
         there = CoOp(on_cuda(real), settings)
         labels = torch.empty(3, dtype=torch.long, device=CUDA)
         seen = torch.randn(3, tiny.EMBED, device=CUDA)
-        batch = Batch(labels=labels, features=seen, norms=torch.ones(3, device=CUDA))
+        batch = Batch(targets=labels, image_features=seen, norms=torch.ones(3, device=CUDA))
         images: Any = SimpleNamespace(reader=lambda *_: lambda _: batch)
         batches = Batches(images, split, settings, BatchSize(3, CUDA), 1, lambda: False)
         params = {"context": torch.empty(initial["context"].shape, device=CUDA).requires_grad_()}

@@ -56,7 +56,7 @@ def test_fedclip_against_torchs_own_layers(model: FrozenClip, loss: str) -> None
     lengths = seen.norm(dim=1).float()
     assert float((lengths - 1.0).abs().min()) > 0.1, "unit features would give the same"
     images: dict[str, Any] = {
-        "features": (seen / seen.norm(dim=1, keepdim=True)).float(),
+        "image_features": (seen / seen.norm(dim=1, keepdim=True)).float(),
         "norms": lengths,
     }
     found = first_loss(one, given(leaves(tensors), CLASSES), batch(LABELS, **images))
@@ -69,7 +69,7 @@ def test_an_untrained_adapter_is_nearly_zero_shot(model: FrozenClip) -> None:
     one = FedCLIPAdapter(model, tuning(), FedCLIPConfig())
     start = {name: 0.0 * value for name, value in leaves(one.initial(1)).items()}
     norms = torch.linspace(3.0, 12.0, len(LABELS))
-    shown = one.classifier(start, CLASSES)(Batch(features=features(), norms=norms))
+    shown = one.classifier(start, CLASSES)(Batch(image_features=features(), norms=norms))
     assert torch.allclose(shown, one.zero_shot(features(), CLASSES), atol=1e-4)
 
 

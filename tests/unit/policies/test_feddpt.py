@@ -215,9 +215,9 @@ def test_the_loss_against_float64(model: FrozenClip, score: str, loss: str) -> N
     wanted = -cosines[own].mean()
     if loss == "ce":
         wanted = -np.log(softmax(model.logit_scale * cosines)[own]).mean()
-    found = float(first_loss(one, given(prompts, CLASSES), batch(LABELS, pixels=pixels())))
+    found = float(first_loss(one, given(prompts, CLASSES), batch(LABELS, images=pixels())))
     assert found == pytest.approx(wanted, rel=1e-4)
-    logits = one.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
+    logits = one.classifier(prompts, CLASSES)(Batch(images=pixels()))
     assert np.allclose(wide(logits), model.logit_scale * cosines, atol=1e-4)
     # Without the attention weights it would be another loss.
     flat = unit(banks.mean(axis=0))
@@ -229,7 +229,7 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
 ) -> None:
     one, names = objective(model), (*CLASSES, "teapot", "anchor")
     prompts = leaves(drawn(one.initial(1), 7))
-    wanted = first_loss(one, given(prompts, CLASSES), batch(LABELS, pixels=pixels()))
+    wanted = first_loss(one, given(prompts, CLASSES), batch(LABELS, images=pixels()))
     encoded: list[tuple[str, ...]] = []
     encode = model.text.encode
 
@@ -238,7 +238,7 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
         return encode(tokens, context)
 
     monkeypatch.setattr(model.text, "encode", noted)
-    found = first_loss(one, given(prompts, names), batch(LABELS, pixels=pixels()))
+    found = first_loss(one, given(prompts, names), batch(LABELS, images=pixels()))
     assert set(encoded) == {CLASSES}
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)
 
@@ -248,7 +248,7 @@ def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Fro
     one = objective(model)
     start = drawn(one.initial(1), 7)
     prompts = leaves(start, gradient=True)
-    given_batch = batch(LABELS, pixels=pixels())
+    given_batch = batch(LABELS, images=pixels())
     torch.autograd.backward(first_loss(one, given(prompts, CLASSES), given_batch))
     for name in ("visual.art", "text.photo"):
         leaf = prompts[name]
@@ -271,7 +271,7 @@ def test_others_prompts_come_in_by_the_moving_average(model: FrozenClip) -> None
     reference = {name: one for name, one in leaves(received).items() if name not in own}
     carry = {MOVED + "text.art": leaves(start)["text.art"]}
     inputs = started(one, given(prompts, CLASSES, reference=reference, carry=carry))
-    given_batch = batch(LABELS, pixels=pixels())
+    given_batch = batch(LABELS, images=pixels())
     losses = []
     for _ in range(3):
         losses.append(float(one.loss(given_batch, inputs)))
@@ -311,5 +311,5 @@ def test_variants_tune_what_they_say(model: FrozenClip) -> None:
         model.vision.encode(pixels(), visual_stack).features
         @ model.text.encode(tokens, prompts["text.shared"]).T
     )
-    found = agnostic.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
+    found = agnostic.classifier(prompts, CLASSES)(Batch(images=pixels()))
     assert torch.allclose(found, model.logit_scale * wanted, atol=1e-4)

@@ -45,10 +45,10 @@ def test_fedmaple_couples_the_towers(model: FrozenClip) -> None:
     tokens = model.text.tokens(CLASSES, 3)
     texts = wide(model.text.encode(tokens, held["context"], held["deeper"]))
     logits = model.logit_scale * images @ texts.T
-    shown = one.classifier(held, CLASSES)(Batch(pixels=pixels()))
+    shown = one.classifier(held, CLASSES)(Batch(images=pixels()))
     assert np.allclose(wide(shown), logits, atol=1e-3)
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = first_loss(one, given(held, CLASSES), batch(LABELS, pixels=pixels()))
+    loss = first_loss(one, given(held, CLASSES), batch(LABELS, images=pixels()))
     assert float(loss) == pytest.approx(wanted, rel=1e-3)
 
 

@@ -139,7 +139,7 @@ def test_the_logits_gradient_is_the_plan_s(model: FrozenClip) -> None:
     s = torch.einsum("bmd,ncd->bcmn", patches, texts)
     held = transport(s, 0.8, 0.1, 1e-3, 100)
     asked = texts.clone().requires_grad_()
-    torch.autograd.backward(one.logits({}, Batch(constants=patches), asked).sum())
+    torch.autograd.backward(one.logits({}, Batch(per_image=patches), asked).sum())
     wanted = model.logit_scale * torch.einsum("bcmn,bmd->ncd", held, patches)
     assert asked.grad is not None
     assert torch.allclose(asked.grad, wanted, rtol=1e-10)
@@ -185,10 +185,10 @@ def test_loss_and_logits_against_float64(model: FrozenClip, names: tuple[str, ..
             s = seen[image] @ texts[:, at].T
             logits[image, at] = model.logit_scale * (by_hand(s, 0.8, 0.2, 1e-3, 100) * s).sum()
     known = model.vision.patches(pixels())
-    shown = one.classifier(prompts, CLASSES)(Batch(constants=known))
+    shown = one.classifier(prompts, CLASSES)(Batch(per_image=known))
     assert np.allclose(wide(shown), logits, atol=1e-3)
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, constants=known))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, per_image=known))
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-3)
     torch.autograd.backward(loss)
     for leaf in prompts.values():

@@ -56,9 +56,9 @@ def test_loss_against_float64(model: FrozenClip, anchor: Any, contrast: float) -
         terms.append(-math.log(near / (near + far)))
     wanted += contrast * float(np.mean(terms))
     prompts = leaves(arrays(one))
-    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
+    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
     assert float(loss) == pytest.approx(wanted, rel=1e-4)
-    shown = one.classifier(prompts, CLASSES)(Batch(features=features()))
+    shown = one.classifier(prompts, CLASSES)(Batch(image_features=features()))
     assert np.allclose(wide(shown), logits, atol=1e-3)
 
 
@@ -71,10 +71,10 @@ def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
 
     def loss(changed: Tensors) -> float:
         inputs = given(leaves(changed), CLASSES)
-        return float(first_loss(one, inputs, batch(LABELS, features=features())))
+        return float(first_loss(one, inputs, batch(LABELS, image_features=features())))
 
     prompts = leaves(start, gradient=True)
-    value = first_loss(one, given(prompts, CLASSES), batch(LABELS, features=features()))
+    value = first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
     torch.autograd.backward(value)
     draw = np.random.default_rng(1)
     for name, leaf in prompts.items():
@@ -97,7 +97,7 @@ def test_the_global_prompt_predicts_where_asked_or_alone(model: FrozenClip) -> N
         features(), torch.tensor(encoded(model, wide(prompts["global"]))).float()
     )
     common = FedPGPPrompts(model, SETTINGS, FedPGPConfig(rank=2, predict="global"))
-    images = Batch(features=features())
+    images = Batch(image_features=features())
     assert torch.allclose(common.classifier(prompts, CLASSES)(images), wanted, atol=1e-4)
     alone = {"global": prompts["global"]}
     assert torch.allclose(one.classifier(alone, CLASSES)(images), wanted, atol=1e-4)

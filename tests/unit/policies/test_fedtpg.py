@@ -63,7 +63,9 @@ def test_fedtpg_against_torchs_own_layers(model: FrozenClip) -> None:
     tokens = model.text.tokens(CLASSES, 3)
     logits = model.logit_scale * wide(features()) @ wide(model.text.encode(tokens, found)).T
     wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = first_loss(one, given(leaves(tensors), CLASSES), batch(LABELS, features=features()))
+    loss = first_loss(
+        one, given(leaves(tensors), CLASSES), batch(LABELS, image_features=features())
+    )
     assert float(loss) == pytest.approx(wanted, rel=1e-4)
 
 

@@ -341,7 +341,7 @@ def test_one_product_gives_the_same_logits_as_the_node(
     weights, bias = affine(made, used, asked)
     expected = mesh(made, used).logits(asked)(ASKED)
     x = torch.from_numpy(ASKED).float()
-    found = made.classifier(to_params(used, "cpu"), asked)(Batch(features=x))
+    found = made.classifier(to_params(used, "cpu"), asked)(Batch(image_features=x))
     assert np.allclose(found.numpy(), expected, atol=1e-4)
     assert np.allclose(ASKED @ weights.T + bias, expected, atol=1e-4)
     assert (as_texts(weights, bias) is None) == bool(set(asked) & set(CLASSES))
@@ -353,7 +353,7 @@ def test_exported_weights_classify_as_they_were_made(model: FrozenClip) -> None:
     own = np.zeros((4, SIZE + 2))
     own[:2] = np.column_stack([np.ones(2), -weights[:2]])
     file = to_params(Tensors({WEIGHTS: weights, PERSONAL: own}, CLASSES), "cpu")
-    batch = Batch(features=torch.from_numpy(ASKED).float())
+    batch = Batch(image_features=torch.from_numpy(ASKED).float())
 
     def logits(*classes: str) -> Floats:
         return np.asarray(made.classifier(file, classes)(batch).double().numpy())

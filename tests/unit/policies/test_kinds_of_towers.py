@@ -62,15 +62,15 @@ def step(frozen: clip.FrozenClip, name: str) -> None:
     arrays = {**one.initial(0), **one.private(0)}
     high, wide = frozen.vision.image_size
     pixels = torch.randn(5, 3, high, wide, generator=torch.Generator().manual_seed(4))
-    shown: dict[str, Any] = {"pixels": pixels}
+    shown: dict[str, Any] = {"images": pixels}
     if not one.uses_image_encoder:
-        shown = {"features": frozen.encode_images(pixels).clone(), "norms": torch.ones(5)}
+        shown = {"image_features": frozen.encode_images(pixels).clone(), "norms": torch.ones(5)}
     if one.per_image is not None:
         with torch.no_grad():
-            shown["constants"] = one.per_image.of(pixels)
-        assert shown["constants"].shape == (5, *one.per_image.shape)
+            shown["per_image"] = one.per_image.of(pixels)
+        assert shown["per_image"].shape == (5, *one.per_image.shape)
     host: Any = {"labels_host": tuple(LABELS.tolist()), "index_host": tuple(range(5))}
-    batch = Batch(labels=LABELS, **host, **shown)
+    batch = Batch(targets=LABELS, **host, **shown)
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {key: torch.tensor(one).requires_grad_() for key, one in arrays.items()}
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts

@@ -164,7 +164,7 @@ def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
     assert pull > 0.01
     inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS), leaves(world)))
     for _ in range(2):  # the second time the teacher is remembered
-        found = float(one.loss(batch(LABELS, pixels=pixels()), inputs))
+        found = float(one.loss(batch(LABELS, images=pixels()), inputs))
         assert found == pytest.approx(ce + kl * pull, rel=1e-4)
 
 
@@ -198,7 +198,7 @@ def test_text_prompts_stand_before_the_description(
         read = clip.ln_final(x)[torch.arange(len(rows)), ends] @ clip.text_projection
         texts = wide(torch.nn.functional.normalize(read, dim=1))
         images = wide(model.vision.encode(pixels(), leaves(kept)["visual"]).features)
-    shown = one.classifier(leaves(kept), CLASSES)(Batch(pixels=pixels()))
+    shown = one.classifier(leaves(kept), CLASSES)(Batch(images=pixels()))
     assert np.allclose(wide(shown), model.logit_scale * images @ texts.T, atol=1e-3)
 
 
@@ -219,7 +219,7 @@ def test_in_round_one_zero_shot_teaches(model: FrozenClip, teacher: str) -> None
     if teacher == "zero_shot":
         wanted += (taught * np.log(taught / p)).sum(axis=1).mean()
     inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS)))
-    found = float(one.loss(batch(LABELS, pixels=pixels()), inputs))
+    found = float(one.loss(batch(LABELS, images=pixels()), inputs))
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -230,7 +230,7 @@ def test_the_second_stage_trains_the_aggregators_alone(model: FrozenClip) -> Non
     local = {f"{at:03d}/{name}": x for at in range(3) for name, x in some(at).items()}
     prompts = leaves(weights, gradient=True)
     inputs = started(one, given(prompts, CLASSES, job(AGGREGATORS), leaves(Tensors(local))))
-    loss = one.loss(batch(LABELS, pixels=pixels()), inputs)
+    loss = one.loss(batch(LABELS, images=pixels()), inputs)
     torch.autograd.backward(loss)
     assert all(leaf.grad is not None for leaf in prompts.values())
     merged = {
@@ -247,5 +247,5 @@ def test_the_second_stage_trains_the_aggregators_alone(model: FrozenClip) -> Non
 def test_predictions_use_the_global_prompts(model: FrozenClip) -> None:
     one, prompts = objective(model), some(2)
     found = one.classifier(leaves(prompts), CLASSES)
-    shown = found(Batch(pixels=pixels())).softmax(dim=1)
+    shown = found(Batch(images=pixels())).softmax(dim=1)
     assert np.allclose(wide(shown), probabilities(one, model, prompts), atol=1e-5)
