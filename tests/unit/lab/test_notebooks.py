@@ -15,6 +15,8 @@ from nbclient import NotebookClient
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[3]
 GUARD_S = 180
+WHOLE_S = 3600
+"""The same for the whole notebook, which takes ten minutes on two cores that do nothing else."""
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -31,11 +33,15 @@ def surroundings(home: Path) -> dict[str, str]:
 
 
 def shown_by(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, changed: tuple[str, str] = ("", "")
+    name: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changed: tuple[str, str] = ("", ""),
+    guard_s: int = GUARD_S,
 ) -> list[str]:
     """Run a notebook in a folder; return what each of its cells of code shows.
 
-    changed: a text of its code, and another in its place.
+    changed: a text of its code, and another in its place. guard_s: for each cell.
     """
     for key, value in surroundings(folder).items():
         monkeypatch.setenv(key, value)
@@ -50,7 +56,7 @@ def shown_by(
     for cell in code:
         cell.source = cell.source.replace(*changed) if changed[0] else cell.source
     client = NotebookClient(
-        book, timeout=GUARD_S, iopub_timeout=180, resources={"metadata": {"path": docs}}
+        book, timeout=guard_s, iopub_timeout=180, resources={"metadata": {"path": docs}}
     )
     client.execute()
     return [
@@ -59,12 +65,18 @@ def shown_by(
     ]
 
 
+@pytest.mark.parametrize(
+    ("small", "seeds", "guard_s"),
+    [(True, 1, GUARD_S), pytest.param(False, 3, WHOLE_S, marks=pytest.mark.slow)],
+    ids=["small", "whole"],
+)
 def test_a_method_in_a_notebook_is_compared_with_eleven(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool, seeds: int, guard_s: int
 ) -> None:
-    changed = ("small = False", "small = True")
-    shown = shown_by("your-method.ipynb", tmp_path, monkeypatch, changed)
-    assert shown[2].count("seed 1: ") == 13
+    changed = ("small = False", f"small = {small}")
+    shown = shown_by("your-method.ipynb", tmp_path, monkeypatch, changed, guard_s)
+    for seed in range(1, seeds + 1):
+        assert shown[2].count(f"seed {seed}: ") == 13
     assert "failed" not in shown[2]
     table = dict(re.findall(r"^(\w+) +(\d+\.\d)$", shown[3], re.M))
     assert len(table) == 13
