@@ -199,7 +199,8 @@ class VisionTower:
         """Return prompts, or none at all, [1, 0, width]; raise ModelError if they do not fit."""
         width = self.width
         if prompts is None:
-            return next(self._tower.parameters()).new_zeros(1, 0, width)
+            weight: Tensor = next(self._tower.parameters())
+            return weight.new_zeros(1, 0, width)
         if prompts.dim() != 3 or prompts.shape[2] != width or not 0 < len(prompts) <= self.layers:
             raise ModelError(
                 f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "

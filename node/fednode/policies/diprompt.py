@@ -370,10 +370,8 @@ class DiPrompT(Method):
         """Refuse a run without an end, and a missing domain if `query` is "labels"."""
         if config.momentum and not rounds.max:
             return "rounds.max is 0; DiPrompT's moving average needs to know how many there are."
-        if config.query == "labels":
-            fault = domains.settings_fault(config.domains, domain)
-            return fault or super().settings_fault(config, rounds, domain)
-        return super().settings_fault(config, rounds, domain)
+        fault = domains.settings_fault(config.domains, domain) if config.query == "labels" else ""
+        return fault or super().settings_fault(config, rounds, domain)
 
     @classmethod
     def paper_bytes(
@@ -409,7 +407,10 @@ class DiPrompT(Method):
         return Sent(Tensors(changes), now.draft)
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
-        """Add the weighted mean change of each prompt over the nodes that changed it (eq. 4)."""
+        """Add the weighted mean change of each prompt over the nodes that changed it (eq. 4).
+
+        A domain's prompt is an average that moves towards V, `raw` (equation 5).
+        """
         shared, arrays = dict(now.draft.shared), dict(now.draft.arrays)
         carry = dict(now.draft.carry)
         for name in now.draft.shared:
@@ -424,7 +425,11 @@ class DiPrompT(Method):
                 raw = arrays.get(RAW + name, shared[name]) + change
                 if RAW + name in arrays:
                     arrays[RAW + name] = raw
-                self._average(now.number, name, raw, shared, arrays)
+                weight = alpha(now.number, self.context.rounds.max, self.config.beta)
+                # A state taken over may hold any number.
+                before = max(0.0, float(arrays[SUMS + name][0]))
+                shared[name] = mean([shared[name], raw], [before, weight])
+                arrays[SUMS + name] = np.array([before + weight], dtype=np.float32)
             else:
                 shared[name] = shared[name] + change
             if self.config.optimizer == "reset":
@@ -433,17 +438,3 @@ class DiPrompT(Method):
                 }
         merged = replace(now.draft, shared=Tensors(shared), arrays=Tensors(arrays))
         return replace(merged, carry=Tensors(carry))
-
-    def _average(
-        self,
-        number: int,
-        name: str,
-        raw: Array,
-        shared: dict[str, Array],
-        arrays: dict[str, Array],
-    ) -> None:
-        """Move a prompt's average towards V, `raw` (equation 5), and add to its sum of weights."""
-        weight = alpha(number, self.context.rounds.max, self.config.beta)
-        before = max(0.0, float(arrays[SUMS + name][0]))  # a state taken over may hold any number
-        shared[name] = mean([shared[name], raw], [before, weight])
-        arrays[SUMS + name] = np.array([before + weight], dtype=np.float32)
