@@ -44,6 +44,10 @@ class Images:
         """Forget encoded splits, because the images have changed."""
         self._known.clear()
 
+    def digests(self, split: Split) -> list[bytes]:
+        """Return a digest of each image's content, by which it is known again."""
+        return self._features.digests([image.path for image in split.images])
+
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
         """Return unit features [n, D] of the images, and labels [n]."""
         return self._encoded(split, cancelled).features, self._labels(split)

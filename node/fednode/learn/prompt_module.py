@@ -109,6 +109,29 @@ class JobInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class FitInputs:
+    """What `fit` computes from.
+
+    Attributes:
+        features: unit features [n, D] of all training images
+        labels: [n], indices of the class names
+        least: what is sent names no class of fewer images, and tells no difference that fewer make
+        images: digests by which an image is known again
+        public: returns the covariance [D, D] of public images (learn/public.py); None: none
+        patients: of each image, if they are known; `least` counts them then
+    """
+
+    job: Job
+    features: Tensor
+    labels: Tensor
+    classes: tuple[str, ...]
+    least: int = 1
+    images: Sequence[bytes] = ()
+    public: Callable[[], npt.NDArray[np.float64]] | None = None
+    patients: Sequence[bytes] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class FitResult:
     """What `fit` computed. loss: None if there is none."""
 
@@ -200,25 +223,8 @@ class PromptModule:
         """Return arrays for the next job, without private arrays and the optimizer's state."""
         return {}
 
-    def fit(
-        self,
-        job: Job,
-        features: Tensor,
-        labels: Tensor,
-        classes: tuple[str, ...],
-        least: int,
-        images: Sequence[bytes] = (),
-        public: Callable[[], npt.NDArray[np.float64]] | None = None,
-        patients: Sequence[bytes] = (),
-    ) -> FitResult:
-        """Compute the arrays from the unit features [n, D] of all training images.
-
-        Called in place of a training if `closed_form` is true. images: digests by which an image
-        is known again. What is sent names no class of fewer than `least` images, and tells no
-        difference that fewer images make. patients: of each image, if they are known; `least`
-        counts them then. public: returns the covariance [D, D] of public images
-        (learn/public.py); None: there is none.
-        """
+    def fit(self, inputs: FitInputs) -> FitResult:
+        """Compute the arrays in one pass, in place of a training, if `closed_form` is true."""
         raise NotImplementedError
 
     # Tools for subclasses ------------------------------------------------------------------------

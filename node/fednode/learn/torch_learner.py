@@ -33,7 +33,7 @@ from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Learner
 from fednode.learn.local_tuning import Batches, BatchSize, tune
-from fednode.learn.prompt_module import Batch, Params, PromptModule, to_params
+from fednode.learn.prompt_module import Batch, FitInputs, Params, PromptModule, to_params
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import TuningSettings
 
@@ -206,8 +206,7 @@ class TorchLearner(Learner):
     def _fit(self, job: Job, cancelled: Callable[[], bool]) -> Report:
         """Return what a module without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
-        images = self._features.digests([image.path for image in self.data.train.images])
-        size = features.shape[1]
+        images, size = self._images.digests(self.data.train), features.shape[1]
         known = self._patients() if self.data.groups else []
         patients = [who.encode() for _, who in known]
 
@@ -215,7 +214,7 @@ class TorchLearner(Learner):
             return self._public_covariance(size, cancelled)
 
         result = self.module.fit(
-            job, features, labels, self.classes, self._least, images, public, patients
+            FitInputs(job, features, labels, self.classes, self._least, images, public, patients)
         )
         if job.measure:
             self._classifier_note = self.describe_classifier(result.tensors)
@@ -316,19 +315,18 @@ class TorchLearner(Learner):
         features, labels = self._images.features(split, lambda: False)
         logits = self.module.zero_shot(features, self.classes)
         job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
+
+        def public() -> npt.NDArray[np.float64]:
+            return self._public_covariance(features.shape[1], lambda: False)
+
         for fold in range(FOLDS) if tensors else ():
             self._features.progress("leaving images out, part", fold + 1, FOLDS)
             if fold not in folds:
                 continue
             rest, here = (torch.from_numpy(mask) for mask in (folds != fold, folds == fold))
-            fitted = self.module.fit(
-                job,
-                features[rest],
-                labels[rest],
-                self.classes,
-                self._least,
-                public=lambda: self._public_covariance(features.shape[1], lambda: False),
-            )
+            x, y = features[rest], labels[rest]
+            inputs = FitInputs(job, x, y, self.classes, self._least, public=public)
+            fitted = self.module.fit(inputs)
             params = to_params(fitted.tensors, self.frozen.device)
             logits[here] = self.module.classifier(params, self.classes)(Batch(features[here]))
         tested = folds >= 0

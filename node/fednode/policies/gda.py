@@ -30,9 +30,16 @@ import numpy as np
 
 from fednode.core.rounds.statements import STATEMENT, StatementMethod, Statements, pack
 from fednode.core.settings import STRICT, bounded
-from fednode.core.types import Dtype, Job, Json, Tensors
+from fednode.core.types import Dtype, Json, Tensors
 from fednode.lazy import Tensor, torch
-from fednode.learn.prompt_module import Batch, Classifier, FitResult, Params, PromptModule
+from fednode.learn.prompt_module import (
+    Batch,
+    Classifier,
+    FitInputs,
+    FitResult,
+    Params,
+    PromptModule,
+)
 from fednode.policies import class_sums, gaussian, trust
 from fednode.policies.class_sums import CLASSES_MAX, PERSONAL, ROWS, WEIGHTS
 from fednode.policies.gaussian import Floats, GaussianClassifier, Scatter, Sums, within
@@ -221,27 +228,16 @@ class GaussianModule(PromptModule):
         """Return the logits [n, C] of the hand-written prompt."""
         return float(self.clip.logit_scale) * x @ self.template(classes).T
 
-    def fit(
-        self,
-        job: Job,
-        features: Tensor,
-        labels: Tensor,
-        classes: tuple[str, ...],
-        least: int,
-        images: Sequence[bytes] = (),
-        public: Callable[[], Floats] | None = None,
-        patients: Sequence[bytes] = (),
-    ) -> FitResult:
+    def fit(self, inputs: FitInputs) -> FitResult:
         """Return the node's statement, or what it uses: its own sums with all statements."""
-        x, names = wide(features), [classes[at] for at in labels.tolist()]
+        x, job, least = wide(inputs.features), inputs.job, max(inputs.least, 1)
+        names = [inputs.classes[at] for at in inputs.labels.tolist()]
         own, size = Sums.of(x, names), x.shape[1]
         if job.stage == STATEMENT:
-            digests = images or [one.tobytes() for one in x]
-            statement, carry = class_sums.to_send(
-                job.carry, own, names, digests, max(least, 1), patients
-            )
-            return FitResult(statement, None, carry)
-        covariance = public() if public else np.eye(size) / size
+            digests = inputs.images or [one.tobytes() for one in x]
+            sent, carry = class_sums.to_send(job.carry, own, names, digests, least, inputs.patients)
+            return FitResult(sent, carry=carry)
+        covariance = inputs.public() if inputs.public else np.eye(size) / size
         alone = NodeClassifier(self, own, within(x, names), covariance)
         statements = class_sums.statements_in(job.tensors, job.tensors.classes)
         statements.pop(OWN, None)
@@ -273,9 +269,8 @@ class GaussianModule(PromptModule):
         accuracy = float((lonely.argmax(axis=1) == labels).mean())
         counted = trust.counted(alone.own, peers, alone.mislabelled(peers, accuracy))
         together = left_out(gaussian.merge(counted)) if counted else lonely
-        worse = gaussian.surely(
-            gaussian.least_loss(together, labels) - gaussian.least_loss(lonely, labels)
-        )
+        more = gaussian.least_loss(together, labels) - gaussian.least_loss(lonely, labels)
+        worse = gaussian.surely(more)
         best = lonely if worse > 0 else together
         return (accuracy, worse), float(gaussian.log_loss(best, labels).mean())
 

@@ -19,7 +19,7 @@ from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
 from fednode.learn.export import affine, as_texts
 from fednode.learn.features import Features
-from fednode.learn.prompt_module import Batch, to_params
+from fednode.learn.prompt_module import Batch, FitInputs, to_params
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.class_sums import PERSONAL, ROWS, WEIGHTS, rows_of
@@ -74,7 +74,7 @@ def combined(made: GaussianModule, images: Any, peers: Mapping[str, Any]) -> Ten
     told = pack({name: statement(Sums.of(*theirs)) for name, theirs in peers.items()})
     tensors = Tensors({**made.initial(1), **told}, told.classes)
     job = Job(round=1, stage=COMBINE, tensors=tensors, seed=1)
-    return made.fit(job, torch.from_numpy(x), labels, classes, 1, (), public).tensors
+    return made.fit(FitInputs(job, torch.from_numpy(x), labels, classes, 1, (), public)).tensors
 
 
 def mesh(made: GaussianModule, used: Tensors) -> PooledClassifier:
@@ -295,7 +295,7 @@ def test_local_with_this_head_is_this_policy_without_peers(model: FrozenClip) ->
     assert used == combined(module(model), OWN, {})
     labels = torch.tensor([CLASSES.index(name) for name in OWN[1]])
     job = Job(round=2, stage="prompts", tensors=used, seed=1)
-    again = alone.fit(job, torch.from_numpy(OWN[0]), labels, CLASSES, 1, (), public)
+    again = alone.fit(FitInputs(job, torch.from_numpy(OWN[0]), labels, CLASSES, 1, (), public))
     assert again.tensors == used, "its next round begins from what it uses"
 
 
