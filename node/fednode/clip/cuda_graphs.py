@@ -1,10 +1,9 @@
 """Passes of a frozen tower as CUDA graphs, which a GPU repeats without the host.
 
 A step of prompt tuning runs several hundred small kernels, and the host needs longer to launch them
-than a large GPU to run them (docs/speed.md). A pass over the same classes repeats the same kernels
-with other numbers in the prompts. So after a few ordinary steps torch.cuda.make_graphed_callables
-records the forward and the backward pass, and later steps replay both. A pass that cannot be
-recorded, such as one that waits for the GPU, runs as before.
+than a large GPU to run them (docs/speed.md). So after a few ordinary passes over the same classes
+torch.cuda.make_graphed_callables records the forward and the backward pass, and later passes replay
+both. A pass that cannot be recorded, such as one that waits for the GPU, runs as before.
 """
 
 from __future__ import annotations
