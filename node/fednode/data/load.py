@@ -166,6 +166,12 @@ def _find_classes(survey: _Survey, root: Path) -> Found:
     settings = survey.settings
     table, nested = settings.placed().table, settings.groups == base.FOLDER
     layout = read_classes(root, Path(table), settings.columns) if table else found_in(root, nested)
+    if nested and layout.source:
+        raise DataError(
+            f"data.groups is '{base.FOLDER}', and '{root}' has a published split, whose folders "
+            f"are parts and classes: give {base.DICOM}, or a regular expression that finds the "
+            "patient."
+        )
     if nested and not table:
         layout = replace(layout, watched=(*layout.watched, *walk(root)[1]))
     survey.notes.extend(layout.notes)
@@ -374,12 +380,6 @@ def _examine(survey: _Survey, cache: Cache | None, progress: base.ProgressFn) ->
 def _group(survey: _Survey, root: Path) -> None:
     """Store the patients of the readable images; record that data.groups finds none."""
     how = survey.settings.groups
-    if how == base.FOLDER and survey.published:
-        survey.faults.append(
-            f"data.groups is '{how}', and '{root}' has a published split, whose folders are parts "
-            f"and classes: give {base.DICOM}, or a regular expression that finds the patient."
-        )
-        return
     images = {path: folder.path for folder in survey.folders.values() for path in folder.every}
     survey.groups = groups.find_groups(how, root, images, survey.verdicts)
     if how is None or not images:

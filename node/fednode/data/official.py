@@ -66,7 +66,7 @@ class Entry(NamedTuple):
 def found_in(root: Path, nested: bool = False) -> Found:
     """List a data folder by its published split, or else as a folder of class folders.
 
-    nested: images may lie in folders inside the class folders.
+    nested: without a published split, images may lie in folders inside the class folders.
     Raise DataError if it is neither, or if a split cannot be read.
     """
     require_text(root, "data folder")
@@ -81,9 +81,9 @@ def found_in(root: Path, nested: bool = False) -> Found:
         return _listed(root, base, splits[0])
     names = root / "classnames.txt"
     if names.is_file() and (root / "images" / "train").is_dir():
-        return _parted(root, root / "images", _class_names(names), nested)
+        return _parted(root, root / "images", _class_names(names))
     if _has_parts(root):
-        return _parted(root, root, None, nested)
+        return _parted(root, root, None)
     return scan(root, nested)
 
 
@@ -240,7 +240,7 @@ def _holds_folders(path: Path) -> bool:
     return bool(folders) and not any(map(is_image, files))
 
 
-def _parted(root: Path, base: Path, texts: Mapping[str, str] | None, nested: bool) -> Found:
+def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
     """Return the classes of base/<part>/<class>; without test images, those of `val` are for tests.
 
     texts: names in prompts, by class folder; None: the folders' names.
@@ -254,7 +254,7 @@ def _parted(root: Path, base: Path, texts: Mapping[str, str] | None, nested: boo
     for place, part in places.items():
         meant = part if tested or part == "train" else "test"
         for folder in entries(place, "folder")[0]:
-            of_class = class_folder(folder, nested)
+            of_class = class_folder(folder)
             held = parts.setdefault(of_class.name, {part: [] for part in PARTS})
             held[meant] += of_class.files
             others.setdefault(of_class.name, []).extend(of_class.others)

@@ -169,8 +169,9 @@ def test_published_parts_that_divide_a_patient_are_a_fault(tmp_path: Path) -> No
 
 def test_folders_of_a_published_split_are_no_patients(tmp_path: Path) -> None:
     root = make(tmp_path, [f"{part}/{name}" for part in ("train", "test") for name in FOLDERS])
-    with pytest.raises(DataError, match="has a published split, whose folders"):
-        load(settings(root, groups="folder"))
+    for whole in (False, True):
+        with pytest.raises(DataError, match="has a published split, whose folders"):
+            load(settings(root, groups="folder"), whole=whole)
 
 
 def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
