@@ -41,7 +41,7 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     key = load_mesh_key(plan, key_file)
     peers, fault = ask_peers(plan)
     ledger = Ledger(plan.state / FOLDER)
-    id = _id_of(plan, ledger, site, peers)
+    id = _id_of(plan, ledger, site, peers, fault)
     admitted = sorted(peer.name for peer in peers if _signer(peer) == f"{SPONSOR}{site}")
     names = ", ".join(admitted)
     stays = f"{site} had admitted {names}: nodes that have met these sites go on with them."
@@ -70,11 +70,17 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
         raise type(failed)(text) from None
 
 
-def _id_of(plan: NodePlan, ledger: Ledger, site: str, peers: Sequence[status_pb2.Peer]) -> str:
+def _id_of(
+    plan: NodePlan,
+    ledger: Ledger,
+    site: str,
+    peers: Sequence[status_pb2.Peer],
+    fault: FednodeError | None,
+) -> str:
     """Return the id of a site.
 
-    peers: those that the node of this machine knows; none if it does not run. Raise ConfigError if
-    the site is not known, or is this node itself.
+    peers: those that the node of this machine knows; none if it did not answer. fault: then, why.
+    Raise ConfigError if the site is not known, or is this node itself.
     """
     holders = ledger.read().holders.values()
     ids = {holder.name: holder.id for holder in holders}
@@ -89,8 +95,9 @@ def _id_of(plan: NodePlan, ledger: Ledger, site: str, peers: Sequence[status_pb2
         )
     if site not in ids:
         others = f"it knows {', '.join(sorted(ids)) or 'no other site'}."
+        asked = f" {plan.name} was asked, too, and did not answer: {fault}" if fault else ""
         raise ConfigError(
-            f"{plan.name} knows no site {site!r}; {meant(site, sorted(ids)) or others}"
+            f"{plan.name} knows no site {site!r}; {meant(site, sorted(ids)) or others}{asked}"
         )
     return ids[site]
 
