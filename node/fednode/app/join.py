@@ -11,7 +11,7 @@ from typing import Final
 from cryptography import x509
 
 from fednode import units
-from fednode.app.node_yaml import with_images, with_keys, with_values
+from fednode.app.node_yaml import with_images, with_values
 from fednode.app.plan import NodePlan
 from fednode.data.base import NodeData
 from fednode.enrolment.client import Newcomer
@@ -119,8 +119,8 @@ def settings_text(offer: Offer, data: Path, model: str | None, flags: Sequence[s
         if chosen.get(key) == own:
             chosen[key] = model
     text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
-    text = with_values(text, {**tree, "model": chosen})
-    return with_own(with_keys(text, {"name": offer.invitation.site}), flags)
+    named = {**tree, "model": chosen, "name": offer.invitation.site}
+    return with_own(with_values(text, named), flags)
 
 
 def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
@@ -137,7 +137,7 @@ def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
             raise ConfigError(
                 f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
             )
-    text = with_keys(text, tree)
+    text = with_values(text, tree)
     said = trees.read(text)[1]
     for place, flag in places.items():
         if trees.at(said, place) != trees.at(tree, place):

@@ -20,6 +20,10 @@ from fednode.storage.disk import because
 from fednode.storage.files import put
 from fednode.transports.address import RelayEntry
 
+Place = tuple[str, ...]
+"""A section, and the keys below it."""
+_LINE: Final = re.compile("( *)(#?)([a-z0-9_]+):(?: .*)?")
+"""A line of a setting; the # is there if it is a comment with the default."""
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
 EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
@@ -41,55 +45,48 @@ def with_images(text: str, data: Path | None) -> str:
     ConfigError for a folder that does not exist.
     """
     if data is None:
-        return text.replace("    #how: none\n", "    how: classes\n")
+        return with_values(text, {"data": {"partition": {"how": "classes"}}})
     folder = data.expanduser().resolve()  # valid wherever the node is started
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
-    text = text.replace("  path: builtin\n", f"  path: {_yaml(str(folder))}\n")
-    return text.replace("  #shots: 8\n", "  shots: 0\n")
+    return with_values(text, {"data": {"path": str(folder), "shots": 0}})
 
 
 def with_values(text: str, tree: Mapping[str, Any]) -> str:
-    """Return a node.yaml of the tree's policy, with a value for each of its keys.
+    """Return a node.yaml of the tree's policy, with a value for each key of the tree.
 
-    tree: settings by section and key, which the file names as comments.
+    tree: settings by section and key. Keys that the file does not name are left out.
     """
-    policy = dict(tree.get("policy", {}))
-    text = with_policy(text, str(policy["name"]))
-    if any(isinstance(value, dict) for value in policy.values()):
-        before, _, rest = text.partition("\npolicy:\n")
-        whole = yaml.safe_dump({"policy": policy}, sort_keys=False)
-        return with_keys(f"{before}\n{whole}\n{rest.partition(chr(10) * 2)[2]}", tree)
-    return with_keys(text, {**tree, "policy": policy})
+    policy = tree.get("policy", {}).get("name")
+    if policy is not None and f"\n  name: {policy}\n" not in text:
+        text = _with_policy(text, str(policy))
+    return _put(text, dict(_leaves(tree)))
 
 
-def with_keys(text: str, tree: Mapping[str, Any]) -> str:
-    """Return a node.yaml with a value for each key of a tree, but not for nested policy keys."""
-    for key, value in tree.items():
-        if not isinstance(value, dict):
-            text = _put(text, key, value)
-            continue
-        head, start, rest = text.partition(f"\n{key}:\n")
-        inside, end, after = rest.partition("\n\n")
-        for name, inner in _leaves(value):
-            inside = _put(inside, name, inner, " +")
-        text = head + start + inside + end + after
-    return text
+def _put(text: str, values: Mapping[Place, object], defaults: bool = False) -> str:
+    """Return a text with values behind their keys, also behind those that stand in comments.
+
+    defaults: the values are defaults, so that only comments show them.
+    """
+    lines, place = list[str](), list[str]()
+    for line in text.split("\n"):
+        if found := _LINE.fullmatch(line):
+            indent, mark, key = found.groups()
+            place[len(indent) // 2 :] = [key]
+            if tuple(place) in values and (mark or not defaults):
+                value = _yaml(values[tuple(place)])
+                line = f"{indent}{mark if defaults else ''}{key}: {value}"
+        lines.append(line)
+    return "\n".join(lines)
 
 
-def _put(text: str, key: str, value: object, indent: str = "") -> str:
-    """Return a text with a value behind a key, which may stand in a comment."""
-    line = f"{key}: {_yaml(value)}"
-    return re.sub(rf"(?m)^({indent})#?{key}: .*$", lambda match: match[1] + line, text)
-
-
-def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _leaves(tree: Mapping[str, Any], above: Place = ()) -> Iterator[tuple[Place, object]]:
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _leaves(value)
+            yield from _leaves(value, (*above, key))
         else:
-            yield key, value
+            yield (*above, key), value
 
 
 def _yaml(value: object) -> str:
@@ -131,23 +128,8 @@ def _entries(nodes: Sequence[PeerEntry | RelayEntry]) -> str:
     return "".join(f'  - {{name: {one.name}, address: "{one.address}"}}\n' for one in nodes)
 
 
-def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:
-    """Return a node.yaml whose comments show other defaults for some keys of a section."""
-    head, start, rest = text.partition(f"\n{section}:\n")
-    inside, end, after = rest.partition("\n\n")
-    for key, value in values.items():
-        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
-        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
-        inside = shown.replace("\0", f"  #{key}: {said}")
-    return head + start + inside + end + after
-
-
-def with_policy(text: str, name: str) -> str:
+def _with_policy(text: str, name: str) -> str:
     """Return a node.yaml with the keys of another policy, and the defaults that it brings."""
-    return text if f"\n  name: {name}\n" in text else _with_section_of(text, name)
-
-
-def _with_section_of(text: str, name: str) -> str:
     from fednode import registry
 
     kind = registry.policy(name)
@@ -156,7 +138,7 @@ def _with_section_of(text: str, name: str) -> str:
     before, _, rest = text.partition("\npolicy:\n")
     rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
     text = f"{before}\n{section}\n\n{rest.partition(chr(10) * 2)[2]}"
-    return with_defaults(with_defaults(text, "tuning", kind.tuning), "rounds", rounds)
+    return _put(text, dict(_leaves({"tuning": dict(kind.tuning), "rounds": dict(rounds)})), True)
 
 
 def _keys(section: Any, indent: str) -> list[str]:
@@ -183,27 +165,21 @@ def with_shared(text: str, tree: Mapping[str, Any], where: str = "node.yaml") ->
     """
     held = trees.read(text)[1] or {}
     whole = overlay(Source(where, held), tree).tree
-    edited = text
     for key in dict.fromkeys(place[0] for place in SHARED):
         if _bare(held.get(key)) != _bare(whole.get(key)):
-            edited = _with_part(edited, key, whole.get(key))
-    return edited if _reads(edited, whole) else yaml.safe_dump(_bare(whole), sort_keys=False)
+            text = _with_section(text, key, whole.get(key))
+    return text if _reads(text, whole) else yaml.safe_dump(_bare(whole), sort_keys=False)
 
 
-def _with_part(text: str, key: str, value: Any) -> str:
+def _with_section(text: str, key: str, value: Any) -> str:
     """Return a node.yaml with another section, or another value of a key outside of sections."""
     held = trees.read(text)[1] or {}
-    whole = {**held, key: value}
-    if key == "policy":
-        edited = with_values(_with_section_of(text, str(value["name"])), {key: value})
-    elif isinstance(value, dict):
-        was = held.get(key) or {}
-        changed = {name: inner for name, inner in value.items() if was.get(name) != inner}
-        gone = [place for place in SHARED if place[0] == key and trees.at(whole, place) is None]
-        edited = with_keys(text, {key: {**changed, **{place[-1]: None for place in gone}}})
-    else:
-        edited = with_keys(text, {key: value})
-    if _reads(edited, whole):
+    was, now = dict(_leaves({key: held.get(key)})), dict(_leaves({key: value}))
+    base, changed = text, {at: now.get(at) for at in was | now if was.get(at) != now.get(at)}
+    if (key, "name") in changed and key == "policy":
+        base, changed = _with_policy(text, str(value["name"])), now
+    edited = _put(base, changed)
+    if _reads(edited, {**held, key: value}):
         return edited
     part = yaml.safe_dump({key: _bare(value)}, sort_keys=False)
     before = re.search(rf"(?m)^{key}:.*\n(?: .*\n)*", f"{text.rstrip()}\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,7 @@ from fednode.app.create import (
     with_port,
 )
 from fednode.app.join import with_own
-from fednode.app.node_yaml import mesh_text, with_images, with_keys, with_policy, write_files
+from fednode.app.node_yaml import mesh_text, with_images, with_values, write_files
 from fednode.app.plan import plan_in
 from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.data.base import BUILTIN
@@ -100,7 +99,7 @@ def init(
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
     text = settings_text(data, case, rounds)
-    text = with_own(with_keys(text, {"model": {"name": model}} if model else {}), flags, True)
+    text = with_own(with_values(text, {"model": {"name": model}} if model else {}), flags, True)
     if nodes is not None:
         apart = {"--site": site, "--address": address, "--wait": wait, "--relay": relays or None}
         if names := [name for name, value in apart.items() if value is not None]:
@@ -132,7 +131,7 @@ def _create(
     address = with_port(address) if address else RELAY if listed else address_here()
     if faults := address_faults("--address", site, address, insecure=False):
         raise ConfigError("\n".join(faults))
-    text = with_keys(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
+    text = with_values(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
     _check(text)
     mesh_key = create_mesh(mesh, site, address, folder)
     write_files(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
@@ -217,11 +216,11 @@ def settings_text(data: Path | None, case: Recommendation, rounds: int | None) -
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
     text = with_images(text, data)
-    text = with_policy(text, case.policy)
+    text = with_values(text, {"policy": {"name": case.policy}})
     if rounds is not None:
         if rounds < 0:
             raise ConfigError(f"--rounds is {rounds}; give a number, or 0 for no end.")
-        text = re.sub(r"(?m)^  #max: .*$", f"  max: {rounds}", text)
+        text = with_values(text, {"rounds": {"max": rounds}})
     return text
 
 

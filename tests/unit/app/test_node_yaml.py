@@ -12,8 +12,6 @@ import yaml
 from fednode.app.node_yaml import (
     mesh_text,
     with_images,
-    with_keys,
-    with_policy,
     with_shared,
     with_values,
 )
@@ -64,7 +62,7 @@ def test_nested_keys_of_a_policy_are_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["gda", "plan", "fedotp", "promptfl", "local"])
 def test_another_policy_brings_its_keys_with_their_defaults(tmp_path: Path, name: str) -> None:
-    text = with_policy(TEXT, name)
+    text = with_values(TEXT, {"policy": {"name": name}})
     before, _, section = text.partition("\npolicy:\n")
     section, _, after = section.partition("\n\n")
     whole = f"{before}\npolicy:\n{section.replace('#', '').replace(ABOUT, '')}\n\n{after}"
@@ -78,7 +76,7 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist: give a folder with one folder per"):
         with_images(TEXT, tmp_path / "no")
     assert "how: classes" in with_images(TEXT, None)
-    assert with_keys(TEXT, {}) == TEXT
+    assert with_values(TEXT, {}) == TEXT
 
 
 def test_a_mesh_with_a_key_is_written(tmp_path: Path) -> None:
