@@ -37,6 +37,7 @@ FILES: Final = ("pyproject.toml",)
 _ROBUST: Final = "tests/unit/core/merge/test_robust.py"
 _KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
 _FEDDPT: Final = "tests/unit/policies/test_feddpt.py"
+_CERTIFICATES: Final = "node/fednode/identity/certificates.py"
 _ROSTER: Final = "node/fednode/identity/roster.py"
 _OF_ROSTER: Final = "tests/unit/identity/test_roster.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
@@ -232,26 +233,26 @@ _KEYS: Final = {
         (f"{_OF_ROSTER}::TestMembers",),
     ),
     "certificate-sponsor": Mutant(
-        _ROSTER,
-        "ends=min(own.ends, top.ends),",
-        "ends=own.ends,",
+        _CERTIFICATES,
+        "return min(self.own.ends, (self.sponsor or self.own).ends)",
+        "return self.own.ends",
         (f"{_OF_ROSTER}::TestMembers",),
     ),
     "certificate-leaf": Mutant(
-        _ROSTER,
-        "len(chain) < 2 or not may_sign(chain[1]) or",
-        "len(chain) < 2 or",
+        _CERTIFICATES,
+        "if self.own.signs or not (self.sponsor is None or self.sponsor.signs):",
+        "if self.own.signs:",
         (f"{_OF_ROSTER}::TestMembers",),
     ),
     "certificate-name": Mutant(
         _ROSTER,
-        "return one.signer not in self._revoked, one.dated, one.id",
-        "return True, one.dated, one.id",
+        "return one.sponsor_id not in self._revoked, one.own.begins, one.own.id",
+        "return True, one.own.begins, one.own.id",
         (f"{_OF_ROSTER}::TestTwoCertificatesOfOneName",),
     ),
     "certificate-revoked": Mutant(
         _ROSTER,
-        "if chain.id in self._revoked:",
+        "if chain.own.id in self._revoked:",
         "if False:",
         (f"{_OF_ROSTER}::TestRevocation",),
     ),

@@ -19,7 +19,7 @@ from fednode.app.create import mesh_key_file
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import FednodeError, IdentityError
 from fednode.identity import keys
-from fednode.identity.certificates import facts_in
+from fednode.identity.certificates import Chain
 from fednode.identity.identity import NodeIdentity
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
@@ -87,7 +87,7 @@ def keyed(folder: Path, names: str, listed: str = "") -> tuple[SmallMesh, dict[s
         name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(len(names)), strict=True)
     }
     for name in names:
-        mesh.write(folder / name, name, sponsor=name == "a")
+        mesh.write(folder / name, name)
     write_peers(folder, mesh, {name: at[name] for name in listed or names})
     return mesh, at
 
@@ -207,7 +207,7 @@ async def test_a_certificate_that_ends_soon_is_renewed_while_the_node_runs(tmp_p
                 known = soon
                 while known <= soon:  # a knows the new certificate, for its next start
                     (of_b,) = await client.peers(at["a"])
-                    known = facts_in(of_b.certificates).ends if of_b.certificates else 0.0
+                    known = Chain.unpack(of_b.certificates).own.ends if of_b.certificates else 0.0
                     await pause(POLL_S)
 
 

@@ -41,7 +41,7 @@ def behind_a_relay(folder: Path, gate: str) -> SmallMesh:
         "peers": [{"name": name, "address": "relay"} for name in "ab"],
     }
     for name in ("a", "b", "relay-1"):
-        mesh.write(folder / name, name, sponsor=name == "a")
+        mesh.write(folder / name, name)
         (folder / name / "peers.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
     (folder / "peers.yaml").write_text(yaml.safe_dump(tree), encoding="utf-8")
     return mesh

@@ -57,7 +57,7 @@ class Pair:
         tree = yaml.safe_load(self.peers.read_text()) | {"mesh_key": mesh.mesh_key_text}
         self.peers.write_text(yaml.safe_dump(tree | {"insecure": False}))
         for name in "ab":
-            mesh.write(self.folder / name, name, sponsor=name == "a")
+            mesh.write(self.folder / name, name)
         return self.folder / "a"
 
     def words(self, name: str, *more: str, state: Path | None = None) -> list[str]:

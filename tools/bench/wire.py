@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Message, Tensors
 from fednode.identity.certificates import Authority, Credential
-from fednode.identity.keys import written
+from fednode.identity.keys import pem_of, written
 from fednode.identity.roster import Roster
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
@@ -93,6 +93,11 @@ def message(size: int) -> Message:
     )
 
 
+def _credential(sponsor: Authority, name: str) -> Credential:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Credential(pem_of(key), sponsor.node(name, key.public_key()))
+
+
 @contextlib.asynccontextmanager
 async def _ways(
     tls: bool, folder: Path, said: Message, timer: Timer
@@ -103,8 +108,7 @@ async def _ways(
     sponsor_key = ec.generate_private_key(ec.SECP256R1())
     signed = root.sponsor("a", sponsor_key.public_key())
     sponsor = Authority("sponsor a", sponsor_key, signed)
-    names = ("a", "echo", "b", "behind", "relay")
-    known = {name: sponsor.credential(name) for name in names}
+    known = {name: _credential(sponsor, name) for name in ("a", "echo", "b", "behind", "relay")}
     roster = Roster("bench", mesh_key.public_key())
     frame = codec.encode(said, "float32")
 

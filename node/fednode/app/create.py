@@ -16,11 +16,11 @@ from fednode.app.state_dir import ROOT
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, read_sponsor
-from fednode.identity.identity import SPONSOR_FILE, NodeIdentity
+from fednode.identity.certificates import Authority
+from fednode.identity.identity import NodeIdentity, chain_in
 from fednode.identity.roster import Roster
 from fednode.storage.files import put, text_of
-from fednode.transports.address import RELAY, Endpoint, parse
+from fednode.transports.address import RELAY, Endpoint
 from fednode.transports.ports import free_ports
 from fednode.transports.server import check_free
 
@@ -30,10 +30,6 @@ ELSEWHERE_IN_THE_WORLD: Final = ("192.0.2.1", 9)
 """An address for documentation (RFC 5737): the system says by which way it would be reached."""
 FILES: Final = "files"
 """File in the folder of the ledger: the path of the folder of node.yaml and peers.yaml."""
-ADDRESS: Final = "address"
-"""File there: the address with which a node tried to join, and whether its operator gave it."""
-GIVEN: Final = "given"
-FOUND: Final = "found"
 
 
 def site_here() -> str:
@@ -42,11 +38,8 @@ def site_here() -> str:
     return plain.strip("-")[:63] or "site"
 
 
-def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD, port: int = PORT) -> str:
-    """Return this machine's address on its way to another, with a free port; nothing is sent.
-
-    port: the one to take if it is free.
-    """
+def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
+    """Return this machine's address on its way to another, with a free port; nothing is sent."""
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -54,7 +47,7 @@ def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD, port: int = 
             host = str(probe.getsockname()[0])
     except OSError:
         host = "127.0.0.1"
-    endpoint = Endpoint(host, port)
+    endpoint = Endpoint(host, PORT)
     try:
         check_free(endpoint)
     except AddressError:
@@ -69,30 +62,6 @@ def with_port(address: str) -> str:
     with contextlib.suppress(ValueError):
         bare = bare or ipaddress.ip_address(host).version == 6
     return str(Endpoint(host, PORT)) if bare and address != RELAY else address
-
-
-def address_of(state: Path, chosen: str | None, towards: tuple[str, int] | None) -> str:
-    """Return the address of a node that joins, and remember it for the next try.
-
-    chosen: by the operator. towards: where the sponsor answers; None: behind relays alone. Without
-    `chosen` a node keeps the address of the try before, and at least its port if the
-    machine has another address now.
-    """
-    file = state / FOLDER / ADDRESS
-    said = text_of(file) if file.exists() else ""
-    how, _, before = said.partition(" ")
-    if chosen is not None:
-        how, address = GIVEN, with_port(chosen)
-    elif how == GIVEN:
-        address = before
-    elif towards is None:
-        how, address = FOUND, RELAY
-    else:
-        port = parse(before).port if before else 0
-        how, address = FOUND, address_here(towards, port or PORT)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    put(file, f"{how} {address}\n", "state directory")
-    return address
 
 
 def mesh_key_file(mesh: str) -> Path:
@@ -120,11 +89,9 @@ def create_mesh(mesh: str, site: str, address: str, folder: Path) -> str:
     require_new(mesh)
     path = mesh_key_file(mesh)
     key, state = keys.create(path), path.parent / site
-    identity, roster = NodeIdentity.create(state), Roster(mesh, key.public_key())
+    identity = NodeIdentity.create(state)
     right = Authority.root(mesh, key).sponsor(site, identity.key.public_key())
-    authority, _ = read_sponsor(right, identity.key, roster.root)
-    identity.take_certificate(authority.node(site, identity.key.public_key()), roster)
-    identity.take_sponsor(right, roster.root)
+    identity.take_sponsor(right, Roster(mesh, key.public_key()))
     Ledger(state / FOLDER).record(site, identity.id, address)
     remember_files(state, folder)
     return keys.written(key.public_key())
@@ -180,7 +147,8 @@ def sponsor_here() -> NodePlan:
     It is the node whose files lie in this folder, else the only such node. Raise ConfigError if
     there is no such node, or several.
     """
-    folders = [folder for state, folder in nodes_here() if (state / SPONSOR_FILE).exists()]
+    chains = ((chain_in(state), folder) for state, folder in nodes_here())
+    folders = [folder for chain, folder in chains if chain and chain.is_of_sponsor]
     here = [folder for folder in folders if folder == Path.cwd()]
     if not folders:
         raise ConfigError(

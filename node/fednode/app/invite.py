@@ -67,8 +67,8 @@ def link_for(
         relays=plan.peers.relays[: links.RELAYS_MAX],
     )
     text = links.encode(invitation)  # before the ledger changes: it may be too long
-    anchor = Authority.invitation(token).anchor(days, below=0)
-    ledger.invite(site, anchor, days, again=again, approve=approve)
+    key = Authority.invitation(token).key.public_key()
+    ledger.invite(site, keys.point_of(key), days, again=again, approve=approve)
     return text
 
 

@@ -1,31 +1,24 @@
-"""Ask what the mesh of a link is, show it, and write the files of a node that becomes a member."""
+"""What `fednode join` shows of a mesh, and the files of a node that becomes a member."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from cryptography import x509
 
 from fednode import units
 from fednode.app.node_yaml import with_images, with_values
 from fednode.app.plan import NodePlan
 from fednode.data.base import NodeData
-from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.errors import ConfigError
-from fednode.identity import keys
-from fednode.identity.certificates import is_signed_by, read_chain
-from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY, NodeIdentity
-from fednode.identity.roster import Roster
+from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY
 from fednode.learn.learner import Learner
 from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Tree, put_flags
-from fednode.settings.shared import OWN_MODELS, SHARED, parse, unknown
+from fednode.settings.shared import OWN_MODELS, SHARED, unknown
 from fednode.shipped import config_file
 from fednode.transports.address import RELAY
 
@@ -34,39 +27,6 @@ PEERS: Final = "peers.yaml"
 FINGERPRINT: Final = "fingerprint"
 SHOWN: Final = 12
 """Characters of a model's fingerprint that are told and shown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
-    """What a sponsor says of its mesh to an invited site. settings: the shared ones."""
-
-    invitation: Invitation
-    settings: Tree
-    members: tuple[str, ...]
-    model: str
-
-
-async def ask(newcomer: Newcomer) -> Offer:
-    """Ask the sponsor that made a link what the mesh is; the link is not used up.
-
-    Raise Unreachable if it does not answer, Refused if the link is not good.
-    """
-    reply = await newcomer.describe()
-    invitation = newcomer.invitation
-    return Offer(
-        invitation=invitation,
-        settings=parse(reply.settings),
-        members=tuple(name for name in reply.members if name != invitation.site),
-        model=reply.model,
-    )
-
-
-def is_of_another_mesh(identity: NodeIdentity, invitation: Invitation) -> bool:
-    """Tell whether a certificate in the state directory is of another mesh of the same name."""
-    chain = read_chain(identity.own().chain) if identity.name else []
-    root = Roster(invitation.mesh, keys.read_public(invitation.mesh_key)).root
-    anchor = x509.load_pem_x509_certificate(root)
-    return bool(chain) and not is_signed_by(chain[-1], anchor)
 
 
 def is_forgotten(folder: Path, state: Path, invitation: Invitation) -> bool:
@@ -101,14 +61,15 @@ def free_name(name: str) -> Path:
     return next(path for path in paths if not path.exists())
 
 
-def settings_text(offer: Offer, data: Path, model: str | None, flags: Sequence[str] = ()) -> str:
+def settings_text(
+    tree: Tree, site: str, data: Path, model: str | None, flags: Sequence[str] = ()
+) -> str:
     """Return node.yaml: the shared settings, this site's images and name, the rest as comments.
 
-    model: of this site, if each site has a file of its own. flags: section.key=value of this
-    site's own settings. Raise ConfigError if the model is missing, or for a flag that cannot be
-    taken.
+    tree: the shared settings. model: of this site, if each site has a file of its own. flags:
+    section.key=value of this site's own settings. Raise ConfigError if the model is missing, or for
+    a flag that cannot be taken.
     """
-    tree = offer.settings
     chosen = dict(tree.get("model", {}))
     for (_, key), own in OWN_MODELS.items():
         if chosen.get(key) == own and model is None:
@@ -119,8 +80,7 @@ def settings_text(offer: Offer, data: Path, model: str | None, flags: Sequence[s
         if chosen.get(key) == own:
             chosen[key] = model
     text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
-    named = {**tree, "model": chosen, "name": offer.invitation.site}
-    return with_own(with_values(text, named), flags)
+    return with_own(with_values(text, {**tree, "model": chosen, "name": site}), flags)
 
 
 def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
@@ -159,22 +119,23 @@ def peers_of(invitation: Invitation, address: str) -> Peers:
     )
 
 
-def model_line(offer: Offer, own: str) -> str:
+def model_line(model: str, sponsor: str, own: str) -> str:
     """Return the model of the mesh in words; own: the fingerprint of the model here, "" if none.
 
-    Raise ConfigError if it is another model than that of the node that made the link.
+    model: as the sponsor, the node that made the link, names its own. Raise ConfigError if the
+    model here is another one.
     """
-    name, said, theirs = offer.model.rpartition(f", {FINGERPRINT} ")
+    name, said, theirs = model.rpartition(f", {FINGERPRINT} ")
     if not own:
-        return offer.model
+        return model
     if not said:
         return (
-            f"{offer.model}, {FINGERPRINT} {own[:SHOWN]} here; {offer.invitation.sponsor} still "
-            "loads its own, and nodes compare them"
+            f"{model}, {FINGERPRINT} {own[:SHOWN]} here; {sponsor} still loads its "
+            "own, and nodes compare them"
         )
     if not own.startswith(theirs):
         raise ConfigError(
-            f"The model of the mesh is {offer.model}, and the one here has {own[:SHOWN]}: "
+            f"The model of the mesh is {model}, and the one here has {own[:SHOWN]}: "
             "take the same file or version as the other sites."
         )
     return f"{name}{said}{theirs}"

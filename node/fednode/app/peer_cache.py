@@ -20,7 +20,7 @@ from typing import Final
 from fednode.core.members.table import GONE, LIVE, MEMBERS_MAX, Member
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
-from fednode.identity.certificates import Facts, facts_in
+from fednode.identity.certificates import Chain, Facts
 from fednode.identity.roster import Roster
 from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
@@ -48,7 +48,7 @@ class PeerCache:
             with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
                 name, address, text = line.split(" ")
                 proof = base64.b64decode(text, validate=True)
-                facts = facts_in(proof)
+                facts = Chain.unpack(proof).own
                 if facts.name == name:
                     news.append(Update(name, "alive", 0, str(parse(address)), facts.id, proof))
                     self._lines[name] = line, facts
@@ -68,7 +68,7 @@ class PeerCache:
                 line = f"{member.name} {member.address} {text}"
                 held = self._lines.pop(member.name, None)  # its new place is behind the dead
                 if held is None or held[0] != line:
-                    held = line, facts_in(member.proof)
+                    held = line, Chain.unpack(member.proof).own
                 self._lines[member.name] = held
         newest = max((facts.begins for _, facts in self._lines.values()), default=0.0)
         kept = [line for line, facts in self._lines.values() if facts.ends > newest]

@@ -15,7 +15,7 @@ from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, ProgressFn, no_progress
 from fednode.errors import AddressError, ConfigError
-from fednode.identity.identity import name_in
+from fednode.identity.identity import chain_in
 from fednode.learn.learner import Learner
 from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
 from fednode.learn.settings import AUTO, TuningSettings
@@ -120,7 +120,8 @@ def name_of(peers: Peers, settings: Settings, name: str | None, state: Path | No
     Raise ConfigError if the two differ, or if the name has no place in the mesh.
     """
     given = _state_given(settings, state)
-    certified = "" if peers.insecure or given is None else name_in(given)
+    chain = None if peers.insecure or given is None else chain_in(given)
+    certified = chain.own.name if chain else ""
     if name is not None and certified not in {"", name}:
         raise ConfigError(
             f"The certificate in {given} is for {certified!r}, and --name says {name!r}: leave "

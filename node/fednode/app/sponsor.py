@@ -7,7 +7,6 @@ that is none refuses.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import time
@@ -23,7 +22,7 @@ from fednode.enrolment.client import Place, renew
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService
 from fednode.errors import FednodeError, StateError
-from fednode.identity.certificates import SPONSOR, SPONSOR_DAYS
+from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster, day
 from fednode.observe.present import ASKS
@@ -54,16 +53,11 @@ class Sponsor(EnrolmentService):
         self._node: Driver | None = None
         self._backbone = ""
         self._seen: object = None
-        self.appointed = asyncio.Event()
-        """Is set when the node becomes a sponsor, which renews its own certificate."""
 
     @property
     def open(self) -> bool:
         """Whether this node may sign certificates now."""
-        try:
-            return self.identity.sponsor(self.roster.root) is not None
-        except StateError:
-            return False  # whoever calls is told
+        return self.identity.sponsor() is not None
 
     def attach(self, node: Driver, backbone: str) -> None:
         """Take the members from a node that runs. backbone: the fingerprint of its model."""
@@ -74,16 +68,13 @@ class Sponsor(EnrolmentService):
 
         Raise IdentityError if the certificate is of another node, key or mesh.
         """
-        facts = self.identity.take_sponsor(pem, self.roster.root)
-        self.appointed.set()
-        return f"{facts.name} admits newcomers until {day(facts.ends)}"
+        self.identity.take_sponsor(pem, self.roster)
+        self._tell_own()
+        return f"{self.identity.name} admits newcomers until {day(self.identity.sponsor_end)}"
 
     def ending(self) -> str:
         """Return that the right to sign certificates ends soon, and the remedy; "" if not."""
-        try:
-            end = self.identity.sponsor_end(self.roster.root)
-        except StateError as fault:
-            return str(fault)
+        end = self.identity.sponsor_end
         if not end or end - self.identity.clock() > SPONSOR_DAYS * 24 * 3600 / 3:
             return ""
         name = self.identity.name
@@ -92,15 +83,6 @@ class Sponsor(EnrolmentService):
             f"founder's machine run `fednode sponsor {name}`"
         )
 
-    def renew_own(self) -> bool:
-        """Renew this node's own certificate if it is a sponsor; tell whether it did."""
-        authority = self.identity.sponsor(self.roster.root)
-        if authority is None:
-            return False
-        chain = authority.node(self.identity.name, self.identity.key.public_key())
-        self.identity.take_certificate(chain, self.roster)
-        return True
-
     async def keep_certificate(self, transport: GrpcTransport) -> None:
         """Renew the node's certificate before it ends, for as long as the node runs."""
         while True:
@@ -108,28 +90,32 @@ class Sponsor(EnrolmentService):
                 self._refusals.show(Record("enrolment.ends", text, "warning"))
             if self.identity.needs_renewal(self.roster):
                 await self._renew_certificate(transport)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.appointed.wait(), RENEWAL_S)
-            self.appointed.clear()
+            await asyncio.sleep(RENEWAL_S)
 
     async def _renew_certificate(self, transport: GrpcTransport) -> None:
-        """Renew the certificate; if nobody renews it, warn and go on."""
+        """Renew the certificate, by the node's own right if it has one; warn if that fails."""
+        own = self.identity
         try:
-            if not self.renew_own():
+            authority = own.sponsor()
+            if authority is None:
                 places = itertools.islice(self._places(), ASKED_MAX)
-                await renew(transport, places, self.identity, self.roster)
+                await renew(transport, places, own, self.roster)
+            else:
+                chain = authority.node(own.name, own.key.public_key())
+                own.take_certificate(chain, self.roster)
             self._fault = ""
-            self._tell_own()
         except FednodeError as fault:
             self._fault = str(fault)
             LOG.warning("%s", self.warning())
+        if not self._fault:
+            self._tell_own()
 
     def _tell_own(self) -> None:
         """Let the node tell its new certificate, before the one that its peers know ends."""
+        own = self.identity
         if self._node is not None:
-            name, address = self.plan.name, self.plan.address
-            own = Update(name, "alive", 0, address, self.identity.id, self.identity.proof)
-            self._node.tell([own])
+            news = Update(own.name, "alive", 0, self.plan.address, own.id, own.proof)
+            self._node.tell([news])
 
     def _places(self) -> Iterator[Place]:
         """Yield whom to ask for a new certificate: sponsors first, then all others."""
@@ -139,7 +125,8 @@ class Sponsor(EnrolmentService):
             for member in self.known()
             if member.address and member.state not in GONE
         }
-        own = self.identity.facts[0].signer.removeprefix(SPONSOR)
+        chain = self.identity.chain
+        own = chain.sponsor.name if chain and chain.sponsor else ""
         for name in dict.fromkeys((own, *self.roster.sponsors(), *places)):
             if name in places and name != self.identity.name:
                 yield name, places[name]
@@ -176,12 +163,12 @@ class Sponsor(EnrolmentService):
         if now == self._seen:
             return
         try:
-            anchors = await asyncio.to_thread(self.ledger.anchors) if self.open else {}
+            open_ = await asyncio.to_thread(self.ledger.invitations) if self.open else {}
         except StateError as fault:
             LOG.warning("No invitation holds: %s", fault)
-            anchors = {}
+            open_ = {}
         self._seen = now
-        self.roster.set_invitations(anchors)
+        self.roster.set_invitations(open_)
 
     def known(self) -> tuple[Member, ...]:
         return () if self._node is None else tuple(self._node.view().peers)
@@ -215,8 +202,9 @@ class Sponsor(EnrolmentService):
         ]
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
-    def describe(self) -> pb.DescribeReply:
-        others = [one.name for one in self.known() if one.state not in GONE]
+    def describe(self, guest: str) -> pb.DescribeReply:
+        members = (one.name for one in self.known() if one.state not in GONE)
+        others = [name for name in members if name != guest]
         model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return pb.DescribeReply(

@@ -13,10 +13,9 @@ from fednode.commands.init import addresses_of
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.words import words_of
 from fednode.errors import ConfigError
-from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
-from fednode.identity.roster import Roster, day
+from fednode.identity.roster import day
 from fednode.terminal.paths import PATH
 from fednode.transports.address import RELAY
 
@@ -116,8 +115,7 @@ def _issue(nodes: tuple[str, ...], out: Path) -> None:
         raise ConfigError(
             f"{name!r} has no address, and peers.yaml lists no relay: give {name}=HOST:PORT."
         )
-    root = Roster(mesh, keys.read_public(plan.peers.mesh_key)).root
-    authority = NodeIdentity(plan.state).sponsor(root)
+    authority = NodeIdentity(plan.state).sponsor()
     if authority is None:
         authority = Authority.root(mesh, load_mesh_key(plan))
     issue(out, plan, authority, Ledger(plan.state / FOLDER), addresses)

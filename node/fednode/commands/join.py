@@ -10,13 +10,10 @@ from typing import Final
 import click
 import uvloop
 
-from fednode.app.create import address_of, remember_files
+from fednode.app.create import address_here, remember_files, with_port
 from fednode.app.join import (
-    Offer,
-    ask,
     images_line,
     is_forgotten,
-    is_of_another_mesh,
     leaves,
     model_line,
     peers_of,
@@ -38,6 +35,7 @@ from fednode.commands.check import Given, report
 from fednode.commands.start import begin
 from fednode.enrolment import invitation as links
 from fednode.enrolment.client import Newcomer
+from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError, Declined
 from fednode.identity.identity import NodeIdentity
@@ -45,9 +43,11 @@ from fednode.learn.learner import Learner
 from fednode.settings import trees
 from fednode.settings.peers import Peers
 from fednode.settings.read import Source, settings_in
+from fednode.settings.shared import parse as parse_shared
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
-from fednode.transports.address import parse
+from fednode.transports.address import RELAY, parse
+from fednode.wire.gen.enrolment_pb2 import DescribeReply
 
 NOTHING: Final = "Nothing was joined; the link can still be used."
 
@@ -94,17 +94,18 @@ def join(
             "reset --all` in that one first."
         )
     identity = NodeIdentity.create(state)
-    if is_of_another_mesh(identity, invitation):
+    newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
+    if identity.name and not newcomer.roster.is_of_mesh(identity.own().chain):
         raise ConfigError(
             f"The link is of another mesh called {invitation.mesh!r} than the one that {state} "
             "belongs to: remove that folder if you want to leave the other mesh for good."
         )
-    first = parse(invitation.addresses[0]) if invitation.addresses else None
-    address = address_of(state, address, (first.numeric, first.port) if first else None)
-    newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
-    offer = uvloop.run(ask(newcomer))
-    text, peers = settings_text(offer, data, model, flags), peers_of(invitation, address)
-    if not _agreed(offer, identity, words if yes else None, *_parts(text, peers, state)):
+    address = with_port(address) if address else _address_towards(invitation)
+    reply = uvloop.run(newcomer.describe())
+    text = settings_text(parse_shared(reply.settings), invitation.site, data, model, flags)
+    peers = peers_of(invitation, address)
+    parts = _parts(text, peers, state)
+    if not _agreed(invitation, reply, identity, words if yes else None, *parts):
         raise Declined(NOTHING)
     uvloop.run(newcomer.enrol(address))
     for before in set_aside(folder) if again else ():
@@ -135,6 +136,14 @@ def _asked() -> str:
     return text
 
 
+def _address_towards(invitation: Invitation) -> str:
+    """Return this machine's address on its way to the sponsor, or `relay`."""
+    if not invitation.addresses:
+        return RELAY
+    sponsor = parse(invitation.addresses[0])
+    return address_here((sponsor.numeric, sponsor.port))
+
+
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     plan = checked(str(settings.name), settings, peers, state)
@@ -147,10 +156,15 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
 
 
 def _agreed(
-    offer: Offer, identity: NodeIdentity, words: str | None, plan: NodePlan, learner: Learner
+    invitation: Invitation,
+    reply: DescribeReply,
+    identity: NodeIdentity,
+    words: str | None,
+    plan: NodePlan,
+    learner: Learner,
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
-    known = words_of(offer.invitation.mesh_key)
+    known = words_of(invitation.mesh_key)
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
     least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
@@ -171,10 +185,10 @@ def _agreed(
         f"mesh           {plan.peers.mesh}, words: {known}\n"
         f"this node      {plan.name} at {plan.address}, words: "
         f"{words_of(identity.id)}\n"
-        f"members        {', '.join(offer.members)}\n"
+        f"members        {', '.join(reply.members)}\n"
         f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
         f"{least}\n"
-        f"model          {model_line(offer, learner.backbone)}\n"
+        f"model          {model_line(reply.model, invitation.sponsor, learner.backbone)}\n"
         f"{images}"
         f"leaves here    {leaves(plan, learner)}\n"
         f"stays here     all images, labels and file names\n"
@@ -187,8 +201,7 @@ def _agreed(
                 "of the mesh that you were invited to, or a word is misspelt."
             )
         return True
-    sponsor = offer.invitation.sponsor
-    click.echo(f"Ask {sponsor} by phone whether the words of the mesh are the same.")
+    click.echo(f"Ask {invitation.sponsor} by phone whether the words of the mesh are the same.")
     try:
         return click.confirm("Join this mesh?", default=False)
     except click.Abort:

@@ -15,7 +15,7 @@ from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
-from fednode.identity.certificates import SPONSOR, Revocation, facts_in
+from fednode.identity.certificates import Chain, Revocation
 from fednode.settings.faults import meant
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import confirm
@@ -42,7 +42,7 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     peers, fault = ask_peers(plan)
     ledger = Ledger(plan.state / FOLDER)
     id = _id_of(plan, ledger, site, peers, fault)
-    admitted = sorted(peer.name for peer in peers if _signer(peer) == f"{SPONSOR}{site}")
+    admitted = sorted(peer.name for peer in peers if _sponsor(peer) == site != peer.name)
     names = ", ".join(admitted)
     stays = f"{site} had admitted {names}: nodes that have met these sites go on with them."
     if not yes:
@@ -102,7 +102,8 @@ def _id_of(
     return ids[site]
 
 
-def _signer(peer: status_pb2.Peer) -> str:
+def _sponsor(peer: status_pb2.Peer) -> str:
     with contextlib.suppress(IdentityError):
-        return facts_in(peer.certificates).signer
+        sponsor = Chain.unpack(peer.certificates).sponsor
+        return sponsor.name if sponsor else ""
     return ""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
 from fednode.app.client import ask_peers, control, place_of
 from fednode.app.create import load_mesh_key, node_here
 from fednode.errors import ConfigError, FednodeError, Unreachable
-from fednode.identity.certificates import Authority, read_chain, unpack
+from fednode.identity.certificates import Authority, Chain
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.keys import PublicKey
 from fednode.identity.roster import Roster
 from fednode.observe.status import SPONSOR
 from fednode.terminal.paths import PATH
@@ -41,14 +41,14 @@ def sponsor(site: str, key_file: Path | None) -> None:
     if site not in {plan.name, *known}:
         names = ", ".join(sorted({plan.name, *known}))
         raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
-    public: Any = own.key.public_key()
+    public: PublicKey = own.key.public_key()
     where = place_of(plan)
     if site != plan.name:
-        public = read_chain(unpack(known[site].certificates))[0].public_key()
+        public = Chain.unpack(known[site].certificates).key
         where = asked_at(known[site].address, site)
     certificate = Authority.root(plan.peers.mesh, key).sponsor(site, public)
     if site == plan.name:
-        own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()).root)
+        own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()))
     try:
         click.echo(control(plan, where, SPONSOR, certificate))
     except FednodeError as failed:

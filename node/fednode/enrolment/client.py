@@ -115,7 +115,8 @@ async def renew(
         try:
             reply = await _call(transport, place, "Renew", pb.RenewRequest())
             roster.learn_revocations(reply.revocations)
-            identity.take_certificate(reply.chain, roster)
+            if identity.sponsor() is None:  # a sponsor since a moment signs its own
+                identity.take_certificate(reply.chain, roster)
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)
         else:

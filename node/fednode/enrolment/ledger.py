@@ -1,8 +1,8 @@
 """The ledger of a sponsor: its invitations, and the names that it issued certificates for.
 
 The running node and the commands of its operator change the ledger by turns: each of them locks it,
-reads the whole file, and replaces it. An invitation is there with the certificate of its authority,
-which is public; its token is in the link alone.
+reads the whole file, and replaces it. An invitation is there with its public key; its token is in
+the link alone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from fednode.errors import ConfigError, IdentityError, StateError
 from fednode.settings.faults import meant
+from fednode.settings.read import Source, checked
 from fednode.storage.disk import Disk, alone, because, keep_private
 from fednode.storage.files import content_if_any, put
 
@@ -30,6 +31,8 @@ INVITATIONS_MAX: Final = 64
 """Invitations at a time, used ones included: TLS looks through all of them at each handshake."""
 HOLDERS_MAX: Final = 1024
 ELSEWHERE: Final = "state directory"
+KNOWN: Final = {"extra": "forbid"}
+"""A field that this version does not know is a fault, because a change would lose it."""
 
 
 class ApprovalPending(IdentityError):
@@ -44,13 +47,14 @@ class TokenReused(IdentityError):
 class Entry:
     """An invitation. It stays until its end, so that its copies are found.
 
-    anchor: the certificate of its authority, in PEM. end: seconds since the epoch. again: the name
+    key: its public key, in hexadecimal digits. end: seconds since the epoch. again: the name
     belonged to a key that was lost. id, address: of the first key that showed the link. accepted:
     that key may have the name. used: when it got a certificate, as `end`; 0 before.
     """
 
+    __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
     site: str
-    anchor: str
+    key: str
     end: int
     again: bool = False
     accepted: bool = True
@@ -68,20 +72,19 @@ class Entry:
 class Holder:
     """The key that got a certificate for a name."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
     name: str
     id: str
     address: str
-
-
-Record = TypeVar("Record", Entry, Holder)
 
 
 @dataclass(slots=True)
 class Book:
     """What the file holds: invitations by site, in the order in which they were made; holders."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
-    holders: dict[str, Holder] = field(default_factory=dict)
+    __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
+    entries: dict[str, Entry]
+    holders: dict[str, Holder]
 
 
 class Ledger:
@@ -95,13 +98,13 @@ class Ledger:
     # For the operator ------------------------------------------------------------------------
 
     def invite(
-        self, site: str, anchor: bytes, days: float, *, again: bool = False, approve: bool = False
+        self, site: str, key: bytes, days: float, *, again: bool = False, approve: bool = False
     ) -> None:
         """Add an invitation; the earlier invitation of the site ends.
 
-        again: the site may be a member that lost its key. approve: the operator approves the key
-        before it gets a certificate. Raise ConfigError if there is no room, or if the site is a
-        member.
+        key: the public key of the invitation. again: the site may be a member that lost its key.
+        approve: the operator approves the key of the site before it gets a certificate. Raise
+        ConfigError if there is no room, or if the site is a member.
         """
         with self._change() as book:
             if site in book.holders and not again:
@@ -120,7 +123,7 @@ class Ledger:
                     "`fednode invite --refuse SITE`."
                 )
             end = int(self._clock() + days * DAY_S)
-            book.entries[site] = Entry(site, anchor.decode(), end, again, not approve)
+            book.entries[site] = Entry(site, key.hex(), end, again, not approve)
 
     def accept(self, site: str, id: str = "") -> Entry:
         """Let the key that waits for a name have it; return its entry.
@@ -184,31 +187,29 @@ class Ledger:
         """Return what the ledger holds now, without invitations that ended; raise StateError."""
         text = content_if_any(self._file)
         if text is None:
-            return Book()
+            return Book({}, {})
         try:
             tree: dict[str, Any] = json.loads(text)
-            entries = _records(Entry, tree.pop("invitations"), self._file)
-            holders = _records(Holder, tree.pop("holders"), self._file)
-            _refuse_newer(set(tree), self._file)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
+            book = checked(Book, Source("the ledger", tree))
+        except (ValueError, RecursionError, ConfigError) as fault:
+            first = str(fault).partition("\n")[0].partition(";")[0].rstrip(".")
             raise StateError(
-                f"{self._file} is damaged ({fault}): restore it from a backup."
+                f"{self._file} is damaged, or of another version of fednode ({first}): restore it "
+                "from a backup, or use that version."
             ) from fault
         now = self._clock()
-        return Book(
-            {entry.site: entry for entry in entries if now <= entry.end},
-            {holder.name: holder for holder in holders},
-        )
+        book.entries = {site: one for site, one in book.entries.items() if now <= one.end}
+        return book
 
-    def anchors(self) -> dict[bytes, str]:
-        """Return the site of each invitation, by the certificate of its authority.
+    def invitations(self) -> dict[bytes, str]:
+        """Return the site of each invitation, by its public key.
 
         One that was used is left out after REPEAT_S: whoever holds its link is known no more.
         """
         since = self._clock() - REPEAT_S
         entries = self.read().entries.values()
         open_ = (entry for entry in entries if not entry.used or entry.used > since)
-        return {entry.anchor.encode(): entry.site for entry in open_}
+        return {bytes.fromhex(entry.key): entry.site for entry in open_}
 
     def stamp(self) -> object:
         """Return something that differs once the ledger was changed."""
@@ -255,11 +256,7 @@ class Ledger:
         with alone(self._folder / "lock"):
             book = self.read()
             yield book
-            tree = {
-                "invitations": [asdict(entry) for entry in book.entries.values()],
-                "holders": [asdict(holder) for _, holder in sorted(book.holders.items())],
-            }
-            put(self._file, json.dumps(tree, indent=1), ELSEWHERE, disk=self._disk)
+            put(self._file, json.dumps(asdict(book), indent=1), ELSEWHERE, disk=self._disk)
 
 
 def _find(book: Book, site: str, id: str, waiting: bool) -> Entry:
@@ -274,24 +271,3 @@ def _find(book: Book, site: str, id: str, waiting: bool) -> Entry:
     what = "waits" if waiting else "has an open invitation"
     rest = f"there {'waits' if waiting else 'is'}: {', '.join(open_) or 'none'}."
     raise ConfigError(f"No site {site!r} {what}; {meant(site, list(open_)) or rest}")
-
-
-def _records(kind: type[Record], entries: list[dict[str, Any]], file: Path) -> list[Record]:
-    """Return records of a file; raise for fields of other types, or of a newer version."""
-    types = {one.name: str(one.type) for one in fields(kind)}
-    _refuse_newer({key for entry in entries for key in entry} - types.keys(), file)
-    records = [kind(**entry) for entry in entries]
-    for record in records:
-        for key, value in asdict(record).items():
-            if type(value).__name__ != types[key]:
-                raise TypeError(f"{key} is a {type(value).__name__}, not {types[key]}")
-    return records
-
-
-def _refuse_newer(keys: set[str], file: Path) -> None:
-    """Raise StateError for keys that this version would lose when it writes the file again."""
-    if keys:
-        raise StateError(
-            f"{file} was written by a newer version of fednode (it holds "
-            f"{', '.join(sorted(keys))}): use that version."
-        )

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import grpc
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.core.rate_limit import TokenBuckets
 from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
 from fednode.errors import AddressError, IdentityError, StateError
-from fednode.identity.certificates import Authority, is_late, pack, read_chain, read_facts
+from fednode.identity.certificates import Authority, Chain
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.keys import CURVE
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.address import parse
 from fednode.transports.credentials import chain_of
@@ -65,7 +65,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             self.ledger.check(guest.name, guest.id, owner)
 
         await self._apart(context, guest, check)
-        reply = self.describe()
+        reply = self.describe(guest.name)
         reply.clock = time.time()
         return reply
 
@@ -86,7 +86,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         chain = await self._apart(context, guest, enrol, address)
         if self._is_new("enrolled", name):
             LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
-        self.greet(pb.Contact(name=name, address=address, proof=pack(chain)))
+        self.greet(pb.Contact(name=name, address=address, proof=Chain.read(chain).pack()))
         return pb.EnrolReply(
             chain=chain,
             contacts=list(self.contacts(name))[:CONTACTS_MAX],
@@ -103,18 +103,18 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
         def renew() -> bytes:
             authority = self._authority()
-            facts = [read_facts(one) for one in read_chain(chain)]
-            soon = is_late(facts, self.identity.clock() + CLOCKS_S)
-            if not soon and not any(self.roster.is_revoked(one.id) for one in facts):
+            shown = Chain.read(chain)
+            soon = shown.is_late(self.identity.clock() + CLOCKS_S)
+            if not soon and not self.roster.proof(chain):
                 raise IdentityError(TOO_EARLY)
-            return authority.node(member.name, _key_of(chain))
+            return authority.node(member.name, shown.key)
 
         renewed = await self._apart(context, member, renew)
         if self._is_new("renewed", member.name):
             LOG.info("the certificate of %s was renewed", member.name)
         return pb.RenewReply(chain=renewed, revocations=list(self.roster.revocations()))
 
-    def describe(self) -> pb.DescribeReply:
+    def describe(self, guest: str) -> pb.DescribeReply:
         """Return what a guest is told of the mesh."""
         return pb.DescribeReply()
 
@@ -133,7 +133,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     def _authority(self) -> Authority:
         """Return what signs certificates; raise IdentityError if this node may not."""
-        authority = self.identity.sponsor(self.roster.root)
+        authority = self.identity.sponsor()
         if authority is None:
             raise IdentityError(
                 f"{self.identity.name} may not admit sites or renew certificates now: ask another "
@@ -148,11 +148,11 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         if not isinstance(guest, Guest):
             text = "this node is a member already: only an invited site enrols"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        key = _key_of(chain)
-        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != "secp256r1":
+        key = Chain.read(chain).key
+        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != CURVE.name:
             text = "a node's key must be of the kind P-256"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        assert isinstance(guest, Guest)  # abort raises
+        assert isinstance(guest, Guest) and isinstance(key, ec.EllipticCurvePublicKey)  # noqa: PT018
         return guest, key
 
     async def _apart(
@@ -194,7 +194,3 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     def _is_new(self, kind: str, name: str) -> bool:
         """Tell whether the operator did not hear this of a name in the last minute."""
         return self._told.of((kind, name), self._clock()).take()
-
-
-def _key_of(chain: bytes) -> Any:
-    return x509.load_pem_x509_certificates(chain)[0].public_key()

@@ -8,17 +8,16 @@ import time
 from pathlib import Path
 from typing import Final
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity.certificates import (
+    SPONSOR,
     Authority,
+    Chain,
     Credential,
-    Facts,
-    is_late,
-    pack,
     pem_of_chain,
-    read_chain,
-    read_facts,
     read_sponsor,
 )
 from fednode.identity.roster import Member, Roster, day
@@ -27,7 +26,6 @@ from fednode.storage.files import content_if_any, content_of, put
 
 IDENTITY: Final = "identity"
 """Folder of a state directory."""
-SPONSOR_FILE: Final = Path("enrolment", "sponsor.crt")
 CERTIFICATE_FILE: Final = "node.crt"
 REVOKED_FILE: Final = "revoked"
 """File of the revocations that a node knows, one per line."""
@@ -35,15 +33,16 @@ ELSEWHERE: Final = "state directory"
 
 
 class NodeIdentity:
-    """A node's key and certificate on disk, and its sponsor's certificate if it is a sponsor.
+    """A node's key and certificate on disk, in the folder `identity` of its state directory.
 
-    identity/node.key       P-256, made once; it never leaves this machine
-    identity/node.crt       the node's certificate and its sponsor's, renewed in their last third
-    identity/revoked        revocations, as the roster stores them
-    enrolment/sponsor.crt   of a node that may sign certificates, on the same key
+    node.key    P-256, made once; it never leaves this machine
+    node.crt    the node's certificate and its sponsor's, renewed in their last third
+    revoked     revocations, as the roster stores them
 
-    facts: what the node's certificate says, and its sponsor's; empty without a certificate. clock:
-    seconds since the epoch, used only for the ends of validity.
+    A sponsor signs its own certificate: its right to sign stands in node.crt, on the same key.
+
+    chain: the node's certificate and its sponsor's; None without a certificate. clock: seconds
+    since the epoch, used only for the ends of validity.
     """
 
     def __init__(self, state: Path) -> None:
@@ -59,13 +58,14 @@ class NodeIdentity:
         self.id = keys.id_of(self.key.public_key())
         file = state / IDENTITY / CERTIFICATE_FILE
         try:
-            self._show(content_if_any(file) or b"")
+            pem = content_if_any(file)
+            self._show(Chain.read(pem) if pem else None)
         except IdentityError as fault:
             raise StateError(
                 f"{file} is damaged ({fault}): restore it from a backup, or ask for a new link and "
                 "run `fednode join LINK`."
             ) from fault
-        if self.facts and self.facts[0].id != self.id:
+        if self.chain and self.chain.own.id != self.id:
             raise StateError(
                 f"{file} is the certificate of another key than {file.with_name(keys.KEY_FILE)}: "
                 "restore both from one backup."
@@ -76,22 +76,22 @@ class NodeIdentity:
         """Return the identity in a state directory; make its key if there is none."""
         refuse_earlier_state(state)
         if not _has_key(state):
-            keys.create_node_key(state / IDENTITY)
+            keys.store(state / IDENTITY / keys.KEY_FILE, ec.generate_private_key(keys.CURVE))
         return cls(state)
 
     @property
     def name(self) -> str:
-        return self.facts[0].name if self.facts else ""
+        return self.chain.own.name if self.chain else ""
 
     @property
     def proof(self) -> bytes:
         """Return the certificates in the form in which members tell them; b"" without any."""
-        return pack(self._credential.chain) if self.facts else b""
+        return self.chain.pack() if self.chain else b""
 
     @property
     def end(self) -> float:
         """Return when the certificate ends, or its sponsor's before it; 0 without a certificate."""
-        return min((facts.ends for facts in self.facts), default=0.0)
+        return self.chain.ends if self.chain else 0.0
 
     def own(self) -> Credential:
         """Return what the node shows; the same object until its certificate is renewed."""
@@ -104,8 +104,6 @@ class NodeIdentity:
         is not one of this key, and of this name if it has one, or is no later than the
         present one, which still holds.
         """
-        certificates = read_chain(chain)
-        chain = pem_of_chain(certificates)
         member = roster.identify(chain)
         if not isinstance(member, Member):
             raise IdentityError(f"this certificate cannot be used: {roster.explain(chain)}")
@@ -114,74 +112,60 @@ class NodeIdentity:
                 f"this certificate is for {member.name!r} with the key {member.id}; this node is "
                 f"{self.name!r} with {self.id}"
             )
-        end = min(read_facts(one).ends for one in certificates)
-        if self._holds(roster) and (end < self.end or chain == self._credential.chain):
+        new = Chain.read(chain)
+        if self._holds(roster) and (new.ends < self.end or new == self.chain):
             raise IdentityError(
-                f"this certificate ends on {day(end)}, and the present one on {day(self.end)}"
+                f"this certificate ends on {day(new.ends)}, and the present one on {day(self.end)}"
             )
-        put(self.state / IDENTITY / CERTIFICATE_FILE, chain.decode(), ELSEWHERE)
-        self._show(chain)
+        self._store(new)
 
     def needs_renewal(self, roster: Roster) -> bool:
         """Tell whether the certificate is missing, in its last third, or of a revoked sponsor."""
-        return not self._holds(roster) or is_late(self.facts, self.clock())
+        return not self._holds(roster) or self.chain is None or self.chain.is_late(self.clock())
 
     def _holds(self, roster: Roster) -> bool:
         """Tell whether there is a certificate that holds, of a sponsor that was not revoked."""
-        if not self.facts or roster.explain(self._credential.chain):
-            return False
-        return not any(roster.is_revoked(facts.id) for facts in self.facts)
+        shown = self._credential.chain
+        return bool(shown) and not roster.explain(shown) and not roster.proof(shown)
 
-    def sponsor(self, root: bytes) -> Authority | None:
-        """Return the authority of this node if it may sign certificates now; else None.
+    @property
+    def sponsor_end(self) -> float:
+        """Return when the right to sign certificates ends; 0 without one."""
+        right = self.chain.sponsor if self.chain and self.chain.is_of_sponsor else None
+        return right.ends if right else 0.0
 
-        root: the certificate of the mesh. Raise StateError if its file is damaged.
-        """
-        authority, end = self._sponsor(root)
-        return authority if self.clock() <= end else None
+    def sponsor(self) -> Authority | None:
+        """Return the authority of this node if it may sign certificates now; else None."""
+        if self.chain is None or self.clock() > self.sponsor_end:
+            return None
+        right = pem_of_chain(self.chain.certificates[1:])
+        return Authority(f"{SPONSOR}{self.name}", self.key, right, self.sponsor_end)
 
-    def sponsor_end(self, root: bytes) -> float:
-        """Return when the right to sign certificates ends; 0 without one. Raise as `sponsor`."""
-        return self._sponsor(root)[1]
-
-    def take_sponsor(self, certificate: bytes, root: bytes) -> Facts:
-        """Store the right to sign certificates, which the mesh key gave; return what it says.
+    def take_sponsor(self, certificate: bytes, roster: Roster) -> None:
+        """Take the right to sign certificates, which the mesh key gave; sign the node's own by it.
 
         Raise IdentityError if the certificate is not for this node, has ended, or ends before the
-        one that is stored: any member can send an earlier one, which stands in chains.
+        right that the node has: any member can send an earlier one, which stands in chains.
         """
-        authority, facts = read_sponsor(certificate, self.key, root)
-        if facts.name != self.name:
-            raise IdentityError(f"this sponsor's certificate is for {facts.name!r}")
-        if self.clock() > facts.ends:
-            raise IdentityError(f"this sponsor's certificate ended on {day(facts.ends)}")
-        with contextlib.suppress(StateError):  # a damaged one is replaced
-            if facts.ends < (present := self.sponsor_end(root)):
-                raise IdentityError(
-                    f"this sponsor's certificate ends on {day(facts.ends)}, and the present one on "
-                    f"{day(present)}"
-                )
-        (self.state / SPONSOR_FILE).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        put(self.state / SPONSOR_FILE, authority.chain.decode(), ELSEWHERE)
-        return facts
+        right = read_sponsor(certificate, self.key, roster.root)
+        if self.name not in {"", right.site}:
+            raise IdentityError(f"this sponsor's certificate is for {right.site!r}")
+        if self.clock() > right.ends:
+            raise IdentityError(f"this sponsor's certificate ended on {day(right.ends)}")
+        if right.ends < self.sponsor_end:
+            raise IdentityError(
+                f"this sponsor's certificate ends on {day(right.ends)}, and the present one on "
+                f"{day(self.sponsor_end)}"
+            )
+        self._store(Chain.read(right.node(right.site, self.key.public_key())))
 
-    def _show(self, chain: bytes) -> None:
-        self.facts = [read_facts(one) for one in read_chain(chain)] if chain else []
-        self._credential = Credential(keys.pem_of(self.key), chain)
+    def _store(self, chain: Chain) -> None:
+        put(self.state / IDENTITY / CERTIFICATE_FILE, chain.pem.decode(), ELSEWHERE)
+        self._show(chain)
 
-    def _sponsor(self, root: bytes) -> tuple[Authority | None, float]:
-        """Return the authority of this node and when it ends; (None, 0) without one."""
-        file = self.state / SPONSOR_FILE
-        certificate = content_if_any(file)
-        if certificate is None:
-            return None, 0.0
-        try:
-            authority, facts = read_sponsor(certificate, self.key, root)
-        except IdentityError as fault:
-            raise StateError(
-                f"{file} cannot be used ({fault}): run `fednode sponsor` with the mesh key again."
-            ) from fault
-        return authority, facts.ends
+    def _show(self, chain: Chain | None) -> None:
+        self.chain = chain
+        self._credential = Credential(keys.pem_of(self.key), chain.pem if chain else b"")
 
 
 def keep_identity_private(state: Path) -> None:
@@ -195,11 +179,11 @@ def keep_identity_private(state: Path) -> None:
             keep_private(folder)
 
 
-def name_in(state: Path) -> str:
-    """Return the name in the certificate of a state directory; "" if there is none to read."""
+def chain_in(state: Path) -> Chain | None:
+    """Return the certificates in a state directory; None if there are none to read."""
     with contextlib.suppress(StateError, IdentityError):
-        return read_facts(read_chain(content_of(state / IDENTITY / CERTIFICATE_FILE))[0]).name
-    return ""
+        return Chain.read(content_of(state / IDENTITY / CERTIFICATE_FILE))
+    return None
 
 
 def refuse_earlier_state(state: Path) -> None:

@@ -24,6 +24,8 @@ from fednode.storage.files import content_of
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
+CURVE: Final = ec.SECP256R1()
+"""Of all keys of nodes: P-256."""
 KEY_FILE: Final = "node.key"
 MESH_KEY_FILE: Final = "mesh.key"
 _BYTES: Final = 32
@@ -68,6 +70,20 @@ def id_of(key: PublicKey) -> str:
     return grouped(hashlib.sha256(data).digest())
 
 
+def point_of(key: PublicKey) -> bytes:
+    """Return a public P-256 key as the 33 bytes that `read_point` reads."""
+    form = serialization.PublicFormat.CompressedPoint
+    return key.public_bytes(serialization.Encoding.X962, form)
+
+
+def read_point(point: bytes) -> ec.EllipticCurvePublicKey:
+    """Return the public key of an invitation; raise IdentityError for other bytes."""
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(CURVE, point)
+    except ValueError as fault:
+        raise IdentityError("these bytes are no public key of an invitation") from fault
+
+
 def pem_of(key: PrivateKey) -> bytes:
     plain = serialization.NoEncryption()
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
@@ -108,13 +124,6 @@ def create(path: Path) -> Ed25519PrivateKey:
     """Make a mesh key and store it in a file; raise StateError if that fails."""
     key = Ed25519PrivateKey.generate()
     store(path, key)
-    return key
-
-
-def create_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
-    """Make the key of a node and store it in a folder; raise StateError if that fails."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    store(folder / KEY_FILE, key)
     return key
 
 

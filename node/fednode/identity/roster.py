@@ -30,17 +30,13 @@ from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import (
     CHAIN_BYTES_MAX,
-    common_name,
+    Chain,
+    Facts,
     host_of,
     invitation_of,
-    is_signed_by,
-    may_sign,
     pem_of_chain,
-    read_chain,
-    read_facts,
     read_revocation,
     root_of,
-    unpack,
 )
 from fednode.storage.files import content_if_any, put
 
@@ -77,30 +73,12 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class _Invitation:
-    """An open invitation. by: as in `Guest`."""
+    """An open invitation: its public key, a certificate to trust, and `by` as in `Guest`."""
 
+    key: bytes
     anchor: x509.Certificate
     site: str
     by: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Chain:
-    """What a chain of certificates says. anchor: the name of the trusted one that it leads to.
-
-    begins, ends: when all of it is valid; dated: when the node's own certificate was made. signer:
-    the id of the sponsor; "" if there is none. certificates: the node's own, and the sponsor's.
-    """
-
-    name: str
-    id: str
-    anchor: str
-    dated: float
-    begins: float
-    ends: float
-    signer: str
-    sponsor: str
-    certificates: list[x509.Certificate]
 
 
 class Roster:
@@ -125,12 +103,10 @@ class Roster:
         self.root = root_of(mesh, mesh_key)
         self.version = 0
         self.on_revoked: Callable[[], object] = lambda: None
-        self._root = x509.load_pem_x509_certificate(self.root)
-        self._root_name = common_name(self._root)
         self._listed = frozenset(listed)
         self._invited: dict[str, _Invitation] = {}  # by the anchor's name
-        self._chains: dict[str, dict[str, _Chain]] = {}  # by name, then by the sponsor's id
-        self._sponsors: dict[str, x509.Certificate] = {}  # the latest of each, by id
+        self._chains: dict[str, dict[str, Chain]] = {}  # by name, then by the sponsor's id
+        self._sponsors: dict[str, tuple[Facts, x509.Certificate]] = {}  # the latest of each, by id
         self._names: dict[str, list[str]] | None = None  # names by id
         self._met = set[tuple[str, str]]()  # names with the keys that called, or were in the file
         self._revoked: dict[str, bytes] = {}
@@ -142,29 +118,28 @@ class Roster:
     @property
     def anchors(self) -> bytes:
         """Return all certificates that TLS is to trust, in PEM."""
-        return self.root + pem_of_chain(one.anchor for one in self._invited.values())
+        return pem_of_chain([self.root, *(one.anchor for one in self._invited.values())])
 
     def set_invitations(self, invitations: Mapping[bytes, str], by: str = "") -> None:
         """Replace the open invitations of this node, or of a node that waits at its relay.
 
-        invitations: the name that each one invites, by its certificate (PEM). What is no
-        certificate of an invitation, or of another node's, is left out.
+        invitations: the name that each one invites, by its public key (`point_of`). What is no such
+        key, or of another node's invitation, is left out.
         """
+        anchors = {one.key: (name, one.anchor) for name, one in self._invited.items()}
         opened = {name: one for name, one in self._invited.items() if one.by != by}
-        for pem, site in invitations.items():
+        for key, site in invitations.items():
             with contextlib.suppress(IdentityError):
-                shown = read_chain(pem)[0]
-                name, before = common_name(shown), self._invited.get(common_name(shown))
-                anchor = invitation_of(shown) if before is None else before.anchor
-                opened.setdefault(name, _Invitation(anchor, site, by))
+                name, anchor = anchors.get(key) or invitation_of(key)
+                opened.setdefault(name, _Invitation(key, anchor, site, by))
         if opened != self._invited:
             self._invited = opened
             self.version += 1
             self._read.cache_clear()
 
     def invitations(self) -> list[bytes]:
-        """Return the certificates (PEM) of this node's own open invitations."""
-        return [pem_of_chain([one.anchor]) for one in self._invited.values() if not one.by]
+        """Return the public keys of this node's own open invitations."""
+        return [one.key for one in self._invited.values() if not one.by]
 
     def identify(self, chain: bytes) -> Member | Guest | None:
         """Return whose chain of certificates (PEM) called this node; None if it may not."""
@@ -173,59 +148,44 @@ class Roster:
             self._met.add((caller.name, caller.id))
         return caller
 
-    def _judge(self, chain: bytes) -> Member | Guest | None:
-        found = self._found(chain)
-        if found is None or self._fault(found):
+    def _judge(self, pem: bytes) -> Member | Guest | None:
+        chain = self._chain_in(pem)
+        if chain is None or self._fault(chain):
             return None
-        if found.anchor == self._root_name:
-            return Member(found.name, found.id)
-        invitation = self._invited[found.anchor]
-        return Guest(invitation.site, found.id, invitation.by)
+        invitation = self._invitation_of(chain)
+        if invitation is None:
+            return Member(chain.own.name, chain.own.id)
+        return Guest(invitation.site, chain.own.id, invitation.by)
 
     def explain(self, chain: bytes) -> str:
         """Return why a chain (PEM) may not call; "" if it may."""
-        found = self._found(chain)
+        found = self._chain_in(chain)
         return "it shows no certificate of this mesh" if found is None else self._fault(found)
 
     def proof(self, chain: bytes) -> bytes:
         """Return the proof that the key of a chain, or its sponsor's, was revoked; b"" for none."""
-        found = self._found(chain)
-        ids = () if found is None else (found.id, found.signer)
+        found = self._chain_in(chain)
+        ids = () if found is None else (found.own.id, found.sponsor_id)
         return next((self._revoked[id] for id in ids if id in self._revoked), b"")
 
-    def _found(self, pem: bytes) -> _Chain | None:
+    def is_of_mesh(self, chain: bytes) -> bool:
+        """Tell whether the mesh key, or a sponsor, signed a chain (PEM), whenever that was."""
+        return self._chain_in(chain) is not None
+
+    def _chain_in(self, pem: bytes) -> Chain | None:
+        """Return the chain in a text if it leads to a trusted certificate; None if it does not."""
         return self._read(pem) if len(pem) <= CHAIN_BYTES_MAX else None
 
-    def _verify(self, pem: bytes) -> _Chain | None:
-        """Return what a chain says if it leads to a trusted certificate; None if it does not."""
+    def _verify(self, pem: bytes) -> Chain | None:
         try:
-            chain = read_chain(pem)
-            facts = [read_facts(one) for one in chain]
+            chain = Chain.read(pem)
         except IdentityError:
             return None
-        if not chain or may_sign(chain[0]):  # a sponsor calls with the certificate of its node
-            return None
-        own, top, last = facts[0], facts[0], chain[0]
-        if own.signer not in {*self._invited, self._root_name}:
-            if len(chain) < 2 or not may_sign(chain[1]) or not is_signed_by(chain[0], chain[1]):
-                return None
-            top, last = facts[1], chain[1]
-        trusted = self._root
-        if own is top and own.signer in self._invited:
-            trusted = self._invited[own.signer].anchor
-        if not is_signed_by(last, trusted):
-            return None
-        return _Chain(
-            name=own.name,
-            id=own.id,
-            anchor=top.signer,
-            dated=own.begins,
-            begins=max(own.begins, top.begins),
-            ends=min(own.ends, top.ends),
-            signer="" if own is top else top.id,
-            sponsor="" if own is top else top.name,
-            certificates=chain[:1] if own is top else chain,
-        )
+        invitation = self._invitation_of(chain)
+        return chain if chain.leads_to(invitation.anchor if invitation else self.root) else None
+
+    def _invitation_of(self, chain: Chain) -> _Invitation | None:
+        return None if chain.sponsor else self._invited.get(chain.own.signer)
 
     def callee(self, name: str) -> tuple[str, bytes]:
         """Return what to demand of a node that is called: a name in its certificate, and trust.
@@ -236,54 +196,55 @@ class Roster:
         """
         chain = self._chain(name) if self._revoked else None
         if chain is None:
-            return host_of(name), self.root
-        signers = [one for id, one in self._sponsors.items() if id not in self._revoked]
-        return host_of(name, chain.id), pem_of_chain([chain.certificates[0], *signers])
+            return host_of(name), pem_of_chain([self.root])
+        signers = [one for id, (_, one) in self._sponsors.items() if id not in self._revoked]
+        return host_of(name, chain.own.id), pem_of_chain([chain.certificates[0], *signers])
 
     # Which name has which key ---------------------------------------------------------------------
 
-    def _fault(self, chain: _Chain) -> str:
+    def _fault(self, chain: Chain) -> str:
         """Return why a chain does not hold now; "" if it does. A member's that holds is stored."""
         now = self.clock()
-        if chain.id in self._revoked:
+        if chain.own.id in self._revoked:
             return "its key was revoked by the mesh key"
         if now > chain.ends:
             return f"its certificate ended on {day(chain.ends)}"
         if now < chain.begins:
             return f"its certificate begins on {day(chain.begins)}: check the clocks of both nodes"
-        return self._take(chain) if chain.anchor == self._root_name else ""
+        return "" if self._invitation_of(chain) else self._take(chain)
 
-    def _take(self, chain: _Chain) -> str:
+    def _take(self, chain: Chain) -> str:
         """Store a chain that is valid now; return why its key does not have its name, or ""."""
-        of_name = self._chains.get(chain.name, {})
-        before = of_name.get(chain.signer)
-        if chain.signer in self._revoked and (before is None or before.id != chain.id):
-            return f"the key of its sponsor {chain.sponsor} was revoked by the mesh key"
+        own, sponsor = chain.own, chain.sponsor
+        before = self._chains.get(own.name, {}).get(chain.sponsor_id)
+        if sponsor and sponsor.id in self._revoked and (before is None or before.own.id != own.id):
+            return f"the key of its sponsor {sponsor.name} was revoked by the mesh key"
         if before is None and not self._has_room(chain):
-            self._forget(lambda one: self._holds(one) and (one.name, one.id) in self._met)
+            self._forget(lambda one: self._holds(one) and self._has_met(one))
             if not self._has_room(chain):
                 return "this node knows too many certificates"
-        newer = before is not None and (before.dated, before.id) < (chain.dated, chain.id)
+        newer = before and (before.own.begins, before.own.id) < (own.begins, own.id)
         if before is None or newer or not self._holds(before):
-            self._chains.setdefault(chain.name, {})[chain.signer] = chain
+            self._chains.setdefault(own.name, {})[chain.sponsor_id] = chain
             self._names = None
-            if chain.signer:
-                shown = chain.certificates[1]
-                latest = self._sponsors.setdefault(chain.signer, shown)
-                if latest.not_valid_after_utc < shown.not_valid_after_utc:
-                    self._sponsors[chain.signer] = shown
-        counts = self._chain(chain.name)
-        if counts is None or counts.id != chain.id:
+            if sponsor:
+                latest, _ = self._sponsors.get(sponsor.id, (None, None))
+                if latest is None or latest.ends < sponsor.ends:
+                    self._sponsors[sponsor.id] = sponsor, chain.certificates[1]
+        if self.id_of(own.name) != own.id:
             return "a newer certificate of its name is for another key"
         return ""
 
-    def _has_room(self, chain: _Chain) -> bool:
-        of_signer = sum(chain.signer in chains for chains in self._chains.values())
-        room = len(self._chains) < NAMES_MAX or chain.name in self._chains
-        of_name = len(self._chains.get(chain.name, {}))
+    def _has_room(self, chain: Chain) -> bool:
+        of_signer = sum(chain.sponsor_id in chains for chains in self._chains.values())
+        room = len(self._chains) < NAMES_MAX or chain.own.name in self._chains
+        of_name = len(self._chains.get(chain.own.name, {}))
         return room and of_name < SIGNERS_MAX and of_signer < NAMES_OF_SIGNER_MAX
 
-    def _forget(self, stays: Callable[[_Chain], bool]) -> None:
+    def _has_met(self, chain: Chain) -> bool:
+        return (chain.own.name, chain.own.id) in self._met
+
+    def _forget(self, stays: Callable[[Chain], bool]) -> None:
         """Forget all chains but those that stay."""
         for name, chains in list(self._chains.items()):
             self._chains[name] = {by: one for by, one in chains.items() if stays(one)}
@@ -291,38 +252,36 @@ class Roster:
                 del self._chains[name]
         self._names = None
 
-    def _chain(self, name: str) -> _Chain | None:
+    def _chain(self, name: str) -> Chain | None:
         """Return the chain of a name that counts now; None if there is none."""
         good = [chain for chain in self._chains.get(name, {}).values() if self._holds(chain)]
 
         # A certificate of a sponsor that was revoked counts only if there is no other.
-        def rank(one: _Chain) -> tuple[bool, float, str]:
-            return one.signer not in self._revoked, one.dated, one.id
+        def rank(one: Chain) -> tuple[bool, float, str]:
+            return one.sponsor_id not in self._revoked, one.own.begins, one.own.id
 
         return max(good, key=rank, default=None)
 
-    def _holds(self, chain: _Chain) -> bool:
-        return chain.begins <= self.clock() <= chain.ends and chain.id not in self._revoked
+    def _holds(self, chain: Chain) -> bool:
+        return chain.begins <= self.clock() <= chain.ends and chain.own.id not in self._revoked
 
     def name_of(self, id: str) -> str:
         if self._names is None:
             self._names = {}
             for name, chains in self._chains.items():
-                for owner in {chain.id for chain in chains.values()}:
+                for owner in {chain.own.id for chain in chains.values()}:
                     self._names.setdefault(owner, []).append(name)
         return next((name for name in self._names.get(id, ()) if self.id_of(name) == id), "")
 
     def id_of(self, name: str) -> str:
         chain = self._chain(name)
-        return "" if chain is None else chain.id
+        return "" if chain is None else chain.own.id
 
     def sponsors(self) -> list[str]:
         """Return the names of the nodes that sign certificates, as far as certificates say so."""
-        known = [read_facts(one) for one in self._sponsors.values()]
         now = self.clock()
-        return sorted(
-            {one.name for one in known if one.id not in self._revoked and now <= one.ends}
-        )
+        known = [facts for facts, _ in self._sponsors.values() if facts.id not in self._revoked]
+        return sorted({facts.name for facts in known if now <= facts.ends})
 
     def check_sender(self, caller: str, sender: str) -> str:
         name = self.name_of(caller)
@@ -352,7 +311,9 @@ class Roster:
             except IdentityError:
                 return None
             return update if update.name == news.name and not self.id_of(update.name) else None
-        told = self.identify_packed(news.proof) if news.proof else None
+        told: Member | Guest | None = None
+        with contextlib.suppress(IdentityError):  # most news has no certificate
+            told = self._judge(Chain.unpack(news.proof).pem)
         id = self.id_of(news.name)
         if not id:
             return None
@@ -361,14 +322,6 @@ class Roster:
         proof = news.proof if told == Member(news.name, id) else b""
         may_place = news.name == sender or news.name not in self._listed
         return replace(news, address=news.address if may_place else "", id=id, proof=proof)
-
-    def identify_packed(self, proof: bytes) -> Member | None:
-        """Return whose packed chain this is; None if it is no member's."""
-        try:
-            found = self._judge(unpack(proof))
-        except IdentityError:
-            return None
-        return found if isinstance(found, Member) else None
 
     # Revocations ----------------------------------------------------------------------------------
 
@@ -379,7 +332,7 @@ class Roster:
             raise IdentityError(f"this revocation is for the mesh {revocation.mesh!r}")
         if revocation.id not in self._revoked:
             self._revoked[revocation.id] = proof
-            self._forget(lambda one: one.signer != revocation.id or (one.name, one.id) in self._met)
+            self._forget(lambda one: one.sponsor_id != revocation.id or self._has_met(one))
             self._write()
             self.on_revoked()
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
@@ -395,8 +348,8 @@ class Roster:
 
     def has_revoked(self, chain: bytes) -> bool:
         """Tell whether the key of a chain (PEM) of this mesh was revoked."""
-        found = self._found(chain)
-        return found is not None and self.is_revoked(found.id)
+        found = self._chain_in(chain)
+        return found is not None and self.is_revoked(found.own.id)
 
     def revocations(self) -> tuple[bytes, ...]:
         return tuple(self._revoked.values())

@@ -33,8 +33,8 @@ from fednode.transports.credentials import Own, channel_to
 from fednode.transports.exchange import opened, wrapped
 from fednode.transports.limits import REVOCATION
 from fednode.transports.relay_service import (
-    ANCHORS_MAX,
     DIAL,
+    INVITATIONS_MAX,
     PING_S,
     REVOCATIONS_MAX,
     STOPPING,
@@ -261,7 +261,7 @@ class RelayClient:
     def _statement(self) -> relay_pb2.WaitRequest:
         return relay_pb2.WaitRequest(
             revocations=self._roster.revocations()[-REVOCATIONS_MAX:],
-            anchors=self._roster.invitations()[-ANCHORS_MAX:],
+            invitations=self._roster.invitations()[-INVITATIONS_MAX:],
         )
 
     def _tell(self, relay: Relay) -> None:

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -51,10 +51,9 @@ WAITS_S, WAITS_AT_ONCE = 0.5, 20.0
 """Calls of one node to wait in a second, on average and at once. Each may change what TLS trusts.
 """
 REVOCATIONS_MAX: Final = 256
-ANCHORS_MAX: Final = 64
-ANCHOR_BYTES_MAX: Final = 4096
+INVITATIONS_MAX: Final = 64
 GUESTS_MAX: Final = 1024
-"""Anchors of one node, and in all."""
+"""Open invitations of one node, and of all."""
 DRAIN_S: Final = 30.0
 """How long streams may go on after a relay was told to stop."""
 
@@ -103,7 +102,7 @@ class RelayService:
         self._streams: set[_Stream] = set()
         self._per_key: Counter[str] = Counter()
         self._per_pair: Counter[frozenset[str]] = Counter()
-        self._anchors: Counter[str] = Counter()
+        self._invitations: Counter[str] = Counter()
         self._dials = TokenBuckets(DIALS_S, DIALS_S)
         self._waits = TokenBuckets(WAITS_AT_ONCE, WAITS_S)
         self._draining = False
@@ -179,18 +178,17 @@ class RelayService:
             raise _full(f"a node may begin to wait {WAITS_S:g} times a second")
 
     def _learn(self, name: str, request: relay_pb2.WaitRequest) -> None:
-        """Take the revocations that a node knows, and the anchors of its invitations."""
+        """Take the revocations that a node knows, and its open invitations."""
         self._roster.learn_revocations(request.revocations[:REVOCATIONS_MAX])
-        room = GUESTS_MAX - self._anchors.total() + self._anchors[name]
-        fit = [one for one in request.anchors[:ANCHORS_MAX] if len(one) <= ANCHOR_BYTES_MAX]
-        self._invite(name, fit[:room])
+        room = GUESTS_MAX - self._invitations.total() + self._invitations[name]
+        self._invite(name, request.invitations[: min(room, INVITATIONS_MAX)])
 
-    def _invite(self, name: str, anchors: Any) -> None:
+    def _invite(self, name: str, keys: Sequence[bytes]) -> None:
         """Let the guests of a node call here, and nobody that it let call before."""
-        if anchors or self._anchors[name]:
-            self._roster.set_invitations(dict.fromkeys(anchors, name), by=name)
-        self._anchors[name] = len(anchors)
-        self._anchors += Counter()  # forget zeros
+        if keys or self._invitations[name]:
+            self._roster.set_invitations(dict.fromkeys(keys, name), by=name)
+        self._invitations[name] = len(keys)
+        self._invitations += Counter()  # forget zeros
 
     # Streams --------------------------------------------------------------------------------------
 

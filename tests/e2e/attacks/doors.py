@@ -42,7 +42,6 @@ from typing import Any, Final
 import grpc.aio
 
 from fednode.errors import FednodeError
-from fednode.identity.certificates import Authority
 from fednode.transports.exchange import DELIVER
 from fednode.transports.relay_service import DIAL, TO, WAIT
 from fednode.wire.gen import relay_pb2
@@ -62,6 +61,7 @@ from tests.e2e.attacks.http2 import (
     stranger_context,
 )
 from tests.e2e.attacks.unfinished import message, stuff
+from tests.unit.identity.people import invitation_key
 
 SOURCE: Final = "127.0.0.66"
 HALF_HELLO: Final = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -233,8 +233,8 @@ async def relay_calls(method: str, folder: Path, address: str, seconds: float) -
     channel = await one.channel(address, ends.RELAY)
 
     async def wait(tally: Counter[str]) -> None:
-        anchors = [Authority.invitation(os.urandom(16)).anchor(7, below=0) for _ in range(64)]
-        asked = relay_pb2.WaitRequest(anchors=anchors)
+        keys = [invitation_key(os.urandom(16)) for _ in range(64)]
+        asked = relay_pb2.WaitRequest(invitations=keys)
         call = channel.unary_stream(WAIT, relay_pb2.WaitRequest.SerializeToString)(asked)
         if await call.read() is grpc.aio.EOF:
             await call

@@ -78,7 +78,7 @@ def keyed(folder: Path, *names: str) -> SmallMesh:
     mesh = SmallMesh(MESH)
     lines = [f"mesh: {MESH}", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
     for name, port in zip(names, free_ports(len(names)), strict=True):
-        mesh.write(folder / name, name, sponsor=name == "a")
+        mesh.write(folder / name, name)
         lines.append(f'  - {{name: {name}, address: "127.0.0.1:{port}"}}')
     (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
     return mesh

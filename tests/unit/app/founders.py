@@ -95,13 +95,20 @@ def joined(founder: NodePlan, folder: Path, name: str) -> NodePlan:
     state, mesh_key = founder.state.parent / name, str(founder.peers.mesh_key)
     identity, own = NodeIdentity.create(state), identity_of(founder)
     roster = Roster(MESH, keys.read_public(mesh_key))
-    authority = own.sponsor(roster.root)
+    authority = own.sponsor()
     assert isinstance(authority, Authority)
     identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
     ledger_of(founder).record(name, identity.id, address)
     remember_files(state, folder / f"files-{name}")
     entries = [PeerEntry(founder.name, founder.address), PeerEntry(name, address)]
     return planned(folder / f"files-{name}", name, mesh_key, entries, ())
+
+
+def resign(plan: NodePlan, identity: NodeIdentity | None = None) -> None:
+    """Let the founder's node be a member that may sign no certificates."""
+    own, key = identity or identity_of(plan), mesh_key_of(plan)
+    chain = Authority.root(MESH, key).node(own.name, own.key.public_key())
+    own.take_certificate(chain, Roster(MESH, key.public_key()))
 
 
 def mesh_key_of(plan: NodePlan) -> Ed25519PrivateKey:

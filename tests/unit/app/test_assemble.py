@@ -20,6 +20,7 @@ from fednode.app.plan import NodePlan, learner_of, make, privacy_of
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
 from fednode.identity import keys
+from fednode.identity.certificates import Chain
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.learn import build
@@ -173,7 +174,9 @@ def test_a_context_holds_what_the_plan_says(
     assert (context.name, context.mesh, context.boot) == ("a", "ward", "word")
     assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
     assert context.id == NodeIdentity(plan.state).id
-    assert Roster("ward", keys.read_public(str(plan.peers.mesh_key))).identify_packed(context.proof)
+    assert Roster("ward", keys.read_public(str(plan.peers.mesh_key))).identify(
+        Chain.unpack(context.proof).pem
+    )
     assert context.grows
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from fednode.app.create import (
     address_here,
-    address_of,
     create_mesh,
     load_mesh_key,
     mesh_key_file,
@@ -22,7 +21,7 @@ from fednode.errors import ConfigError, StateError
 from fednode.identity import keys
 from fednode.identity.roster import Member, Roster
 from fednode.transports.address import parse
-from tests.unit.app.founders import MESH, founded, identity_of
+from tests.unit.app.founders import MESH, founded, identity_of, resign
 
 
 def test_the_founder_has_a_certificate_and_the_right_to_sign_others(
@@ -32,7 +31,7 @@ def test_the_founder_has_a_certificate_and_the_right_to_sign_others(
     own, key = identity_of(plan), keys.read_public(str(plan.peers.mesh_key))
     roster = Roster(MESH, key)
     assert roster.identify(own.own().chain) == Member("a", own.id)
-    authority = own.sponsor(roster.root)
+    authority = own.sponsor()
     assert authority is not None
     assert authority.name == "sponsor a"
     assert mesh_key_file(MESH).stat().st_mode & 0o077 == 0
@@ -51,7 +50,7 @@ def test_the_node_that_admits_is_found_from_any_folder(
     plan = founded(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     assert sponsor_here().name == plan.name
-    (plan.state / "enrolment" / "sponsor.crt").unlink()
+    resign(plan)
     with pytest.raises(ConfigError, match="No node of this machine admits sites"):
         sponsor_here()
     (plan.state / "enrolment" / "files").write_bytes(b"\xff\xfe")
@@ -76,9 +75,14 @@ def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch)
     assert site_here() == "b-ro-7"
     monkeypatch.setattr("socket.gethostname", lambda: "ß")
     assert site_here() == "site"
-    there = parse(address_here(("127.0.0.1", 9)))
-    assert there.loopback
-    assert there.port > 0
+    near = ("127.0.0.1", 9)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr("fednode.app.create.PORT", taken)
+        there = parse(address_here(near))
+        assert there.loopback
+        assert there.port not in {0, taken}, "another process has it"
+    assert parse(address_here(near)).port == taken
 
 
 @pytest.mark.parametrize(
@@ -95,24 +99,3 @@ def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch)
 )
 def test_an_address_without_a_port_gets_the_usual_one(given: str, address: str) -> None:
     assert with_port(given) == address
-
-
-def test_a_node_that_tries_to_join_again_keeps_its_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    near = ("127.0.0.1", 9)
-    assert address_of(tmp_path / "r", None, None) == "relay"
-    first = address_of(tmp_path, None, near)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
-        monkeypatch.setattr("fednode.app.create.PORT", taken)
-        assert address_of(tmp_path, None, near) == first, "the port of the first try"
-        monkeypatch.undo()
-        (tmp_path / "enrolment" / "address").write_text(f"found 127.0.0.1:{taken}\n")
-        assert address_of(tmp_path, None, near) != f"127.0.0.1:{taken}", "another process has it"
-    assert address_of(tmp_path, "10.9.9.9", near) == "10.9.9.9:7100"
-    assert address_of(tmp_path, None, near) == "10.9.9.9:7100", "what the operator gave"
-    assert address_of(tmp_path, "10.9.9.9:7", near) == "10.9.9.9:7"
-    (tmp_path / "enrolment" / "address").write_bytes(b"\xff\xfe")
-    with pytest.raises(StateError, match=r"enrolment/address is not UTF-8 text"):
-        address_of(tmp_path, None, near)

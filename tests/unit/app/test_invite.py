@@ -21,7 +21,15 @@ from fednode.identity.roster import Member, Roster
 from fednode.observe.admitting import Site
 from fednode.settings.peers import load_peers
 from fednode.transports.address import RelayEntry
-from tests.unit.app.founders import MESH, admits, founded, identity_of, ledger_of, mesh_key_of
+from tests.unit.app.founders import (
+    MESH,
+    admits,
+    founded,
+    identity_of,
+    ledger_of,
+    mesh_key_of,
+    resign,
+)
 
 KEY_B, KEY_C = keys.grouped(bytes([2]) * 32), keys.grouped(bytes([3]) * 32)
 AWAY = "127.0.0.1:9"
@@ -73,7 +81,7 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
             "c was refused, and its link has ended."
         )
         assert desk.waiting() == []
-        (plan.state / "enrolment" / "sponsor.crt").unlink()
+        resign(plan, mesh.identity)
         assert [desk.open] == [False]
     assert "invited c" in caplog.text
     assert link.token.hex() not in caplog.text
@@ -94,7 +102,7 @@ def test_folders_are_issued_for_nodes_and_relays_and_again_for_the_same_keys(
     out, ledger = tmp_path / "out", ledger_of(plan)
     own = identity_of(plan)
     roster = Roster(MESH, keys.read_public(str(plan.peers.mesh_key)))
-    sponsor, root = own.sponsor(roster.root), Authority.root(MESH, mesh_key_of(plan))
+    sponsor, root = own.sponsor(), Authority.root(MESH, mesh_key_of(plan))
     assert sponsor is not None
     nodes = {"b": "10.0.0.8:7100", "c": "relay", "r": "127.0.0.1:9", "a": plan.address}
     ids = list[list[str]]()

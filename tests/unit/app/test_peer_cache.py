@@ -12,12 +12,12 @@ import pytest
 from fednode.app.peer_cache import PeerCache
 from fednode.core.members.table import Member
 from fednode.core.types import Update
-from fednode.identity.certificates import pack
+from fednode.identity.certificates import Chain
 from tests.unit.identity.people import SmallMesh
 
 DAY = 86_400
 MESH = SmallMesh()
-PROOFS = {name: pack(MESH.chain(name)) for name in "bc"}
+PROOFS = {name: Chain.read(MESH.chain(name)).pack() for name in "bc"}
 
 
 def member(name: str, state: str = "alive", address: str = "10.0.0.1:7100") -> Member:
@@ -75,7 +75,7 @@ def test_members_of_a_sponsor_that_is_revoked_stay_by_the_file(tmp_path: Path) -
 
 
 def test_lines_that_are_not_what_a_node_writes_are_left_out(tmp_path: Path) -> None:
-    forged = base64.b64encode(pack(SmallMesh().chain("c"))).decode()
+    forged = base64.b64encode(Chain.read(SmallMesh().chain("c")).pack()).decode()
     good, other = (base64.b64encode(PROOFS[name]).decode() for name in "bc")
     lines = [
         "junk",
@@ -121,7 +121,7 @@ def test_a_member_goes_when_its_certificate_ended_before_a_newer_one(
     tmp_path: Path, days: float, stays: bool
 ) -> None:
     file = tmp_path / "peers"
-    short = pack(MESH.chain("d", days, dated=-1))
+    short = Chain.read(MESH.chain("d", days, dated=-1)).pack()
     PeerCache(file).store([Member(name="d", state="alive", address="10.0.0.1:1", proof=short)])
     again = PeerCache(file)
     again.load(MESH.roster())

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fednode.app import join
 from fednode.app.mesh import Mesh, connect
 from fednode.app.sponsor import Sponsor
 from fednode.core.members.table import Member
@@ -20,6 +19,8 @@ from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member as Known
+from fednode.identity.roster import day
+from fednode.settings.shared import parse
 from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S
 from tests.unit.app.founders import (
@@ -30,6 +31,7 @@ from tests.unit.app.founders import (
     joined,
     link_to,
     mesh_key_of,
+    resign,
 )
 
 AWAY = "127.0.0.1:9"
@@ -55,9 +57,9 @@ async def test_an_invited_site_is_told_of_the_members_and_the_shared_settings(
     async with admits(plan) as mesh:
         sponsor_in(mesh).attach(running(*members), "")
         newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "e"))
-        offer = await join.ask(newcomer)
-        assert offer.members == ("a", "c", "f"), "nobody is a member before it joins"
-        assert offer.settings["rounds"]["max"] == 3
+        offer = await newcomer.describe()
+        assert offer.members == ["a", "c", "f"], "nobody is a member before it joins"
+        assert parse(offer.settings)["rounds"]["max"] == 3
         reply = await newcomer.enrol(AWAY)
         assert [(one.name, one.address) for one in reply.contacts] == [("a", plan.address)]
         own = NodeIdentity(tmp_path / "e")
@@ -70,23 +72,23 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = founded(tmp_path, monkeypatch)
-    file = plan.state / "enrolment" / "sponsor.crt"
-    right = file.read_bytes()
     async with admits(plan) as mesh:
         sponsor, link = sponsor_in(mesh), link_to(plan, "b")
+        right = sponsor.identity.sponsor()
+        assert right is not None
         newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "b"))
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()  # the node has not looked yet
         await sponsor.look()
         await newcomer.describe()
-        file.unlink()
+        resign(plan, mesh.identity)
         with pytest.raises(Refused, match="a may not admit sites"):
             await newcomer.describe()
         await sponsor.look()
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()
-        assert sponsor.take_certificate(right).startswith("a admits newcomers until 20")
-        assert sponsor.appointed.is_set()
+        said = sponsor.take_certificate(right.chain)
+        assert said == f"a admits newcomers until {day(right.ends)}"
         await sponsor.look()
         await newcomer.describe()
         sponsor.ledger.refuse("b")
@@ -114,7 +116,7 @@ async def test_only_the_mesh_key_makes_this_node_a_sponsor(
         ):
             with pytest.raises(IdentityError):
                 sponsor_in(mesh).take_certificate(certificate)
-        assert sponsor_in(mesh).renew_own()
+        assert sponsor_in(mesh).open
 
 
 async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
@@ -136,6 +138,7 @@ async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
 async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("fednode.app.sponsor.RENEWAL_S", 0.05)
     founder = founded(tmp_path, monkeypatch)
     mesh = connect(joined(founder, tmp_path, "b"))
     sponsor, now = sponsor_in(mesh), time.time()
@@ -152,7 +155,6 @@ async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_ans
     assert said in caplog.text
     async with admits(founder) as other:
         sponsor_in(other).identity.clock = sponsor.identity.clock
-        sponsor.appointed.set()
         async with asyncio.timeout(GUARD_S):
             while sponsor.identity.own() is before:
                 await pause(0.01)

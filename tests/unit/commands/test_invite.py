@@ -12,7 +12,7 @@ from fednode.enrolment.ledger import ApprovalPending
 from fednode.enrolment.words import words_of
 from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
-from tests.unit.app.founders import MESH, founded, ledger_of
+from tests.unit.app.founders import MESH, founded, ledger_of, resign
 from tests.unit.commands.run import Fednode
 
 KEY = keys.grouped(bytes([2]) * 32)
@@ -31,7 +31,7 @@ def test_a_link_is_printed_and_a_second_one_ends_it(
     assert "The words of the mesh, which b must see, too: " in fednode.err
     assert fednode("invite", "b") == 0
     assert decode(fednode.out).token != link.token
-    assert len(ledger_of(plan).anchors()) == 1
+    assert len(ledger_of(plan).invitations()) == 1
     assert fednode("invite", "--list") == 0
     assert fednode.out.startswith("b has a link until 20")
     assert fednode("invite", "--refuse", "b") == 0
@@ -100,7 +100,7 @@ def test_folders_are_written_without_a_running_node(
     assert fednode.out.startswith("Wrote out/b: move each folder to its machine")
     assert NodeIdentity(Path("out/b")).name == "b"
     # With the mesh key alone, as long as the node is no sponsor.
-    (plan.state / "enrolment" / "sponsor.crt").unlink()
+    resign(plan)
     assert fednode("invite", "--out", "out", "c=10.0.0.9:7100") == 0
     (plan.state.parent / "mesh.key").unlink()
     assert "This takes the mesh key" in fednode.fault("invite", "--out", "out", "d=10.0.0.9:1")

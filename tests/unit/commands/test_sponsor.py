@@ -18,7 +18,7 @@ def test_the_right_is_renewed_or_given_to_a_node_that_runs(
     plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
     monkeypatch.chdir(tmp_path / MESH)
     assert sponsor.sponsor.name == "sponsor"
-    file = plan.state / "enrolment" / "sponsor.crt"
+    file = plan.state / "identity" / "node.crt"
     before = file.read_bytes()
     assert fednode("sponsor", "a") == 0
     assert fednode.out == "a may admit sites for another year, from its next start on.\n"

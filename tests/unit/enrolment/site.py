@@ -16,11 +16,12 @@ from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
 from fednode.enrolment.service import EnrolmentService
 from fednode.identity import keys
-from fednode.identity.certificates import TOKEN_BYTES, Authority, read_sponsor
+from fednode.identity.certificates import TOKEN_BYTES, Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
+from tests.unit.identity.people import invitation_key
 
 MESH = "ward"
 MESH_KEY = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
@@ -48,11 +49,10 @@ class Site:
         state = folder / name
         identity, roster = NodeIdentity.create(state), Roster(MESH, MESH_KEY.public_key())
         public = identity.key.public_key()
-        right = ROOT.sponsor(name, public)
-        authority, _ = read_sponsor(right, identity.key, roster.root)
-        identity.take_certificate(authority.node(name, public), roster)
         if sponsor:
-            identity.take_sponsor(right, roster.root)
+            identity.take_sponsor(ROOT.sponsor(name, public), roster)
+        else:
+            identity.take_certificate(ROOT.node(name, public), roster)
         ledger = Ledger(state / "enrolment")
         return cls(identity, roster, ledger, GrpcTransport(identity.own, roster))
 
@@ -72,7 +72,7 @@ class Site:
     def invite(self, name: str, days: float = 7, **more: bool) -> Invitation:
         """Return an invitation, which the site knows from now on."""
         token = name.encode().ljust(TOKEN_BYTES, b".")
-        self.ledger.invite(name, Authority.invitation(token).anchor(7, below=0), days, **more)
+        self.ledger.invite(name, invitation_key(token), days, **more)
         self.follow()
         return Invitation(
             mesh=MESH,
@@ -85,7 +85,7 @@ class Site:
 
     def follow(self) -> None:
         """Tell TLS of the invitations, as the running node does."""
-        self.roster.set_invitations(self.ledger.anchors())
+        self.roster.set_invitations(self.ledger.invitations())
 
 
 class Service(EnrolmentService):
@@ -95,7 +95,7 @@ class Service(EnrolmentService):
         super().__init__(site.identity, site.roster, site.ledger, clock=lambda: site.now)
         self.site = site
 
-    def describe(self) -> pb.DescribeReply:
+    def describe(self, guest: str) -> pb.DescribeReply:
         return pb.DescribeReply(members=[self.identity.name], settings=b"{}")
 
     def contacts(self, but: str) -> list[pb.Contact]:

@@ -18,7 +18,7 @@ from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
 from fednode.errors import Refused, Unreachable
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, Credential, Revocation, read_chain
+from fednode.identity.certificates import Authority, Chain, Credential, Revocation
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
@@ -26,7 +26,7 @@ from fednode.transports.connection_limiter import PER_KEY
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
-from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, Site, newcomer
+from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, ROOT, Site, newcomer
 
 LATE_S = 70 * 24 * 3600
 """After so long the last third of a certificate of 90 days has begun."""
@@ -184,7 +184,7 @@ async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str)
     evil = Site.create(tmp_path, "evil")
 
     async def odd(request: Any, context: Any) -> pb.RenewReply:
-        sponsor = evil.identity.sponsor(evil.roster.root)
+        sponsor = evil.identity.sponsor()
         assert sponsor is not None
         return pb.RenewReply(chain=ODD[answer](own, sponsor), revocations=[b"x"])
 
@@ -197,7 +197,7 @@ async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str)
         places = [("evil", evil.address), ("a", a.address)]
         await renew(transport, places, own, a.roster)
         assert own.own() != before
-        assert read_chain(own.own().chain)[1] == read_chain(before.chain)[1]
+        assert Chain.read(own.own().chain).sponsor == Chain.read(before.chain).sponsor
         await transport.close()
 
 
@@ -296,7 +296,7 @@ async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path:
 async def test_a_node_that_is_no_sponsor_any_more_admits_nobody(tmp_path: Path) -> None:
     async with Site.create(tmp_path, "a").serving() as a:
         invitation = a.invite("b")
-        (tmp_path / "a" / "enrolment" / "sponsor.crt").unlink()
+        a.identity.take_certificate(ROOT.node("a", a.identity.key.public_key()), a.roster)
         new = newcomer(tmp_path / "b", invitation)
         for call in (new.describe(), new.enrol(AWAY)):
             with pytest.raises(Refused, match="a may not admit sites or renew certificates now"):

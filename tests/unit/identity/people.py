@@ -13,11 +13,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.identity import keys
 from fednode.identity.certificates import Authority, Credential, Revocation
-from fednode.identity.keys import id_of, pem_of
+from fednode.identity.keys import id_of, pem_of, point_of
 from fednode.identity.roster import Roster
 
 MESH = "mesh"
 NOW = 1_800_000_000
+
+
+def invitation_key(token: bytes) -> bytes:
+    """Return the public key of the invitation that a token stands for."""
+    return point_of(Authority.invitation(token).key.public_key())
+
+
+def credential_of(authority: Authority, name: str) -> Credential:
+    """Return a new key, with a certificate that an authority signs."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    return Credential(pem_of(key), authority.node(name, key.public_key()))
 
 
 class SmallMesh:
@@ -88,11 +99,8 @@ class SmallMesh:
         """The public half of the mesh key, as peers.yaml has it."""
         return keys.written(self.mesh_key.public_key())
 
-    def write(self, state: Path, name: str, days: float = 90, sponsor: bool = False) -> None:
-        """Write the identity of a node into a state directory."""
+    def write(self, state: Path, name: str, days: float = 90) -> None:
+        """Write the identity of a node into a state directory; that of `a` is a sponsor's."""
         folder = state / "identity"
         keys.store(folder / "node.key", self.key(name))
         (folder / "node.crt").write_bytes(self.chain(name, days))
-        if sponsor:
-            (state / "enrolment").mkdir()
-            (state / "enrolment" / "sponsor.crt").write_bytes(self.sponsor_of(name).chain)

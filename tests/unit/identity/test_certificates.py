@@ -10,20 +10,19 @@ from fednode.errors import IdentityError
 from fednode.identity.certificates import (
     ANY_NODE,
     Authority,
+    Chain,
     host_of,
-    pack,
-    read_chain,
-    read_facts,
     read_sponsor,
     root_of,
-    unpack,
 )
 from tests.unit.identity.people import SmallMesh
 
 
 def test_a_certificate_says_who_signed_it_and_until_when() -> None:
     mesh = SmallMesh()
-    node, sponsor = (read_facts(one) for one in read_chain(mesh.chain("b", 90)))
+    chain = Chain.read(mesh.chain("b", 90))
+    node, sponsor = chain.own, chain.sponsor
+    assert sponsor is not None
     assert (node.name, node.id, node.signer) == ("b", mesh.id("b"), "sponsor a")
     assert 90 * 86400 <= node.ends - node.begins <= 90 * 86400 + 3600
     assert (sponsor.name, sponsor.id, sponsor.signer) == ("a", mesh.id("a"), "mesh mesh")
@@ -31,7 +30,7 @@ def test_a_certificate_says_who_signed_it_and_until_when() -> None:
 
 def test_the_wire_shows_a_hash_in_place_of_the_name() -> None:
     mesh = SmallMesh()
-    leaf = read_chain(mesh.chain("hospital-b"))[0]
+    leaf = Chain.read(mesh.chain("hospital-b")).certificates[0]
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     by_name, by_key = host_of("hospital-b"), host_of("hospital-b", mesh.id("hospital-b"))
     assert names.get_values_for_type(x509.DNSName) == [by_name, by_key, ANY_NODE]
@@ -41,24 +40,32 @@ def test_the_wire_shows_a_hash_in_place_of_the_name() -> None:
 
 
 def test_a_chain_is_packed_in_one_kilobyte() -> None:
-    chain = SmallMesh().chain("b" * 63)
-    assert unpack(pack(chain)) == chain
-    assert len(pack(chain)) <= 1024
+    pem = SmallMesh().chain("b" * 63)
+    chain = Chain.read(pem)
+    assert Chain.unpack(chain.pack()) == chain
+    assert chain.pem == pem
+    assert len(chain.pack()) <= 1024
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"x", b"\x90", b"\xa1x", b"\x91\xc4\x01x", b"\x93" * 9])
 def test_bytes_that_are_no_chain_are_refused(bytes_: bytes) -> None:
-    if bytes_ == b"\x90":  # an empty list is a chain without certificates
-        assert unpack(bytes_) == b""
-        return
     with pytest.raises(IdentityError, match="no certificates"):
-        unpack(bytes_)
+        Chain.unpack(bytes_)
 
 
 @pytest.mark.parametrize("pem", [b"", b"x", SmallMesh().chain("b")[:300]])
 def test_text_that_is_no_certificate_is_refused(pem: bytes) -> None:
     with pytest.raises(IdentityError, match="cannot be read"):
-        read_chain(pem)
+        Chain.read(pem)
+
+
+def test_a_chain_is_whole_and_nothing_behind_it_is_read() -> None:
+    mesh = SmallMesh()
+    pem, other = mesh.chain("b"), SmallMesh().chain("c")
+    assert Chain.read(pem + other).pem == pem
+    assert Chain.read(mesh.root.node("b", mesh.key("b").public_key()) + other).sponsor is None
+    with pytest.raises(IdentityError, match="its sponsor is missing"):
+        Chain.read(pem[: pem.index(b"-----END") + 26])
 
 
 def test_both_ends_derive_the_same_authority_from_a_token() -> None:
@@ -72,8 +79,8 @@ def test_a_sponsors_certificate_is_for_its_own_key_and_mesh() -> None:
     mesh, other = SmallMesh(), SmallMesh("other")
     root = root_of("mesh", mesh.mesh_key.public_key())
     pem = mesh.sponsor.chain
-    authority, facts = read_sponsor(pem, mesh.key("a"), root)
-    assert (authority.name, facts.name, facts.id) == ("sponsor a", "a", mesh.id("a"))
+    authority = read_sponsor(pem, mesh.key("a"), root)
+    assert (authority.name, authority.site, authority.chain) == ("sponsor a", "a", pem)
     with pytest.raises(IdentityError, match="another key"):
         read_sponsor(pem, mesh.key("b"), root)
     with pytest.raises(IdentityError, match="did not sign"):
@@ -86,7 +93,7 @@ def test_a_sponsors_certificate_is_for_its_own_key_and_mesh() -> None:
 
 def test_the_root_is_made_of_the_public_key_alone() -> None:
     key = Ed25519PrivateKey.generate()
-    root = x509.load_pem_x509_certificate(root_of("mesh", key.public_key()))
+    root = root_of("mesh", key.public_key())
     sponsor = SmallMesh()
     sponsor.mesh_key = key
-    read_chain(sponsor.sponsor_of("a").chain)[0].verify_directly_issued_by(root)
+    assert Chain.read(sponsor.chain("b", sponsor=sponsor.sponsor_of("a"))).leads_to(root)

@@ -11,7 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
+from fednode.identity.certificates import Chain
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Member
 from tests.unit.identity.people import SmallMesh
 
 DAY = 86_400
@@ -40,7 +42,7 @@ def test_a_certificate_gives_the_name_and_is_shown_from_then_on(tmp_path: Path) 
     assert not node.needs_renewal(roster)
     assert node.own() is not before
     assert node.own() is node.own()
-    assert roster.identify_packed(node.proof)
+    assert roster.identify(Chain.unpack(node.proof).pem)
 
 
 def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) -> None:
@@ -73,32 +75,43 @@ def test_it_is_renewed_in_the_last_third_or_if_its_sponsor_was_revoked(tmp_path:
 
 def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
     mesh = SmallMesh()
-    mesh.write(tmp_path, "a")
+    mesh.write(tmp_path, "b")
     node, roster = NodeIdentity(tmp_path), mesh.roster()
-    assert node.sponsor(roster.root) is None
-    facts = node.take_sponsor(mesh.sponsor.chain, roster.root)
-    authority = node.sponsor(roster.root)
-    assert authority is not None
-    assert roster.identify(authority.node("b", mesh.key("b").public_key()))
-    node.clock = lambda: facts.ends + 1
-    assert node.sponsor(roster.root) is None
+    assert (node.sponsor(), node.sponsor_end) == (None, 0.0)
+    right = mesh.sponsor_of("b").chain
+    node.take_sponsor(right, roster)
+    for one in (node, NodeIdentity(tmp_path)):
+        authority = one.sponsor()
+        assert authority is not None
+        assert (authority.name, authority.chain) == ("sponsor b", right)
+        assert roster.identify(authority.node("c", mesh.key("c").public_key()))
+        assert roster.identify(one.own().chain) == Member("b", node.id)
+    node.clock = lambda: node.sponsor_end + 1
+    assert node.sponsor() is None
     with pytest.raises(IdentityError, match="ended on"):
-        node.take_sponsor(mesh.sponsor.chain, roster.root)
+        node.take_sponsor(right, roster)
+
+
+def test_a_founder_takes_its_name_from_its_right(tmp_path: Path) -> None:
+    mesh, node = SmallMesh(), NodeIdentity.create(tmp_path)
+    mesh.keys["b"] = node.key
+    node.take_sponsor(mesh.sponsor_of("b").chain, mesh.roster())
+    assert (node.name, NodeIdentity(tmp_path).name) == ("b", "b")
 
 
 def test_an_earlier_right_replaces_no_later_one_and_nothing_else_is_stored(tmp_path: Path) -> None:
     mesh = SmallMesh()
-    mesh.write(tmp_path, "a", sponsor=True)
-    node, root = NodeIdentity(tmp_path), mesh.roster().root
-    file = tmp_path / "enrolment" / "sponsor.crt"
-    end, later = node.sponsor_end(root), mesh.sponsor_of("a", days=400).chain
-    assert node.take_sponsor(later + b"\xff any other bytes", root).ends > end
-    assert file.read_bytes() == later
+    mesh.write(tmp_path, "a")
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    file = tmp_path / "identity" / "node.crt"
+    end, later = node.sponsor_end, mesh.sponsor_of("a", days=400).chain
+    node.take_sponsor(later + b"\xff any other bytes", roster)
+    assert node.sponsor_end > end
+    assert file.read_bytes().endswith(later)
+    before = file.read_bytes()
     with pytest.raises(IdentityError, match="and the present one on"):
-        node.take_sponsor(mesh.sponsor.chain, root)
-    assert file.read_bytes() == later
-    file.write_text("damaged")
-    assert node.take_sponsor(mesh.sponsor.chain, root).ends == pytest.approx(end, abs=60)
+        node.take_sponsor(mesh.sponsor.chain, roster)
+    assert file.read_bytes() == before
 
 
 def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
@@ -106,10 +119,10 @@ def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
     mesh.write(tmp_path, "b")
     node, roster = NodeIdentity(tmp_path), mesh.roster()
     with pytest.raises(IdentityError, match="another key"):
-        node.take_sponsor(mesh.sponsor.chain, roster.root)
+        node.take_sponsor(mesh.sponsor.chain, roster)
     mesh.keys["x"] = mesh.key("b")
     with pytest.raises(IdentityError, match="for 'x'"):
-        node.take_sponsor(mesh.sponsor_of("x").chain, roster.root)
+        node.take_sponsor(mesh.sponsor_of("x").chain, roster)
 
 
 @pytest.mark.parametrize("name", ["node.key", "node.crt"])
@@ -121,20 +134,18 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
-@pytest.mark.parametrize(
-    "name", ["identity/node.key", "identity/node.crt", "identity/revoked", "enrolment/sponsor.crt"]
-)
+@pytest.mark.parametrize("name", ["identity/node.key", "identity/node.crt", "identity/revoked"])
 def test_a_file_that_the_system_does_not_give_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
 ) -> None:
     mesh = SmallMesh()
-    mesh.write(tmp_path, "a", sponsor=True)
+    mesh.write(tmp_path, "a")
     roster, read = mesh.roster(), Path.read_bytes
     roster.keep_in(tmp_path / "identity" / "revoked")
     roster.take_revocation(mesh.revocation("b"))
 
     def use() -> None:
-        NodeIdentity(tmp_path).sponsor(roster.root)
+        NodeIdentity(tmp_path)
         mesh.roster().keep_in(tmp_path / "identity" / "revoked")
 
     def denied(path: Path) -> bytes:

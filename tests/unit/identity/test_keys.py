@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity.keys import KEY_FILE, create_node_key, id_of, load_node_key
+from fednode.identity.keys import KEY_FILE, id_of, load_node_key
 
 
-def pem(key: Ed25519PrivateKey | X25519PrivateKey, password: bytes = b"") -> bytes:
+def pem(
+    key: Ed25519PrivateKey | X25519PrivateKey | ec.EllipticCurvePrivateKey, password: bytes = b""
+) -> bytes:
     protection = (
         serialization.BestAvailableEncryption(password)
         if password
@@ -27,12 +30,18 @@ def pem(key: Ed25519PrivateKey | X25519PrivateKey, password: bytes = b"") -> byt
     )
 
 
+def create(folder: Path) -> ec.EllipticCurvePrivateKey:
+    key = ec.generate_private_key(ec.SECP256R1())
+    keys.store(folder / KEY_FILE, key)
+    return key
+
+
 def test_a_key_is_read_as_it_was_made(tmp_path: Path) -> None:
-    made = create_node_key(tmp_path / "identity")
+    made = create(tmp_path / "identity")
     assert load_node_key(tmp_path / "identity").public_key() == made.public_key()
     id = id_of(made.public_key())
     assert re.fullmatch(r"([A-Z2-7]{8}-){6}[A-Z2-7]{4}", id)
-    assert id != id_of(create_node_key(tmp_path / "other").public_key())
+    assert id != id_of(create(tmp_path / "other").public_key())
 
 
 def test_the_mesh_key_is_written_as_text_and_read_back(tmp_path: Path) -> None:
@@ -46,7 +55,7 @@ def test_the_mesh_key_is_written_as_text_and_read_back(tmp_path: Path) -> None:
 
 
 def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
-    create_node_key(tmp_path / "identity")
+    create(tmp_path / "identity")
     path = tmp_path / "identity" / KEY_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -59,11 +68,12 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
         b"",
         b"-----BEGIN PRIVATE KEY-----\n",
         pem(X25519PrivateKey.generate()),
+        pem(ec.generate_private_key(ec.SECP384R1())),
         pem(Ed25519PrivateKey.generate(), b"secret"),
         pem(Ed25519PrivateKey.generate())[:-40],
         b"x" * 100_000,
     ],
-    ids=["empty", "cut", "of another kind", "encrypted", "shortened", "no key"],
+    ids=["empty", "cut", "of another kind", "of another curve", "encrypted", "shortened", "no key"],
 )
 def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / KEY_FILE
@@ -75,11 +85,11 @@ def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None
 
 def test_a_half_written_key_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "node.new").write_bytes(b"-----BEGIN")
-    key = create_node_key(tmp_path)
+    key = create(tmp_path)
     assert load_node_key(tmp_path).public_key() == key.public_key()
 
 
 def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "identity").write_text("I am a file")
     with pytest.raises(StateError, match="cannot be used: a file is where"):
-        create_node_key(tmp_path / "identity")
+        create(tmp_path / "identity")

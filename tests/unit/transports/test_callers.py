@@ -17,6 +17,7 @@ from fednode.identity.keys import id_of, pem_of
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.grpc import GrpcTransport
 from tests.meshes import Mesh
+from tests.unit.identity.people import credential_of, invitation_key
 
 ANY = "127.0.0.1:0"
 TOKEN = bytes(range(16))
@@ -64,7 +65,7 @@ class TestHandshake:
         to = await server.listen(ANY, tell)
         member = mesh.own("a")()
         held: Any = load_pem_private_key(member.key, None)
-        forged = Authority("a", held, member.chain).credential("b")
+        forged = credential_of(Authority("a", held, member.chain), "b")
         assert "does not know this node" in await outcome(server, to, forged, mesh.roster())
         assert mesh.roster().identify(forged.chain) is None
         await server.close()
@@ -89,7 +90,7 @@ class TestInvitation:
         to = await server.listen(ANY, tell)
         guest = guest_of(TOKEN)
         assert "does not know this node" in await outcome(server, to, guest, mesh.roster())
-        roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
+        roster.set_invitations({invitation_key(TOKEN): "hospital-b"})
         said = await outcome(server, to, guest, mesh.roster())
         assert said.endswith("refuses this node: hospital-b is invited, and no member yet")
         roster.set_invitations({})
@@ -98,7 +99,7 @@ class TestInvitation:
 
     def test_a_guest_has_the_name_of_the_invitation(self) -> None:
         roster = Mesh.new().roster()
-        roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
+        roster.set_invitations({invitation_key(TOKEN): "hospital-b"})
         guest = guest_of(TOKEN, "a")
         assert roster.identify(guest.chain) == Guest("hospital-b", leaf_id(guest))
 
@@ -127,7 +128,7 @@ class TestCallee:
         mesh = Mesh.new()
         stolen, roster = mesh.credential("b"), mesh.roster()
         roster.take_revocation(mesh.revocation("b"))
-        assert roster.identify(mesh.sponsor.credential("b").chain)
+        assert roster.identify(credential_of(mesh.sponsor, "b").chain)
         (outcome,) = await self.send(mesh, roster, stolen)
         assert "another node" in outcome
 
@@ -150,7 +151,7 @@ class TestCallee:
         assert isinstance(member, Member)
         with pytest.MonkeyPatch.context() as patch:  # the sponsor writes what it likes
             patch.setattr(certificates, "id_of", lambda _: member.id)
-            forged = sponsor.credential("b")
+            forged = credential_of(sponsor, "b")
         before, after = await self.send(mesh, roster, forged, "s")
         assert before == "reached"
         assert "of a sponsor or key that the mesh revoked" in after

@@ -9,12 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
-from fednode.identity.certificates import Authority
 from fednode.transports import limits
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, wrapped
 from fednode.transports.relay_service import DIAL
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh
+from tests.unit.identity.people import invitation_key
 from tests.unit.transports.test_callers import TOKEN, guest_of
 
 ANY = "127.0.0.1:0"
@@ -157,7 +157,7 @@ async def test_a_guest_may_enrol_or_dial_who_invited_it_and_nothing_else(
 ) -> None:
     mesh = Mesh.new()
     roster = mesh.roster()
-    roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "site"}, by=by)
+    roster.set_invitations({invitation_key(TOKEN): "site"}, by=by)
     server = mesh.transport("v", roster=roster)
     server.add_service(register)
     to = await server.listen(ANY, Stuck())

@@ -42,7 +42,7 @@ async def odd(mesh: Mesh, name: str) -> AsyncIterator[tuple[str, Answers]]:
     shown, answers = mesh.credential(name), Answers()
     server = grpc.aio.server(handlers=[answers])
     trusted = grpc.ssl_server_credentials(
-        [(shown.key, shown.chain)], mesh.roster().root, require_client_auth=True
+        [(shown.key, shown.chain)], mesh.roster().anchors, require_client_auth=True
     )
     port = server.add_secure_port("127.0.0.1:0", trusted)
     await server.start()

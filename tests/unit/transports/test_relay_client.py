@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import Unreachable
-from fednode.identity.certificates import Authority
 from fednode.transports import relay_client as module
 from fednode.transports.address import RelayEntry
 from fednode.transports.grpc import GrpcTransport
@@ -19,6 +18,7 @@ from fednode.transports.relay_client import RelayClient
 from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh, RunningRelay
+from tests.unit.identity.people import invitation_key
 from tests.unit.transports.test_callers import TOKEN, guest_of
 
 ANY = "127.0.0.1:0"
@@ -138,14 +138,14 @@ async def test_relays_learn_of_revocations_and_invitations_while_a_node_waits(
         relay.roster.on_revoked = known.set
         take = relay.roster.set_invitations
 
-        def notice(anchors: Mapping[bytes, str], by: str = "") -> None:
-            take(anchors, by)
+        def notice(keys: Mapping[bytes, str], by: str = "") -> None:
+            take(keys, by)
             taken.set()
 
         relay.roster.set_invitations = notice  # type: ignore[method-assign, assignment]
         await b.listen("relay", who)
         roster.take_revocation(mesh.revocation("c"))
-        roster.set_invitations({Authority.invitation(TOKEN).anchor(7, below=0): "hospital-b"})
+        roster.set_invitations({invitation_key(TOKEN): "hospital-b"})
         async with asyncio.timeout(GUARD_S):
             await known.wait()
             await taken.wait()

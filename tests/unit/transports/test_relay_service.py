@@ -10,17 +10,18 @@ from typing import Any
 import grpc
 import pytest
 
-from fednode.identity.certificates import Authority, Credential
+from fednode.identity.certificates import Credential
 from fednode.transports import relay_service as module
 from fednode.transports.exchange import opened, wrapped
 from fednode.transports.relay_service import DIAL, TAKE, TICKET, TO, WAIT
 from fednode.wire.gen import relay_pb2
 from tests.contract.transport_suite import GUARD_S
 from tests.meshes import Mesh, RunningRelay
+from tests.unit.identity.people import invitation_key
 from tests.unit.transports.test_callers import TOKEN, guest_of
 
 Code = grpc.StatusCode
-ANCHOR = Authority.invitation(TOKEN).anchor(7, below=0)
+INVITATION = invitation_key(TOKEN)
 
 
 class Caller:
@@ -181,7 +182,7 @@ async def test_nobody_is_reached_who_does_not_wait(place: Place) -> None:
 
 async def test_a_guest_dials_the_node_that_has_invited_it_and_no_other(place: Place) -> None:
     b, c = await place.caller("b"), await place.caller("c")
-    waiting = await b.wait(anchors=[ANCHOR, b"no certificate"])
+    waiting = await b.wait(invitations=[INVITATION, b"no key"])
     await c.wait()
     guest = await place.caller("", guest_of(TOKEN))
     assert (await end(guest.dial("c")))[0] is Code.PERMISSION_DENIED
@@ -201,7 +202,7 @@ async def test_a_guest_has_few_streams_and_not_for_long(
 ) -> None:
     monkeypatch.setattr(module, "GUEST_MAX", 1)
     b = await place.caller("b")
-    waiting = await b.wait(anchors=[ANCHOR])
+    waiting = await b.wait(invitations=[INVITATION])
     guest = await place.caller("", guest_of(TOKEN))
     first = guest.dial("b")
     b.take((await ticket_of(waiting)).ticket)
@@ -215,17 +216,17 @@ async def test_a_guest_has_few_streams_and_not_for_long(
     assert second.done()
 
 
-async def test_anchors_are_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [Authority.invitation(bytes([n]) * 16).anchor(7, below=0) for n in range(6)]
-    monkeypatch.setattr(module, "ANCHORS_MAX", 4)
+async def test_invitations_are_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [invitation_key(bytes([n]) * 16) for n in range(6)]
+    monkeypatch.setattr(module, "INVITATIONS_MAX", 4)
     monkeypatch.setattr(module, "GUESTS_MAX", 5)
     b, c = await place.caller("b"), await place.caller("c")
-    await b.wait(anchors=made)
+    await b.wait(invitations=made)
     roster = place.relay.roster
     assert roster.anchors.count(b"BEGIN") == 1 + 4
-    await c.wait(anchors=made[4:])
+    await c.wait(invitations=made[4:])
     assert roster.anchors.count(b"BEGIN") == 1 + 5
-    await b.wait(anchors=[bytes(module.ANCHOR_BYTES_MAX + 1)])
+    await b.wait(invitations=[bytes(4097)])
     assert roster.anchors.count(b"BEGIN") == 1 + 1
 
 

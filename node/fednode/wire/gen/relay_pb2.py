@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64node/wire/gen/relay.proto\x12\nfednode.v1\"3\n\x0bWaitRequest\x12\x13\n\x0brevocations\x18\x01 \x03(\x0c\x12\x0f\n\x07\x61nchors\x18\x02 \x03(\x0c\"(\n\x06Ticket\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa9\x01\n\x0cRelayService\x12\x35\n\x04Wait\x12\x17.fednode.v1.WaitRequest\x1a\x12.fednode.v1.Ticket0\x01\x12\x30\n\x04\x44ial\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x12\x30\n\x04Take\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66\x65\x64node/wire/gen/relay.proto\x12\nfednode.v1\"F\n\x0bWaitRequest\x12\x13\n\x0brevocations\x18\x01 \x03(\x0c\x12\x13\n\x0binvitations\x18\x03 \x03(\x0cJ\x04\x08\x02\x10\x03R\x07\x61nchors\"(\n\x06Ticket\x12\x0e\n\x06ticket\x18\x01 \x01(\x0c\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\"\x15\n\x05\x43hunk\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa9\x01\n\x0cRelayService\x12\x35\n\x04Wait\x12\x17.fednode.v1.WaitRequest\x1a\x12.fednode.v1.Ticket0\x01\x12\x30\n\x04\x44ial\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x12\x30\n\x04Take\x12\x11.fednode.v1.Chunk\x1a\x11.fednode.v1.Chunk(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fednode.wire.gen.relay_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WAITREQUEST']._serialized_start=44
-  _globals['_WAITREQUEST']._serialized_end=95
-  _globals['_TICKET']._serialized_start=97
-  _globals['_TICKET']._serialized_end=137
-  _globals['_CHUNK']._serialized_start=139
-  _globals['_CHUNK']._serialized_end=160
-  _globals['_RELAYSERVICE']._serialized_start=163
-  _globals['_RELAYSERVICE']._serialized_end=332
+  _globals['_WAITREQUEST']._serialized_end=114
+  _globals['_TICKET']._serialized_start=116
+  _globals['_TICKET']._serialized_end=156
+  _globals['_CHUNK']._serialized_start=158
+  _globals['_CHUNK']._serialized_end=179
+  _globals['_RELAYSERVICE']._serialized_start=182
+  _globals['_RELAYSERVICE']._serialized_end=351
 # @@protoc_insertion_point(module_scope)

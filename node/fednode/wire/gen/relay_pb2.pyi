@@ -7,12 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WaitRequest(_message.Message):
-    __slots__ = ("revocations", "anchors")
+    __slots__ = ("revocations", "invitations")
     REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
-    ANCHORS_FIELD_NUMBER: _ClassVar[int]
+    INVITATIONS_FIELD_NUMBER: _ClassVar[int]
     revocations: _containers.RepeatedScalarFieldContainer[bytes]
-    anchors: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, revocations: _Optional[_Iterable[bytes]] = ..., anchors: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    invitations: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, revocations: _Optional[_Iterable[bytes]] = ..., invitations: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Ticket(_message.Message):
     __slots__ = ("ticket", "caller")
