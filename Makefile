@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Processes that share the tests: one a core, at most eight.
-WORKERS ?= auto
-SHARED := -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
+# Processes that share the tests: one more than cores, because daemons wait for timers; at most eight.
+WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 7 ? cores + 1 : 8)))
+SHARED := -n $(WORKERS) --dist worksteal --durations 10
 LAB := tests/simulation tests/unit/lab tests/unit/tools/bench
 
 .PHONY: install demo test test-lab test-all test-gpu check format proto settings bench docs clean

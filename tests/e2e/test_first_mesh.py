@@ -158,7 +158,8 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
         await d.types(fednode, "leave")
         await a.until(lambda reply: state_of(reply, "d") == "left")
         assert d.daemon is not None
-        assert await d.daemon.ended() == 0
+        async with asyncio.timeout(GUARD_S):
+            assert await d.daemon.ended() == 0
         said = await d.types(fednode, "reset", "--all", "--yes")
         assert "To join again: `fednode join LINK`" in said
         assert not d.state.parent.exists(), "nothing that the daemon wrote is left"

@@ -214,18 +214,6 @@ async def test_a_peer_with_another_configuration_is_named_at_both_ends(pair: Pai
             assert any("policy.recipients" in text for text in (*reply.notes, *reply.warnings))
 
 
-async def test_leave_ends_a_daemon_and_tells_the_other(pair: Pair) -> None:
-    endless = ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.1")
-    async with Client() as client, pair.running("a", *endless), pair.running("b", *endless) as b:
-        await pair.until(client, "b", lambda reply: reply.round >= 2)
-        await pair.types("leave", pair.address["b"])
-        assert await asyncio.wait_for(b.ended(), GUARD_S) == 0
-        left = await pair.until(
-            client, "a", lambda reply: "left" in {peer.state for peer in reply.peers}
-        )
-        assert left.peers[0].reason == ""
-
-
 async def test_what_tools_and_people_see_of_a_daemon(pair: Pair) -> None:
     paced = ("--set", "rounds.min_interval_s=0.05", "--set", "rounds.start.timeout_s=0.1")
     endless = ("--set", "rounds.max=0", *paced)

@@ -23,7 +23,7 @@ from tests.command_line import named
 from tests.meshes import Mesh
 from tests.unit.commands.run import Fednode
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 def folder(mesh: Mesh, state: Path, **more: object) -> Path:

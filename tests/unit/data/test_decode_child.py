@@ -24,7 +24,7 @@ from tests.e2e.attacks import bombs
 from tests.unit.data.rgb import read_rgb
 
 MIB = 1 << 20
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fednode.observe.client import Client, ask
 from fednode.transports.address import RelayEntry
 from tests.meshes import Mesh
 
-GUARD_S = 30.0
+GUARD_S = 180.0
 
 
 class Answers(grpc.GenericRpcHandler):  # type: ignore[misc]
