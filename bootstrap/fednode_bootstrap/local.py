@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fednode.observe.client import Client
 from fednode.terminal import show
-from fednode.terminal.stop import Interrupted, interruptible, until
+from fednode.terminal.stop import Interrupted, until_stopped
 from fednode_bootstrap import view
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings, fresh_folder
 
@@ -43,8 +43,7 @@ async def run(
     ended_well = False
     try:
         try:
-            with interruptible(console.print) as stop:
-                await until(_follow(mesh, stay, console), stop)
+            await until_stopped(_follow(mesh, stay, console), console.print)
         except Interrupted:
             again = "" if made else " The same command goes on from here."
             console.print(f"All daemons have ended.{again}")

@@ -52,38 +52,6 @@ def _leave_terminal() -> None:
                 os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
-class Stop:
-    """What the user asked for by signals: to stop, and then to hurry."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.asked: asyncio.Future[Interrupted] = loop.create_future()
-        self.hurry: asyncio.Future[None] = loop.create_future()
-
-
-@contextlib.contextmanager
-def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
-    """Take over Ctrl-C, SIGTERM and SIGHUP: the first asks to stop, the second to hurry."""
-    loop = asyncio.get_running_loop()
-    stop = Stop()
-
-    def take(number: signal.Signals) -> None:
-        if not stop.asked.done():
-            say("Ending all daemons; ask again to end them at once.")
-            stop.asked.set_result(Interrupted(number))
-        elif not stop.hurry.done():
-            stop.hurry.set_result(None)
-
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    numbers = call_at_end(take)
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number] or signal.SIG_DFL)
-
-
 @contextlib.contextmanager
 def held_back(*numbers: signal.Signals) -> Iterator[None]:
     """Block signals in this thread; processes that it starts in the block never get them.
@@ -98,24 +66,35 @@ def held_back(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-async def until(work: Coroutine[Any, Any, Result], stop: Stop) -> Result:
-    """Return what the work returns; when the user asks to stop, cancel it and raise Interrupted.
+async def until_stopped(work: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:
+    """Return what the work returns; at Ctrl-C, SIGTERM or SIGHUP cancel it and raise Interrupted.
 
-    When the user asks to hurry while the work ends, it is cancelled again until it is done.
+    At the second signal the work is cancelled again until it is done.
     """
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+
+    def take(number: signal.Signals) -> None:
+        if not first.done():
+            say("Ending all daemons; ask again to end them at once.")
+            first.set_result(number)
+        elif not second.done():
+            second.set_result(number)
+
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = call_at_end(take)
     task = asyncio.create_task(work)
     try:
-        await _first_of(task, stop.asked)
+        await asyncio.wait({task, first}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         task.cancel()
-        await _first_of(task, stop.hurry)
+        await asyncio.wait({task, second}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         while not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=HURRY_EVERY_S)
-    raise stop.asked.result()
-
-
-async def _first_of(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number] or signal.SIG_DFL)
+    raise Interrupted(first.result())

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from fednode.terminal import stop as module
-from fednode.terminal.stop import Interrupted, call_at_end, held_back, interruptible, until
+from fednode.terminal.stop import Interrupted, call_at_end, held_back, until_stopped
 
 GUARD_S = 180.0
 
@@ -22,24 +22,8 @@ async def test_work_that_ends_gives_its_result() -> None:
     async def work() -> int:
         return 7
 
-    with interruptible(said.append) as stop:
-        assert await until(work(), stop) == 7
+    assert await until_stopped(work(), said.append) == 7
     assert said == []
-
-
-async def test_the_first_signal_cancels_the_work_and_is_named() -> None:
-    said: list[str] = []
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def work() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.Event().wait()
-
-    with interruptible(said.append) as stop, pytest.raises(Interrupted, match="SIGTERM") as ended:
-        await until(work(), stop)
-    assert ended.value.exit_code == 128 + signal.SIGTERM
-    assert said == ["Ending all daemons; ask again to end them at once."]
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 async def test_the_second_signal_cancels_the_end_of_the_work() -> None:
@@ -58,8 +42,8 @@ async def test_the_second_signal_cancels_the_end_of_the_work() -> None:
                 hurried = True
                 raise
 
-    with interruptible(lambda _: None) as stop, pytest.raises(Interrupted):
-        await until(work(), stop)
+    with pytest.raises(Interrupted):
+        await until_stopped(work(), lambda _: None)
     assert hurried
 
 
@@ -82,10 +66,9 @@ async def test_the_first_signal_cancels_and_the_second_hurries(
                 if cancelled == 1:
                     os.kill(os.getpid(), signal.SIGTERM)
 
-    with interruptible(said.append) as stop:
-        async with asyncio.timeout(GUARD_S):
-            with pytest.raises(Interrupted, match="stopped by SIGTERM") as ended:
-                await until(stubborn(), stop)
+    async with asyncio.timeout(GUARD_S):
+        with pytest.raises(Interrupted, match="stopped by SIGTERM") as ended:
+            await until_stopped(stubborn(), said.append)
     assert ended.value.exit_code == 128 + signal.SIGTERM
     assert cancelled == 3
     assert said == ["Ending all daemons; ask again to end them at once."]

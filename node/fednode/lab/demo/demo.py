@@ -30,7 +30,7 @@ from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put
-from fednode.terminal.stop import Interrupted, interruptible, until
+from fednode.terminal.stop import Interrupted, until_stopped
 from fednode.units import scaled
 from fednode_bootstrap.daemon import PROGRAM
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings
@@ -159,8 +159,7 @@ async def run(options: DemoOptions, client: Client | None, console: Console) -> 
     options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="meshes-", dir=options.out))
     try:
-        with interruptible(console.print) as stop:
-            done = await until(_meshes(options, client, console, folder), stop)
+        done = await until_stopped(_meshes(options, client, console, folder), console.print)
     except Interrupted as stopped:
         console.print("The demo was interrupted; all daemons have ended and no report was written.")
         return stopped.exit_code
