@@ -164,7 +164,7 @@ def _stored(header: Any) -> int:
 
 
 def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
-    """Return the data set that holds a keyword: the frame's group, the shared group, or the file's.
+    """Return the data set with a keyword's value: the frame's group, the shared one, or the file's.
 
     Return an empty data set if there is none.
     """
@@ -174,16 +174,19 @@ def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
     own = list(each[frame : frame + 1])
     for item in (*own, *(header.get("SharedFunctionalGroupsSequence") or [])):
         inside = item.get(group) or []
-        if inside and keyword in inside[0]:
+        if inside and inside[0].get(keyword) is not None:
             return inside[0]
-    return header if keyword in header else Dataset()
+    return header if header.get(keyword) is not None else Dataset()
 
 
 def _windowed(pixels: Values, header: Any, frame: int, window: Window) -> Shades:
     """Return shades 0 to 255 of a frame's stored values, before MONOCHROME1 is inverted."""
+    from pydicom import Dataset
     from pydicom.pixels import apply_modality_lut, apply_voi
 
     rescale = _holder(header, frame, "PixelValueTransformationSequence", "RescaleSlope")
+    if rescale.get("RescaleIntercept") is None:  # then the stored values are meant
+        rescale = Dataset()
     table = header if header.get("ModalityLUTSequence") else rescale
 
     def values(stored: Values) -> Values:

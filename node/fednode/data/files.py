@@ -85,6 +85,8 @@ def read_list(path: Path) -> str:
         raise ValueError(f"it has more than {LIST_MAX >> 20} MiB")
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError("it is UTF-16 text: save it as UTF-8")
+    if b"\0" in content:
+        raise ValueError("it is no text in UTF-8: save it as UTF-8")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as fault:

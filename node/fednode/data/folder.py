@@ -253,7 +253,8 @@ def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     raise DataError(
         f"'{root}' looks like {kind} ({names}{more}): "
         + (
-            "the images to train on are missing."
+            "the images to train on are missing. If a table names the class of each image, set "
+            "data.table to it."
             if for_layout(best.name) and not best.name.lower().startswith("train")
             else f"point data.path at one of them, such as '{best.path}'."
         )

@@ -186,6 +186,15 @@ def test_a_file_without_preamble_and_meta_header_is_read(
     assert np.array_equal(shown(path), shown(whole))
 
 
+@pytest.mark.parametrize("empty", ["RescaleSlope", "RescaleIntercept", "both"])
+def test_an_empty_rescale_is_none(tmp_path: Path, empty: str) -> None:
+    tags: dict[str, Any] = {"RescaleSlope": 2, "RescaleIntercept": -1000}
+    tags |= dict.fromkeys(tags if empty == "both" else [empty])
+    path = dicom(tmp_path / "one.dcm", slope(), 16, **tags)
+    assert examine([path])[path].fault is None
+    assert np.array_equal(shown(path), shown(dicom(tmp_path / "plain.dcm", slope(), 16)))
+
+
 def test_eight_bits_without_a_window_stay_as_they_are(tmp_path: Path) -> None:
     stored = slope(7).astype(np.uint8)
     np.testing.assert_array_equal(shown(dicom(tmp_path / "one.dcm", stored, 8)), stored)

@@ -58,6 +58,7 @@ REFUSED = [
     (("train/cup/", "train/crab/", "test/"), "have no class: to use those of"),
     (("train/cup/", "train/crab/", "train/", "test/cup/"), "holds images beside its class folders"),
     (("test/cup/", "testing/crab/"), "the parts of one data set"),
+    (("images_001/images/", "images_002/images/", "images.csv"), "set data.table to it"),
     (("photo/cup/", "sketch/cup/"), "a folder per domain (photo, sketch)"),
     (("test/cup/", "extra/cup/"), "such as '{root}/extra'"),
     (("train/cup/", "unlabelled/cup/"), "such as '{root}/train'"),
@@ -151,6 +152,7 @@ TWINS = {"train": [["a/0.png", 0, "Cup"], ["b/0.png", 1, "cup"]]}
     [
         (SPLIT, "utf-8-sig", "Classes, their order and the test images are those of"),
         (SPLIT, "utf-16", "cannot be read: it is UTF-16 text: save it as UTF-8."),
+        (SPLIT, "utf-16-be", "cannot be read: it is no text in UTF-8: save it as UTF-8."),
         (BACK, "utf-8", "writes paths with backslashes, such as 'a\\0.png': write them with '/'."),
         (TWINS, "utf-8", "'Cup' and 'cup' for the class 'cup': a model takes both names for one"),
     ],
