@@ -6,6 +6,7 @@ depend on the library that found the fault.
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import types
 import typing
@@ -60,7 +61,8 @@ def _alternatives(hint: Any) -> Iterator[str]:
 def shown(value: Any) -> str:
     """Return a value as YAML writes it, shortened."""
     word = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
-    text = word or ("null" if value is None else repr(value))
+    plain = str(value) if isinstance(value, datetime.date) else repr(value)
+    text = word or ("null" if value is None else plain)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
 
 
@@ -149,7 +151,7 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
         return (tuple(word[len(inside) :]) if known else own), f"{said}."
     value, hint = trees.at(tree, own), _hint_at(kind, own)
     must = "a section" if str(fault["type"]).startswith("dataclass") else words(hint)
-    if hint is str and isinstance(value, bool | int | float):
+    if hint is str and isinstance(value, bool | int | float | datetime.date):
         quoted = '"yes" or "no"' if isinstance(value, bool) else f'"{value}"'
         must += f": write it in quotes, such as {quoted}"
     elif ".".join(place) in ZERO:

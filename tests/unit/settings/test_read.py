@@ -324,3 +324,5 @@ def test_words_that_yaml_takes_for_switches_and_numbers(tmp_path: Path) -> None:
     assert 'it must be text: write it in quotes, such as "yes" or "no".' in said
     said = fault(tmp_path, "data: {rename: {a: 10}}")
     assert 'it must be text: write it in quotes, such as "10".' in said
+    said = fault(tmp_path, "data: {classes: [2024-01-31, b]}")
+    assert 'is 2024-01-31; it must be text: write it in quotes, such as "2024-01-31".' in said
