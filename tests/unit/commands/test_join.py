@@ -189,6 +189,10 @@ def test_a_deleted_node_joins_again_in_the_same_folder_and_loses_no_file(
         assert (Path(f"ward/node.yaml.{kept}").read_text() == edited) == (kept == "before")
         assert "# mine" not in Path("ward/node.yaml").read_text()
         assert NodeIdentity(state).id != before
+    assert fednode("reset", "--state", str(state), "--all", "--yes") == 0, fednode.err
+    foreign = keys.written(Ed25519PrivateKey.generate().public_key())
+    other = replace(link_to(plan, "b", again=True), mesh_key=foreign)
+    assert "There is a" in fednode.fault(*words(other, tmp_path, *yes))
 
 
 def test_links_that_are_not_good_get_a_sentence_and_a_code(

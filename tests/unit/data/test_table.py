@@ -258,6 +258,12 @@ def test_a_folder_of_test_images_alone_is_not_that_of_another_table(
     assert len(labels(load(settings(tmp_path / folder, table)))) == 6
 
 
+def test_a_name_with_its_suffix_is_that_file(tmp_path: Path) -> None:
+    files = ["in/a.png", "in/a.png.png", "in/b.png"]
+    table = write(tmp_path, files, "file,label\na.png,cup\nb.png,crab\n")
+    assert labels(load(settings(tmp_path, table, test=0))) == {"a.png": "cup", "b.png": "crab"}
+
+
 def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
     text = GOOD.replace("cup", "0").replace("crab", "1")
     table = write(tmp_path, FILES, text)

@@ -110,6 +110,20 @@ def test_a_link_that_replaces_one_for_a_lost_key_is_for_a_lost_key_too(tmp_path:
     with pytest.raises(ConfigError, match="is a member already"):
         book.invite("b", b"new", 7)
     book.enrol("b", "key-2", AT, owner="key-1")
+    book.invite("c", KEY, 7, again=True)  # another sponsor admitted c
+    book.invite("c", b"new", 7)
+    book.enrol("c", "key-4", AT, owner="key-3")
+
+
+def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fednode.enrolment.ledger.HOLDERS_MAX", 1)
+    book = ledger(tmp_path)
+    for name in "bc":
+        book.invite(name, name.encode(), 7)
+    for _ in range(2):
+        book.enrol("b", "key-1", AT)
+    with pytest.raises(IdentityError, match="1 nodes are enrolled, which is the limit"):
+        book.enrol("c", "key-2", AT)
 
 
 def test_invitations_are_bounded_and_used_ones_make_room(tmp_path: Path) -> None:

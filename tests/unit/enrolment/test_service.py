@@ -7,6 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fednode.enrolment import client
 from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
-from fednode.errors import Refused, Unreachable
+from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity import keys
 from fednode.identity.certificates import Authority, Chain, Credential, Revocation
 from fednode.identity.identity import NodeIdentity
@@ -82,6 +83,27 @@ async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_not
         other = dataclasses.replace(late, mesh="other", sponsor="a")
         with pytest.raises(Unreachable, match="a node of another mesh is there"):
             await newcomer(tmp_path / "c", other).describe()
+
+
+async def test_a_stranger_at_the_first_address_of_a_link_is_no_end(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a, Site.create(tmp_path, "c").serving() as c:
+        link = a.invite("b")
+        link = dataclasses.replace(link, addresses=(AWAY, c.address, a.address))
+        assert list((await newcomer(tmp_path / "b", link).describe()).members) == ["a"]
+
+
+@pytest.mark.parametrize(("ahead_s", "said"), [(-3600, "60 minutes ahead of"), (7200, "behind")])
+async def test_a_clock_that_is_wrong_is_said_before_a_link_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float, said: str
+) -> None:
+    """ahead_s: by so much the clock of the newcomer is ahead of the sponsor's."""
+    async with Site.create(tmp_path, "a").serving() as a:
+        new = newcomer(tmp_path / "b", a.invite("b"))
+        clock = SimpleNamespace(time=lambda: time.time() - ahead_s)
+        monkeypatch.setattr("fednode.enrolment.service.time", clock)
+        with pytest.raises(IdentityError, match=said):
+            await new.describe()
+        assert not a.ledger.read().entries["b"].used
 
 
 async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(

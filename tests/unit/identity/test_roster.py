@@ -261,6 +261,14 @@ class TestInvitations:
         assert roster.version == version + 1
         assert roster.anchors == root
 
+    def test_a_guest_whose_key_was_revoked_stays_outside(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster()
+        roster.set_invitations({invitation_key(TOKEN): "b"})
+        guest = Authority.invitation(TOKEN).node("b", mesh.key("b").public_key(), 7)
+        assert isinstance(roster.identify(guest), Guest)
+        roster.take_revocation(mesh.revocation("b"))
+        assert roster.identify(guest) is None
+
     def test_a_relay_knows_the_guests_of_each_node(self, mesh: SmallMesh) -> None:
         roster, guest = mesh.roster(), self.guest(TOKEN)
         key = invitation_key(TOKEN)
@@ -381,6 +389,15 @@ def test_sponsors_are_known_by_what_they_signed(mesh: SmallMesh) -> None:
     assert roster.sponsors() == ["a", "s"]
     roster.take_revocation(mesh.revocation("s"))
     assert roster.sponsors() == ["a"]
+
+
+def test_the_latest_right_of_a_sponsor_counts(mesh: SmallMesh) -> None:
+    clock = Clock()
+    roster = mesh.roster(clock=clock)
+    for at, days in enumerate((30, 365, 10)):
+        assert roster.identify(mesh.chain("b", 5, mesh.sponsor_of("s", days), at / 10 - 1))
+    clock.now += 100 * DAY
+    assert roster.sponsors() == ["s"]
 
 
 def test_a_roster_of_another_key_knows_nobody(mesh: SmallMesh) -> None:

@@ -146,6 +146,10 @@ async def test_streams_and_dials_are_bounded(
         await first.initial_metadata()
         assert await end(a.dial("b")) == (Code.RESOURCE_EXHAUSTED, text)
         taken.cancel()
+        assert (await end(first))[0] is Code.OK
+        other = await place.caller("c") if name == "DIALS_S" else a
+        other.dial("b")
+        assert (await ticket_of(waiting)).ticket, "the stream has ended, and c has its own dials"
 
 
 async def test_few_nodes_wait_and_each_begins_seldom(
@@ -230,21 +234,24 @@ async def test_invitations_are_bounded(place: Place, monkeypatch: pytest.MonkeyP
     assert roster.anchors.count(b"BEGIN") == 1 + 1
 
 
+@pytest.mark.parametrize("gone", "ab")
 async def test_a_revocation_ends_the_waiting_and_the_streams_of_a_key(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch, gone: str
 ) -> None:
+    """a dialled, and b took the call; one of the two is revoked."""
     monkeypatch.setattr(module, "PING_S", 0.01)
     a, b, c = [await place.caller(name) for name in "abc"]
     waiting, own = await b.wait(), await a.wait()
     dialled = a.dial("b")
     taken = b.take((await ticket_of(waiting)).ticket)
     await dialled.initial_metadata()
-    await c.wait(revocations=[b"nonsense", place.mesh.revocation("a")])
-    assert (await end(taken))[0] is Code.OK
+    revoked, ended, stream = {"a": (a, own, taken), "b": (b, waiting, dialled)}[gone]
+    await c.wait(revocations=[b"nonsense", place.mesh.revocation(gone)])
     async with asyncio.timeout(GUARD_S):
-        while await own.read() is not grpc.aio.EOF:
+        assert (await end(stream))[0] is Code.OK
+        while await ended.read() is not grpc.aio.EOF:
             pass
-    code, text = await end(a.dial("b"))
+    code, text = await end(revoked.dial("c"))
     assert code is Code.PERMISSION_DENIED
     assert "revoked" in text
     assert place.relay.service.waiting == 2

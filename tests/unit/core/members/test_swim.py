@@ -435,6 +435,8 @@ def test_all_listed_members_are_greeted_a_few_in_each_interval() -> None:
     assert counts == [GREETED_MAX, GREETED_MAX, 150 - 2 * GREETED_MAX, 1]
     assert sorted(greeted[:150]) == peers
     assert greeted[:GREETED_MAX] == peers[:GREETED_MAX]
+    calls = [made.greet([one]) for one in peers]  # all in one interval
+    assert sum(len(sends(effects, "hello")) for effects in calls) == GREETED_MAX - 1
 
 
 def test_greetings_begin_behind_the_node_s_own_name_and_skip_who_was_heard() -> None:
