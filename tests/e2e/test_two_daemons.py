@@ -260,7 +260,7 @@ def remount(folder: Path, how: str) -> None:
 
 
 def unmount(folder: Path) -> None:
-    subprocess.run(["umount", str(folder)], check=False)
+    subprocess.run(["umount", str(folder)], check=True)
 
 
 def fill(disk: Path) -> None:

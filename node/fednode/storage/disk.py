@@ -208,6 +208,8 @@ def lock(folder: Path) -> int:
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     except BlockingIOError as fault:
         holder = os.pread(descriptor, _PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
         os.close(descriptor)
@@ -218,6 +220,4 @@ def lock(folder: Path) -> int:
     except BaseException:
         os.close(descriptor)
         raise
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
     return descriptor
