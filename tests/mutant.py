@@ -18,22 +18,22 @@ class Mutant:
 
 OLDER: Final = {
     "older-one-word": Mutant(
-        "node/fednode/core/older.py",
+        "node/fednode/core/starts.py",
         "half = len(others) // 2",
         "half = 0",
         ("tests/unit/core/test_older.py",),
     ),
     "older-speak-on": Mutant(
-        "node/fednode/core/older.py",
+        "node/fednode/core/starts.py",
         "        if not self.undecided:\n            return effects\n",
         "        return effects\n",
         ("tests/unit/core/test_older.py",),
     ),
     "boots-once": Mutant(
-        "node/fednode/core/members/boots.py",
+        "node/fednode/core/starts.py",
         "or now - held.first_s <= late_s",
         "",
-        ("tests/unit/core/members/test_boots.py",),
+        ("tests/unit/core/test_boots.py",),
     ),
 }
 INSIDERS: Final = {

@@ -199,8 +199,8 @@ _ACTIVE: Final = {
     ),
     "active-wait": Mutant(
         "node/fednode/core/waiting.py",
-        "return len(self.members.active())",
-        "return len(self.members.live())",
+        "ready = len(self.members.active())",
+        "ready = len(self.members.live())",
         (_ACTIVE_NODE,),
     ),
     "active-links": Mutant(

@@ -105,7 +105,7 @@ def summary(kind: type) -> str:
 
 @cache
 def common() -> dict[str, str]:
-    """Return the texts of the keys that policies have in common (fednode.core.rounds.settings)."""
+    """Return the texts of the keys that policies have in common (fednode.core.rounds.method)."""
     texts = explained(AveragingConfig)
     return {**texts, "merge": summary(MergeSettings)}
 

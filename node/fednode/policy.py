@@ -12,9 +12,8 @@ from fednode.core.merge.robust import combine
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.engine import Method
-from fednode.core.rounds.gossip import GossipConfig, GossipMethod, InboxMessage
+from fednode.core.rounds.gossip import Change, GossipConfig, GossipMethod, InboxMessage
 from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
-from fednode.core.rounds.trial import Change
 from fednode.core.settings import STRICT, MergeSettings, RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, OWN, Array, Dtype, Job, Json, Report, Tensors
 from fednode.lazy import F, Tensor, torch

@@ -18,12 +18,11 @@ import numpy as np
 import pytest
 
 from fednode import core, registry
-from fednode.core.members.phases import PHASES
 from fednode.core.policy import Policy
 from fednode.core.rounds.catchup import QUESTIONS
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.statements import STATEMENT
-from fednode.core.types import ARRAYS, SHARED, STANDINGS, Message, Tensors, Update
+from fednode.core.types import ARRAYS, PHASES, SHARED, STANDINGS, Message, Tensors, Update
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds

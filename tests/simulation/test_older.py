@@ -9,8 +9,7 @@ from typing import Any, Final
 import pytest
 
 from fednode.core.events import Effect, Record
-from fednode.core.members.boots import COPIED, Boots
-from fednode.core.older import Older
+from fednode.core.starts import COPIED, Boots, Older
 from fednode.core.types import Account, Message
 from fednode.lab.commands.simulate import load
 from fednode.lab.simulate.older import OlderIsTrue

@@ -18,9 +18,9 @@ from fednode.core import agreement, gate, kernel, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, RoundDue, SetTimer
 from fednode.core.members import table as membership
+from fednode.core.policy import IDLE
 from fednode.core.rounds import averaging, catchup, exchange, gossip
 from fednode.core.rounds import engine as rounds
-from fednode.core.rounds.progress import Idle
 from fednode.core.types import Tensors
 from fednode.lab.commands.simulate import load
 from fednode.lab.sim import setup
@@ -88,8 +88,8 @@ def the_next_round_begins_before_the_commit(patch: Patch) -> None:
 
     def finish(self: Any, used: Any) -> Any:
         effects = original(self, used)
-        self._waiting = Idle()
-        return [*effects, *self._due(RoundDue(self.now.number + 1))]
+        self.step = IDLE
+        return [*effects, *self._begin(RoundDue(self.now.number + 1))]
 
     patch.setattr(rounds.Rounds, "_finish", finish)
 
@@ -101,9 +101,9 @@ def a_far_round_is_believed(patch: Patch) -> None:
 def the_furthest_leads_zerodfl(patch: Patch) -> None:
     original = gossip.Gossip._close
 
-    def close(self: Any, metrics: Any) -> Any:
+    def close(self: Any) -> Any:
         self._current = max(self._current, max(self._claimed.values(), default=0))
-        return original(self, metrics)
+        return original(self)
 
     patch.setattr(gossip.Gossip, "_close", close)
 

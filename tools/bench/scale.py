@@ -21,8 +21,8 @@ from typing import Any, Final
 import click
 
 from fednode import registry
-from fednode.core.members.phases import PHASES
 from fednode.core.settings import RoundSettings, StartSettings
+from fednode.core.types import PHASES
 from fednode.errors import FednodeError
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World

@@ -24,7 +24,6 @@ import safetensors.numpy
 
 from fednode import registry, units
 from fednode.app.state_dir import Tuned
-from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import kernel_of
@@ -89,7 +88,7 @@ def control_of(
         learner: measures the node's prompts.
         progress: called with the steps that are done.
     """
-    if settings.policy.name == CONTROL or company.never(tuned.merge_counts, by_wish=False):
+    if settings.policy.name == CONTROL or tuned.merge_counts.never(by_wish=False):
         return None
     beside = _learner(settings, learner)
     if not tuned.rounds:
@@ -132,7 +131,7 @@ def compare(
     test set.
     """
     alone = tuned.settings.policy.name == CONTROL
-    if company.never(tuned.merge_counts, alone):
+    if tuned.merge_counts.never(alone):
         ran = tuned.merge_counts.rounds
         return [f"not known yet: in {ran} rounds this node merged nothing of a peer"], []
     rows = {ALONE if alone else MESH: results[TUNED]}

@@ -14,8 +14,7 @@ from fednode.app import baseline
 from fednode.app.baseline import TUNED
 from fednode.app.plan import learner_of
 from fednode.app.state_dir import Tuned, find, recall
-from fednode.core import company
-from fednode.core.types import Tensors
+from fednode.core.types import BY_WISH, Tensors
 from fednode.data.base import BUILTIN, DataSettings, NodeData, ProgressFn, Split
 from fednode.errors import ConfigError, DataError
 from fednode.learn.evaluation import ALONE, ZERO_SHOT, gain_over
@@ -172,7 +171,7 @@ def _tree(tuned: Tuned, data: NodeData | None, measured: Measured) -> dict[str, 
 def _lines(tuned: Tuned, data: NodeData | None, measured: Measured, others: bool) -> list[str]:
     """Return the lines of the text. others: the images are those of --data."""
     lines = [f"Round {tuned.round} in {tuned.folder}"]
-    together = company.sentence(tuned.merge_counts, tuned.settings.policy.name == company.BY_WISH)
+    together = tuned.merge_counts.sentence(tuned.settings.policy.name == BY_WISH)
     lines += [f"{together}."] if together else []
     if data is not None:
         classes = data.train.classes

@@ -18,8 +18,7 @@ from fednode.core.types import Json
 
 DIFFERS: Final = "state.differs"
 AGREES: Final = "state.agrees"
-PEERS: Final = "peers"
-"""Field of a DIFFERS record: the peers that hold other prompts."""
+PEERS: Final = "peers"  # field of a DIFFERS record: the peers that hold other prompts
 ROUNDS_KEPT: Final = 16
 
 
@@ -39,7 +38,6 @@ class Agreement:
         return self._past.get(number, "")
 
     def adopted(self, number: int, digest: str) -> None:
-        """Store the digest of this node's prompts after a round."""
         self._past = {
             at: past for at, past in self._past.items() if number - ROUNDS_KEPT < at < number
         }
@@ -48,7 +46,6 @@ class Agreement:
             self._compare(peer)
 
     def heard(self, peer: str, number: int, digest: str) -> None:
-        """Store the digest that a peer reports after a round; "" if the peer reports none."""
         if digest:
             self._told[peer] = number, digest
             self._compare(peer)
@@ -59,7 +56,6 @@ class Agreement:
             (self._apart.discard if self._past[number] == digest else self._apart.add)(peer)
 
     def apart(self, live: Collection[str]) -> tuple[str, ...]:
-        """Return the live peers that hold other prompts than this node after the same round."""
         return tuple(sorted(self._apart & set(live))) if self._apart else ()
 
     def look(self, now: float, live: Collection[str]) -> list[Effect]:

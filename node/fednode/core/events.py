@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fednode.core.types import (
-    Job,
-    Json,
-    Message,
-    Report,
-    Snapshot,
-    Update,
-)
+from fednode.core.types import Job, Json, Message, Report, Snapshot, Update
 
 Command = Literal["pause", "resume", "leave", "alone", "resume --older-state"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -192,26 +185,10 @@ class TimerFired:
     name: str
 
 
-Event = (
-    Started
-    | Stopping
-    | Commanded
-    | Told
-    | Regained
-    | Misbehaved
-    | RoundDue
-    | PeerUp
-    | PeerDown
-    | Claimed
-    | Received
-    | Delivered
-    | Undelivered
-    | Tuned
-    | TuneFailed
-    | Adopted
-    | AdoptFailed
-    | TimerFired
-)
+HostEvent = Started | Stopping | Commanded | Told | Regained | Misbehaved | TimerFired
+PolicyEvent = RoundDue | PeerUp | PeerDown | Claimed
+WorkEvent = Received | Delivered | Undelivered | Tuned | TuneFailed | Adopted | AdoptFailed
+Event = HostEvent | PolicyEvent | WorkEvent
 
 
 # Effects -----------------------------------------------------------------------------------------
@@ -319,6 +296,5 @@ class Spend:
     undecided: str = ""
 
 
-Effect = (
-    Send | Introduce | TurnAway | Answer | SetTimer | CancelTimer | Tune | Adopt | Spend | Record
-)
+Order = Send | Answer | SetTimer | CancelTimer | Tune | Adopt
+Effect = Order | Record | Introduce | TurnAway | Spend

@@ -10,8 +10,7 @@ from typing import Final
 from fednode.core.types import Tensors
 
 DIFFERENCES_SHOWN = 4
-SHAPES: Final = "schema"
-"""The fact that holds the digest of the names and shapes of the prompts."""
+SHAPES: Final = "schema"  # the fact that holds the digest of the names and shapes of the prompts
 DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 

@@ -14,8 +14,7 @@ from typing import Final
 LONGEST: Final = 1000
 CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 MARKDOWN: Final = "\\`*[]<>|"
-FORMULA: Final = ("=", "+", "-", "@")
-"""Characters at which a spreadsheet takes text for a formula."""
+FORMULA: Final = ("=", "+", "-", "@")  # characters at which a spreadsheet takes text for a formula
 
 
 JOINERS: Final = "\u200c\u200d"

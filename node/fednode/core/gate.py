@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 from fednode.core.events import AckCode
 from fednode.core.facts import differences
-from fednode.core.members.phases import PHASES
 from fednode.core.members.table import SHUT, Members
 from fednode.core.policy import NodeContext, Policy
-from fednode.core.types import Message
+from fednode.core.types import PHASES, Message
 
-Verdict = tuple[AckCode, str, str]
-"""Code, reason (for counting), sentence (for people)."""
+Verdict = tuple[AckCode, str, str]  # code, reason (for counting), sentence (for people)
 TAKEN: Verdict = ("ok", "", "")
 
 
@@ -53,7 +51,6 @@ class Gate:
         return TAKEN if said == own else ("refused", "configuration", self._differs(message))
 
     def _differs(self, message: Message) -> str:
-        """Return in which settings the sender of a message differs from this node."""
         own, sender = self._context, message.sender
         both = {own.name: dict(self._facts), sender: dict(message.facts)}
         if message.policy != own.policy:

@@ -20,28 +20,36 @@ the snapshot that could not be stored, so that only time is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.agreement import Agreement
 from fednode.core.facts import fingerprint
 from fednode.core.gate import TAKEN, Gate, Verdict
 from fednode.core.members import reachability
-from fednode.core.members.boots import Boots
-from fednode.core.members.phases import NOTED, PHASES, Phase
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.members.topology import Links
-from fednode.core.older import Older
 from fednode.core.pace import Pace
 from fednode.core.policy import Activity, NodeContext, Policy, PolicyKind
 from fednode.core.rate_limit import Changes
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Account, Json, MergeCounts, Message, PolicyState, Snapshot, Tensors
+from fednode.core.starts import Boots, Older
+from fednode.core.types import (
+    BY_WISH,
+    PHASES,
+    Account,
+    Json,
+    MergeCounts,
+    Message,
+    Phase,
+    PolicyState,
+    Snapshot,
+    Tensors,
+)
 from fednode.core.view import KernelView, Life, figures
 from fednode.core.waiting import HELD_S, FirstWait
 
@@ -51,6 +59,8 @@ RETRY = "kernel.retry"
 RELEASE = "kernel.release."
 BACKOFF_MAX_S: Final = 60.0
 DOUBLINGS_MAX: Final = 10
+NOTED: Final = frozenset({Phase.HELLO, Phase.PING, Phase.MEMBERS})
+"""The acknowledgement of such a message says whether the receiver reaches the sender."""
 UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
 """The verdict on a message that meets a defect of this node, although no message may."""
 
@@ -125,7 +135,7 @@ class Kernel:
             case ev.Commanded(command=command):
                 return self._command(now, command)
             case ev.Misbehaved(peer=peer, reason=reason):
-                return self._misbehaved(now, peer, reason) if peer in self._members else []
+                return self._misbehaved(now, peer, reason)
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case ev.Regained():
@@ -158,7 +168,6 @@ class Kernel:
         return self._tell(now, event)
 
     def view(self) -> KernelView:
-        """Return the node as status shows it."""
         peers, live = self._members.view(), self._members.live()
         warnings = (
             self.older.warning,
@@ -249,15 +258,14 @@ class Kernel:
 
     @property
     def _by_wish(self) -> bool:
-        """Whether the node is meant to be alone."""
-        return self.context.policy == company.BY_WISH or not len(self._members)
+        return self.context.policy == BY_WISH or not len(self._members)
 
     @property
     def _active(self) -> bool:
         """Whether this node takes part in the rounds of its peers; see the file's header."""
         if self.life == Life.PAUSED:
             return not self._idle
-        alone = company.never(self._stored.merge_counts, self._by_wish)
+        alone = self._stored.merge_counts.never(self._by_wish)
         return self.life != Life.FINISHED or not alone
 
     def _turned(self, now: float) -> list[ev.Effect]:
@@ -316,7 +324,6 @@ class Kernel:
         return [ended, *told, *self._next_round(now)]
 
     def _note_state(self, state: PolicyState) -> None:
-        """Store the digest of a round's state, if all nodes are to hold the same state."""
         if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
             self._agreement.adopted(state.round, state.digest)
 
@@ -336,7 +343,7 @@ class Kernel:
         if isinstance(event, ev.Received | ev.Delivered | ev.Undelivered):
             self._foreign = max(self._foreign, event.message.round, self.round + 1)
         try:
-            effects = self._completed(self.policy.handle(now, event))
+            effects = [self._completed(effect) for effect in self.policy.handle(now, event)]
         except Exception as fault:
             if self._foreign <= self.round:
                 raise  # no peer has said anything since it was restored: it failed by itself
@@ -344,35 +351,36 @@ class Kernel:
             text = f"the policy failed and goes on from round {self.policy.round}"
             failed = self._defect(ev.Record("policy.failed", text, "error", cause=fault))
             timer = self._again("policy.failed", text, ROUND)[1:]
-            linked = [self._tell(now, ev.PeerUp(peer)) for peer in self._links.linked]
-            return [failed, *timer, *(effect for effects in linked for effect in effects)]
+            return [
+                failed,
+                *timer,
+                *self._tell_all(now, map(ev.PeerUp, sorted(self._links.linked))),
+            ]
         told = list[ev.Effect]()
         for effect in effects:
             if isinstance(effect, ev.Record) and effect.cause is not None:
-                peer = str(effect.fields.get("peer"))
-                told += self._misbehaved(now, peer, effect.text) if peer in self._members else []
+                told += self._misbehaved(now, str(effect.fields.get("peer")), effect.text)
                 effect = self._defect(effect)
             told.append(effect)
         return self.older.permitted(told)
 
-    def _completed(self, effects: Sequence[ev.Effect]) -> list[ev.Effect]:
-        """Return a policy's effects; add what belongs to the node to a snapshot that it adopts."""
-        found = list[ev.Effect]()
-        for effect in effects:
-            self._exchanges = self._exchanges or isinstance(effect, ev.Send)
-            if isinstance(effect, ev.Adopt):
-                self._adopted_state = self.policy.state()
-                rounds, merged = self._stored.merge_counts
-                snapshot = replace(
-                    effect.snapshot,
-                    best=self._best.best,
-                    best_round=self._best.best_round,
-                    best_validation=self._best.best_validation,
-                    merge_counts=MergeCounts(rounds + 1, merged + bool(effect.givers)),
-                )
-                effect = replace(effect, snapshot=snapshot)
-            found.append(effect)
-        return found
+    def _tell_all(self, now: float, events: Iterable[ev.Event]) -> list[ev.Effect]:
+        return [effect for event in events for effect in self._tell(now, event)]
+
+    def _completed(self, effect: ev.Effect) -> ev.Effect:
+        """Return a policy's effect; add what belongs to the node to a snapshot that it adopts."""
+        self._exchanges = self._exchanges or isinstance(effect, ev.Send)
+        if not isinstance(effect, ev.Adopt):
+            return effect
+        self._adopted_state = self.policy.state()
+        rounds, merged = self._stored.merge_counts
+        snapshot = replace(
+            self._best,
+            policy=effect.snapshot.policy,
+            metrics=effect.snapshot.metrics,
+            merge_counts=MergeCounts(rounds + 1, merged + bool(effect.givers)),
+        )
+        return replace(effect, snapshot=snapshot)
 
     def _defect(self, record: ev.Record) -> ev.Record:
         """Return a record of a defect with its cause only if it is the first of its kind."""
@@ -409,7 +417,7 @@ class Kernel:
         if message.phase not in PHASES:
             self._members.turn(sender, True)  # it sends prompts, so its rounds run
             effects += self._changes(now)
-            if sender not in self._links:
+            if sender not in self._links.linked:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             policy, told = self.policy, self._tell(now, ev.Received(message))
@@ -417,21 +425,16 @@ class Kernel:
                 return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *told]
         self._members.turn(sender, message.active)
-        if message.fingerprint == self.context.fingerprint:
-            self._agreement.heard(sender, message.round, message.contributors)
-            if message.contributors and sender in self._links:
-                claim = ev.Claimed(sender, message.round, message.contributors)
-                effects += self._tell(now, claim)
+        self._agreement.heard(sender, message.round, message.contributors)
+        if message.contributors and sender in self._links.linked:
+            effects += self._tell(now, ev.Claimed(sender, message.round, message.contributors))
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
-        note, later = self._members[sender].unreached, self._boots.later(message)
-        plain: list[ev.Effect] = [
-            ev.Answer(token, "ok" if self._active else "inactive", note, later)
-        ]
-        answer = plain if special is None else special
-        effects += [*self._swim.lists(message), *self._changes(now)]
-        return [*answer, *effects]
+        if special is None:
+            note, later = self._members[sender].unreached, self._boots.later(message)
+            special = [ev.Answer(token, "ok" if self._active else "inactive", note, later)]
+        return [*special, *effects, *self._swim.lists(message), *self._changes(now)]
 
     def _refuse(
         self,
@@ -447,7 +450,7 @@ class Kernel:
         if code == "refused" and sender in self._members:
             self._members.refused(sender, now, text)
             effects += self._changes(now)
-        if reason in FAULTS and sender in self._members:
+        if reason in FAULTS:
             effects += self._misbehaved(now, sender, text)
         if code == "duplicate":  # nobody's fault
             self._refused.counts[reason] += 1
@@ -461,7 +464,7 @@ class Kernel:
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
         """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
-        seconds = self._reputation.fault(sender, now)
+        seconds = self._reputation.fault(sender, now) if sender in self._members else 0.0
         if not seconds:
             return []
         self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
@@ -502,23 +505,14 @@ class Kernel:
     def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
         """Tell the policy which peers it exchanges prompts with, after some came or went."""
         gone, fresh = self._links.follow(self._members, moved, self._active)
-        effects: list[ev.Effect] = []
-        for peer in gone:
-            effects += self._tell(now, ev.PeerDown(peer))
-        for peer in fresh:
-            effects += self._tell(now, ev.PeerUp(peer))
-        return [*effects, *self._start_if_ready(now)]
+        changes: list[ev.Event] = [*map(ev.PeerDown, gone), *map(ev.PeerUp, fresh)]
+        return [*self._tell_all(now, changes), *self._start_if_ready(now)]
 
     def _message(self, phase: str) -> Message:
         facts = self._facts if phase == Phase.HELLO else None
         message = self.context.message(self.round, phase, facts=facts)
         digest = self._agreement.digest(self.round)
-        return replace(
-            message,
-            contributors=digest,
-            active=self._active,
-            boot=self.context.boot,
-        )
+        return replace(message, contributors=digest, active=self._active, boot=self.context.boot)
 
 
 def kernel_of(

@@ -12,14 +12,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
-from fednode.core.events import Effect, Event
+from fednode.core.events import (
+    Adopted,
+    Effect,
+    Event,
+    RoundDue,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+)
 from fednode.core.settings import Barrier, GuardSettings, Initial, RoundSettings, TopologySettings
-from fednode.core.types import EMPTY, Json, Message, PolicyState, Tensors
+from fednode.core.types import EMPTY, Job, Json, Message, PolicyState, Report, Tensors
 
-DEADLINE: Final = "policy.deadline"
-"""Timer that ends the wait for others in a round."""
+DEADLINE: Final = "policy.deadline"  # timer that ends the wait for others in a round
 CATCH_UP: Final = "policy.catch-up"
 """Timer of an attempt to take over the state of others; the round does not wait for it."""
 RESEND: Final = "policy.resend"
@@ -63,7 +71,7 @@ class NodeContext:
     norm_max: largest Euclidean norm of prompts that is accepted from a peer or from a merge.
     start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
     boot: what each start of the node draws anew, eight hexadecimal digits; "" for nothing.
-    private: privacy is on, so the node is paused if its state is older (older.py).
+    private: privacy is on, so the node is paused if its state is older (starts.py).
     remote: a listed peer's address is not of this machine. grows: nodes join that are
     not listed.
     """
@@ -114,85 +122,135 @@ class NodeContext:
             facts=facts or {},
         )
 
+    def job(
+        self, round_number: int, stage: str, tensors: Tensors, carry: Tensors, **given: Any
+    ) -> Job:
+        """Return a job of this node. given: further fields of the job."""
+        return Job(
+            round=round_number,
+            stage=stage,
+            tensors=tensors,
+            seed=self.draw_seed(round_number, stage),
+            carry=carry,
+            rounds=self.rounds.max,
+            domain=self.domain,
+            **given,
+        )
+
     def random(self, round_number: int, purpose: str) -> random.Random:
         """Return a new generator for one draw, so that no generator has to be stored."""
         return random.Random(self.draw_seed(round_number, purpose))
 
     def draw_seed(self, round_number: int, purpose: str) -> int:
-        """Return a 63-bit seed from (run seed, node name, round, purpose)."""
         return draw_seed(self.seed, self.name, round_number, purpose)
 
     @property
     def start_seed(self) -> int:
-        """Return the seed of this node's initial prompts."""
         return start_seed(self.start, self.seed, self.name)
 
 
-class Policy(Protocol):
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a policy waits for in a round. job: the learner's, while it has one."""
+
+    activity: Activity
+    job: Job | None = None
+
+
+IDLE, EXCHANGING, ADOPTING = (
+    Step(activity) for activity in (Activity.IDLE, Activity.EXCHANGING, Activity.ADOPTING)
+)
+
+
+class Policy(ABC):
     """A running policy: decide when to tune, which peers to tell and how to merge.
 
     - Total: a policy handles any event in any state and never raises for a peer's fault. If one
       does, the kernel refuses the message, or goes on from the policy's last adopted state.
-    - Pure: it uses no clock, entropy, files or threads.
+    - Pure: it uses no clock, entropy, files or threads. Its timers' names start with "policy.".
     - It has at most one Tune in flight and ignores its own stale timers.
-    - Restart-faithful: `restore(state())` of its kind goes on as the original would.
+    - Restart-faithful: `restore(state())` of its method goes on as the original would.
 
     `node/fednode/testing/policies.py` checks these rules for every registered policy. A round
     begins with RoundDue(r). It ends when the policy's Adopt (with policy.round == r) is answered by
     Adopted.
+
+    Attributes:
+        shared_state: whether all nodes are to hold the same state after a round
+        repeatable: the phases in which an equal message may come again, and counts each time
+        step: what the policy waits for
     """
 
-    @property
-    def name(self) -> str:
-        """Return the policy's name, as in policy.name."""
-        ...
+    shared_state: ClassVar[bool] = False
+    repeatable: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, method: PolicyMethod) -> None:
+        self.context, self.name, self.step = method.context, method.name, IDLE
 
     @property
-    def shared_state(self) -> bool:
-        """Tell whether all nodes are to hold the same state after a round."""
-        ...
-
-    @property
-    def repeatable(self) -> frozenset[str]:
-        """Return the phases in which an equal message may come again, and counts each time."""
-        ...
-
-    @property
+    @abstractmethod
     def round(self) -> int:
         """Return the round of `state()`: the last one that the policy ended."""
-        ...
 
     @property
     def phase(self) -> Activity:
-        """Return what the policy is doing, for status."""
-        ...
+        return self.step.activity
 
-    def handle(self, now: float, event: Event) -> Sequence[Effect]:
-        """Take one event; return the effects to perform, in order.
-
-        Timer names start with "policy.".
-        """
-        ...
-
+    @abstractmethod
     def state(self) -> PolicyState:
         """Return all that must survive a restart."""
-        ...
 
+    @abstractmethod
     def fault(self, message: Message) -> str:
         """Return why a message does not fit this policy's phases and shapes; "" if it fits."""
-        ...
 
     def shown(self) -> Mapping[str, Json]:
         """Return what people may see of this policy beside its phase, by titles of its own.
 
         A dict gives values by names of peers: it becomes a column of the table of peers in status
-        and page. Any other value becomes a row of `fednode status`. A policy that shows nothing
-        writes `shown = Policy.shown` in its class.
+        and page. Any other value becomes a row of `fednode status`.
         """
         return {}
 
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Take one event; return the effects to perform, in order."""
+        match event:
+            case RoundDue():
+                return self._begin(event) if self.step == IDLE else []
+            case Tuned(job=job, report=report):
+                return self._trained(report) if job == self.step.job else []
+            case TuneFailed(job=job):
+                self.step = IDLE if job == self.step.job else self.step
+                return []
+            case Adopted():
+                self.step = IDLE if self.step == ADOPTING else self.step
+                return []
+            case TimerFired(name=name) if name == DEADLINE:
+                return self._give_up(now) if self.step == EXCHANGING else []
+        return self._react(event)
 
-class PolicyMethod(ABC):
+    @abstractmethod
+    def _begin(self, event: RoundDue) -> list[Effect]:
+        """Begin a round."""
+
+    @abstractmethod
+    def _trained(self, report: Report) -> list[Effect]:
+        """Go on after the learner's job."""
+
+    @abstractmethod
+    def _give_up(self, now: float) -> list[Effect]:
+        """End the wait for peers, because the deadline has passed."""
+
+    @abstractmethod
+    def _react(self, event: Event) -> list[Effect]:
+        """Handle messages, peers that come and go, and all other timers."""
+
+    def _tune(self, job: Job) -> list[Effect]:
+        self.step = Step(Activity.TUNING, job)
+        return [Tune(job)]
+
+
+class PolicyMethod:
     """The base of every method: what the registry reads of it, and how its policy starts.
 
     Attributes:
@@ -207,6 +265,7 @@ class PolicyMethod(ABC):
         norm_checked: whether the norm of what peers send is limited; a method that turns it off
             checks the content (`fault`)
         state_bytes: of the largest state, if it grows with the members
+        policy: the class of its running policy
     """
 
     name: ClassVar[str] = ""
@@ -218,6 +277,7 @@ class PolicyMethod(ABC):
     shared_state: ClassVar[bool] = False
     norm_checked: ClassVar[bool] = True
     state_bytes: ClassVar[int] = 0
+    policy: ClassVar[Callable[..., Policy]]
 
     def __init__(self, config: Any, context: NodeContext) -> None:
         self.config = config
@@ -243,16 +303,17 @@ class PolicyMethod(ABC):
         """
         return None
 
-    @classmethod
-    @abstractmethod
-    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Policy:
-        """Return a policy at round 0 with initial tensors."""
+    def first_state(self, initial: Tensors) -> PolicyState:
+        return PolicyState(0, initial, EMPTY)
 
     @classmethod
-    @abstractmethod
+    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Policy:
+        return cls.restore(config, context, cls(config, context).first_state(initial))
+
+    @classmethod
     def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Policy:
         """Return a policy that goes on from a stored state."""
+        return cls.policy(cls(config, context), state)
 
 
-PolicyKind = type[PolicyMethod]
-"""The registry's entry under a policy's name."""
+PolicyKind = type[PolicyMethod]  # the registry's entry under a policy's name

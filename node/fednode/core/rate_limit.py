@@ -15,8 +15,7 @@ from fednode.core.events import Level, Record
 from fednode.core.settings import LimitSettings
 
 BUCKETS_MAX: Final = 4096
-BURST_S: Final = 10.0
-"""A caller may send at once what its quota allows in so many seconds."""
+BURST_S: Final = 10.0  # a caller may send at once what its quota allows in so many seconds
 BUSY_SHARE: Final = 0.25
 """Share of the daemon's time that the messages of one peer may take on average."""
 RECORDS: Final = 8
@@ -36,7 +35,6 @@ class TokenBucket:
     refused: int = 0
 
     def take(self, amount: float = 1.0) -> bool:
-        """Take tokens out of the bucket, if it has so many."""
         if self.left < amount:
             self.refused += 1
             return False
@@ -80,14 +78,14 @@ class Quota:
     def refuse(self, caller: str, size: int, now: float) -> str:
         """Count a frame of `size` bytes; return which limit it exceeds, "" if it may come in."""
         needs = (
-            (self._messages, 1.0, "messages", "messages"),
-            (self._megabytes, size / 1e6, "megabytes", "MB"),
-            (self._seconds, 0.0, "seconds", "seconds of this node's time"),
+            (self._messages, 1.0, "messages a second (messages)"),
+            (self._megabytes, size / 1e6, "MB a second (megabytes)"),
+            (self._seconds, 0.0, "seconds of this node's time a second (seconds)"),
         )
-        for buckets, amount, what, unit in needs:
+        for buckets, amount, what in needs:
             if buckets.of(caller, now).left < amount:
-                return f"more than {buckets.rate:g} {unit} a second ({what}); slow down"
-        for buckets, amount, _, _ in needs:
+                return f"more than {buckets.rate:g} {what}; slow down"
+        for buckets, amount, _ in needs:
             buckets.of(caller, now).take(amount)
         return ""
 

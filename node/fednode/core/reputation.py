@@ -76,7 +76,6 @@ class Reputation:
         self._peers: dict[str, Points] = {}
 
     def points(self, peer: str, now: float) -> float:
-        """Return what is left of a peer's points."""
         held = self._peers.get(peer, Points())
         age = max(0.0, now - held.at) / self._tolerance.half_life_s
         return float(held.value * 0.5**age)

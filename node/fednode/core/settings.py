@@ -196,7 +196,6 @@ class MembershipSettings:
 
     @property
     def timing(self) -> Timing:
-        """Return the preset's figures."""
         return PRESETS[self.preset]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Self, get_args
@@ -15,14 +16,12 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float32]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
-Dtype = Literal["float32", "float16", "int8"]
-"""Number format of arrays on the wire."""
+Dtype = Literal["float32", "float16", "int8"]  # number format of arrays on the wire
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
 SPLITS: Final = ("own", "base", "new", "validation")
 """Names of accuracies: of the node's own test images, of base and new classes, of validation."""
-ZERO_SHOT: Final = "zero_shot_"
-"""Before the name of an accuracy: that of the hand-written prompt."""
+ZERO_SHOT: Final = "zero_shot_"  # before the name of an accuracy: that of the hand-written prompt
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -55,7 +54,7 @@ class Account:
     """What a node's privacy account says.
 
     releases: number of results of training so far. undecided: why the node is paused until its
-    operator decides; "" if it is not (node/fednode/core/older.py).
+    operator decides; "" if it is not (node/fednode/core/starts.py).
     """
 
     releases: int = 0
@@ -77,12 +76,9 @@ class Tensors(Mapping[str, Array]):
     def __init__(
         self, arrays: Mapping[str, npt.ArrayLike] | None = None, classes: Sequence[str] = ()
     ) -> None:
-        frozen: dict[str, Array] = {}
-        for name in sorted(arrays or {}):
-            array = np.array((arrays or {})[name], dtype=np.float32, order="C", copy=True)
-            array.setflags(write=False)
-            frozen[name] = array
-        self._begin(frozen, classes)
+        given = arrays or {}
+        copies = {name: np.array(given[name], np.float32, order="C") for name in sorted(given)}
+        self._begin(copies, classes)
 
     @classmethod
     def taking(cls, arrays: Mapping[str, Array], classes: Sequence[str] = ()) -> Self:
@@ -91,21 +87,17 @@ class Tensors(Mapping[str, Array]):
         The caller gives the arrays up: nothing may write to them, or to the memory below them. They
         must be in float32 and C order. Arrays of other Tensors may be given, too.
         """
-        taken: dict[str, Array] = {}
-        for name in sorted(arrays):
-            array = arrays[name]
+        for name, array in arrays.items():
             if array.dtype != np.float32 or not array.flags.c_contiguous:
                 raise TypeError(f"{name} is {array.dtype}; give float32 in C order")
-            array.setflags(write=False)
-            taken[name] = array
         made = cls.__new__(cls)
-        made._begin(taken, classes)
+        made._begin({name: arrays[name] for name in sorted(arrays)}, classes)
         return made
 
-    def _begin(self, frozen: dict[str, Array], classes: Sequence[str]) -> None:
-        self._arrays = frozen
-        self.classes = tuple(classes)
-        self._digest = ""
+    def _begin(self, arrays: dict[str, Array], classes: Sequence[str]) -> None:
+        for array in arrays.values():
+            array.setflags(write=False)
+        self._arrays, self.classes, self._digest = arrays, tuple(classes), ""
         self._finite: bool | None = None
         self._norm: float | None = None
 
@@ -136,16 +128,13 @@ class Tensors(Mapping[str, Array]):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of all arrays in float32."""
         return sum(array.nbytes for array in self._arrays.values())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each array, by name."""
         return {name: tuple(array.shape) for name, array in self._arrays.items()}
 
     def finite(self) -> bool:
-        """Tell whether every number is finite."""
         if self._finite is None:
             self._finite = all(bool(np.isfinite(array).all()) for array in self._arrays.values())
         return self._finite
@@ -171,8 +160,7 @@ class Tensors(Mapping[str, Array]):
 EMPTY: Final[Tensors] = Tensors()
 SHARED: Final = "shared/"
 ARRAYS: Final = "arrays/"
-OWN: Final = "own/"
-"""Before the names of arrays that belong to one node alone."""
+OWN: Final = "own/"  # before the names of arrays that belong to one node alone
 
 
 @lru_cache(maxsize=4)
@@ -186,10 +174,8 @@ def packed(shared: Tensors, arrays: Tensors) -> Tensors:
     return Tensors.taking(alike, shared.classes)
 
 
-MEASURE: Final = "measure"
-"""The stage of a job that trains nothing."""
-PRIVATE: Final = "private/"
-"""Prefix of arrays in the carry that are trained and never exchanged."""
+MEASURE: Final = "measure"  # the stage of a job that trains nothing
+PRIVATE: Final = "private/"  # prefix of arrays in the carry that are trained and never exchanged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +210,23 @@ class Message:
     members: tuple[Update, ...] = ()
     active: bool = True
     boot: str = field(default="", compare=False)
+
+
+class Phase(StrEnum):
+    """The kernel's kinds of messages; every other phase belongs to the policy."""
+
+    HELLO = "hello"
+    """The sender's settings, and its own entry in the list of members."""
+    PING = "ping"
+    INDIRECT = "indirect"
+    """Asks the receiver to ping a third node for the sender."""
+    MEMBERS = "members"
+    """Digests or entries of the sender's list."""
+    BYE = "bye"
+    """Says goodbye."""
+
+
+PHASES: Final = frozenset(Phase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,12 +307,35 @@ class PolicyState:
 
 
 class MergeCounts(NamedTuple):
-    """How many rounds a node ran, and how many of them merged a peer's prompts."""
+    """How many rounds a node ran, and how many of them merged a peer's prompts.
+
+    A round that merged nothing counts as a round, whatever the reason: no live peer, a deadline,
+    refused prompts. by_wish: whether the node is meant to be alone.
+    """
 
     rounds: int = 0
     merged: int = 0
 
+    def never(self, by_wish: bool) -> bool:
+        """Tell whether a node ran rounds, merged none of them, and was meant to merge them."""
+        return not by_wish and self.rounds > 0 and self.merged == 0
 
+    def sentence(self, by_wish: bool) -> str:
+        """Return how many rounds merged what peers sent; "" if no round was counted."""
+        if not self.rounds:
+            return ""
+        if by_wish:
+            return f"all {self.rounds} rounds ran alone, as the settings ask"
+        return f"{self.merged} of {self.rounds} rounds merged what peers sent"
+
+    def warning(self, by_wish: bool) -> str:
+        """Return the sentence if fewer than half of at least two rounds were merged; else ""."""
+        few = not by_wish and self.rounds > 1 and 2 * self.merged < self.rounds
+        return self.sentence(by_wish) if few else ""
+
+
+BY_WISH: Final = "local"
+"""The policy that exchanges nothing. Its nodes, and a node without peers, are alone by wish."""
 NO_ROUNDS: Final = MergeCounts()
 
 
@@ -319,7 +345,7 @@ class Snapshot:
 
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
     their round and accuracy. metrics: of the round that was just adopted. merge_counts: of
-    the rounds so far (node/fednode/core/company.py).
+    the rounds so far.
     """
 
     policy: PolicyState
@@ -330,7 +356,6 @@ class Snapshot:
     merge_counts: MergeCounts = NO_ROUNDS
 
     def used(self, keep_best: bool) -> tuple[Tensors, int]:
-        """Return the prompts that the node predicts with, and their round."""
         if keep_best and self.best_round > 0:
             return self.best, self.best_round
         return self.policy.tuned, self.policy.round

@@ -14,8 +14,7 @@ PEERS_MAX: Final = 8
 """Number of peers to wait for at most on one machine, if rounds.start.peers is not set."""
 BOUNDED_S: Final = 120.0
 """The longest wait on one machine, and of a node that ran before, if no setting says another."""
-HELD_S: Final = 10.0
-"""Time between two looks at a refused peer after the wait has ended."""
+HELD_S: Final = 10.0  # time between two looks at a refused peer after the wait has ended
 
 
 @dataclass(slots=True)
@@ -33,16 +32,13 @@ class FirstWait:
     alone: bool = False
 
     def begin(self, now: float) -> None:
-        """Set the end of the wait."""
         self.by = now + self.limit_s
 
     @property
     def limit_s(self) -> float:
         """The longest wait; infinite if the node waits without end."""
-        given = self.context.rounds.start.timeout_s
-        if given is not None:
-            return given
-        return math.inf if self._all else BOUNDED_S
+        limit = self.context.rounds.start.timeout_s
+        return limit if limit is not None else math.inf if self._all else BOUNDED_S
 
     @property
     def held(self) -> bool:
@@ -55,19 +51,14 @@ class FirstWait:
         """How many peers that can take part must still answer."""
         if self.alone or 0 < self.context.rounds.max <= self.adopted:
             return 0
-        chosen, ready = self.context.rounds.start.peers, self.ready
+        chosen, grows = self.context.rounds.start.peers, self.context.grows
+        ready = len(self.members.active())
         if chosen is None and self._all:
-            silent = len(self._silent())
-            return silent if not self.context.grows else int(not ready)
+            return int(not ready) if grows else len(self._silent())
         wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members.expected()))
-        if chosen is not None and self.context.grows and not self.adopted:
+        if chosen is not None and grows and not self.adopted:
             wanted = chosen  # more members will come than are known
         return max(0, wanted - ready)
-
-    @property
-    def ready(self) -> int:
-        """How many peers are live and active."""
-        return len(self.members.active())
 
     @property
     def _all(self) -> bool:
@@ -76,9 +67,9 @@ class FirstWait:
 
     def _silent(self) -> list[str]:
         """Return the listed peers, or all known ones on one machine, that do not take part yet."""
-        names = self.members.listed if self._all else set(self.members.expected())
-        ready = self.members.active()
-        return [name for name in self.members.expected() if name in names and name not in ready]
+        expected, ready = self.members.expected(), self.members.active()
+        names = self.members.listed if self._all else set(expected)
+        return [name for name in expected if name in names and name not in ready]
 
     @property
     def awaited(self) -> str:
@@ -88,30 +79,31 @@ class FirstWait:
             return ""
         if not silent:
             return "a peer to join" if short == 1 else f"{short} peers to join"
-        refused = [name for name in silent if self.members[name].state == "refused"]
-        over = [name for name in silent if self.members[name].live]
-        quiet = [name for name in silent if name not in {*refused, *over}][:PEERS_MAX]
-        parts = [f"{', '.join(quiet)} (no answer)"] if quiet else []
-        parts += [f"{name} ({self.over(name)})" for name in over[:PEERS_MAX]]
-        parts += [f"{name} (refused: {self.members[name].reason})" for name in refused[:PEERS_MAX]]
+        live, refused, quiet = list[str](), list[str](), list[str]()
+        for name in silent:
+            member = self.members[name]
+            if member.live:
+                live.append(f"{name} ({self._over(name)})")
+            elif member.state == "refused":
+                refused.append(f"{name} (refused: {member.reason})")
+            else:
+                quiet.append(name)
+        parts = [f"{', '.join(quiet[:PEERS_MAX])} (no answer)"] if quiet else []
+        parts += [*live[:PEERS_MAX], *refused[:PEERS_MAX]]
         if short > len(silent):
             parts.append(f"{short - len(silent)} more that this node does not know yet")
         return (f"{short} of " if short < len(silent) else "") + ", ".join(parts)
 
-    def over(self, name: str) -> str:
+    def _over(self, name: str) -> str:
         """Return why a live peer takes part in no round, as words."""
         if 0 < self.context.rounds.max <= self.members[name].round:
             return "it ran all its rounds alone: fednode reset and fednode start there"
         return f"it takes part in no round now; if it is paused: fednode resume {name}"
 
-    @property
-    def limit(self) -> str:
-        """How long the wait lasts, as words."""
-        return "without end" if self.limit_s == math.inf else f"at most {self.limit_s:g} s"
-
     def waits(self, number: int) -> Record:
         """Return the record of the wait before round `number`."""
-        text = f"round {number} waits for {self.awaited}, {self.limit} (rounds.start)"
+        limit = "without end" if self.limit_s == math.inf else f"at most {self.limit_s:g} s"
+        text = f"round {number} waits for {self.awaited}, {limit} (rounds.start)"
         return Record("start.waiting", text)
 
     def late(self, number: int) -> list[Record]:

@@ -16,7 +16,7 @@ moves a clipped result by at most 2 * clip, so the Gaussian mechanism's noise mu
 The account, privacy.json, holds the clip and the noise of each release. So each release counts with
 its own noise, even if the settings change later. A release without clipping is recorded, too: after
 such a release no epsilon holds. The account also says whether the node is paused until its operator
-decides (node/fednode/core/older.py).
+decides (node/fednode/core/starts.py).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from fednode import __version__
-from fednode.core.members.phases import PHASES
 from fednode.core.members.table import LIVE
+from fednode.core.types import PHASES
 from fednode.core.view import Life
 from fednode.wire.gen.status_pb2 import StatusReply
 

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
 from fednode.core.members.reachability import UNREACHED
 from fednode.core.members.table import GONE, Member
@@ -42,12 +41,12 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str) -> list[str]:
 
     name: of the node.
     """
-    lonely = company.warning(view.merge_counts, view.by_wish)
+    lonely = view.merge_counts.warning(view.by_wish)
     met = ", ".join(peer.name for peer in view.peers if peer.live)
-    over = 0 < view.rounds_max <= view.round and company.never(view.merge_counts, view.by_wish)
+    over = 0 < view.rounds_max <= view.round and view.merge_counts.never(view.by_wish)
     if over and met:
         lonely = (
-            f"{company.sentence(view.merge_counts, view.by_wish)}, and {met} can be reached now: "
+            f"{view.merge_counts.sentence(view.by_wish)}, and {met} can be reached now: "
             f"fednode reset and fednode start at {name} begin the rounds again"
         )
     away = [] if view.awaited else [*offline(view.peers), *shut(view.peers)]

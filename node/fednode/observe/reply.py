@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fednode import __version__
-from fednode.core import company
 from fednode.core.events import Command
 from fednode.core.policy import Activity
 from fednode.core.types import Json, Progress
@@ -135,7 +134,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         traffic=_traffic(telemetry.total),
         refused=node.refused(),
         alone=present.alone(view),
-        together=company.sentence(view.merge_counts, view.by_wish),
+        together=view.merge_counts.sentence(view.by_wish),
         rounds_run=view.merge_counts.rounds,
         rounds_merged=view.merge_counts.merged,
         alone_by_wish=view.by_wish,

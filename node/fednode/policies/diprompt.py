@@ -38,8 +38,7 @@ import numpy as np
 from fednode.core.merge.mean import mean, weights_of
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.engine import Method
-from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
-from fednode.core.rounds.settings import MomentSettings
+from fednode.core.rounds.method import Contribution, MethodState, MomentSettings, Round, Sent
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Json, Report, Tensors
 from fednode.lazy import F, Tensor, torch

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.engine import Method
-from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.rounds.settings import MomentSettings
+from fednode.core.rounds.method import Contribution, MethodState, MomentSettings, Round
 from fednode.core.settings import RoundSettings, bounded, positive
 from fednode.core.types import EMPTY, Array, Job, Json, Tensors
 from fednode.errors import ModelError

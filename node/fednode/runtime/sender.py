@@ -12,8 +12,7 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
 from fednode.core.events import Event, Record, Send, Undelivered, acknowledged
-from fednode.core.members.phases import Phase
-from fednode.core.types import Dtype
+from fednode.core.types import Dtype, Phase
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fednode.core.events import Effect, Record
 from fednode.core.facts import fingerprint
@@ -28,9 +28,9 @@ def context(policy: str = "zerodfl", **rounds: Any) -> NodeContext:
 
 
 def zerodfl(held: PolicyState | None = None, /, **rounds: Any) -> Gossip:
-    if held is not None:
-        return ZeroDFL.restore(ZeroDFLConfig(), context(**rounds), held)
-    return ZeroDFL.start(ZeroDFLConfig(), context(**rounds), PROMPTS)
+    config, node = ZeroDFLConfig(), context(**rounds)
+    given = ZeroDFL.restore(config, node, held) if held else ZeroDFL.start(config, node, PROMPTS)
+    return cast("Gossip", given)
 
 
 def local(_: PolicyState | None = None, /, **rounds: Any) -> Policy:

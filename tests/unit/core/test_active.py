@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
+from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import StartSettings
 from fednode.core.types import MergeCounts, Snapshot
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
@@ -22,7 +23,7 @@ ALL = StartSettings(peers=2)
 def made(**rounds: Any) -> Kernel:
     """Return node "a", which waits for "b" and "c" before its first round."""
     policy = zerodfl(start=ALL, **rounds)
-    return Kernel(policy._context, policy, FACTS, anew=zerodfl)
+    return Kernel(policy.context, policy, FACTS, anew=zerodfl)
 
 
 def hello(sender: str, **changed: Any) -> ev.Received:
@@ -109,7 +110,7 @@ def test_the_first_round_waits_for_a_peer_that_ran_alone_and_says_what_to_do() -
 
 
 def test_a_mesh_of_one_is_alone_by_wish() -> None:
-    frame = replace(zerodfl()._context, peers=())
+    frame = replace(zerodfl().context, peers=())
     kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS, anew=zerodfl)
     assert kernel.view().by_wish
     assert not made().view().by_wish
@@ -119,9 +120,9 @@ def over(counts: MergeCounts) -> tuple[Kernel, list[ev.Effect]]:
     """Return a node that starts after its last round, and the effects of its start."""
     policy = zerodfl(max=2, start=ALL)
     state = replace(policy.state(), round=2)
-    policy = ZeroDFL.restore(policy._config, policy._context, state)
+    policy = cast("Gossip", ZeroDFL.restore(policy._config, policy.context, state))
     held = Snapshot(state, {}, merge_counts=counts)
-    kernel = Kernel(policy._context, policy, FACTS, restored=held, anew=zerodfl)
+    kernel = Kernel(policy.context, policy, FACTS, restored=held, anew=zerodfl)
     effects = kernel.step(0.0, ev.Started())
     assert "life.finished" in recorded(effects)
     return kernel, effects
@@ -139,7 +140,7 @@ def test_a_node_that_finished_with_merged_prompts_still_serves_them() -> None:
     kernel, effects = over(MergeCounts(2, 1))
     assert told(effects) == {"b": True, "c": True}
     assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "ok"
-    assert "b" in kernel._links
+    assert "b" in kernel._links.linked
 
 
 @pytest.mark.parametrize("active", [True, False])

@@ -152,7 +152,7 @@ def test_each_adopted_round_counts_and_those_with_givers_as_merged() -> None:
     kernel = make(start=ALONE)
     for givers, counts in (((), (1, 0)), (("b",), (2, 1)), (("b", "c"), (3, 2)), ((), (4, 2))):
         given = ev.Adopt(Snapshot(kernel.policy.state(), {}), givers)
-        (adopt,) = only(kernel._completed([given]), ev.Adopt)
+        (adopt,) = only([kernel._completed(given)], ev.Adopt)
         assert (adopt.givers, adopt.snapshot.merge_counts) == (givers, counts)
         kernel.step(0.0, ev.Adopted(adopt.snapshot))
 
@@ -333,7 +333,7 @@ class Listening:
 
 def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
     listening = Listening(local())
-    kernel, heard = make(listening), listening.heard
+    kernel, heard = make(cast("Policy", listening)), listening.heard
     sent = message("hello", "a", policy="local")
     for _ in range(3):
         kernel.step(0.0, hello("b", policy="local"))
@@ -348,7 +348,7 @@ def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
 
 def test_a_round_goes_by_the_members_of_today() -> None:
     listening = Listening(local())
-    kernel = make(listening, start=ALONE)
+    kernel = make(cast("Policy", listening), start=ALONE)
     effects = begin(kernel)
     kernel.step(0.0, ev.Told((Update("d", "alive", 0, "d:1"), Update("c", "revoked", 0))))
     round_of(kernel, effects, 1.0)

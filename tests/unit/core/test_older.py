@@ -10,7 +10,7 @@ import pytest
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
-from fednode.core.older import OLDER, RELEASES_A_ROUND, Older
+from fednode.core.starts import OLDER, RELEASES_A_ROUND, Older
 from fednode.core.types import Account, Report
 from fednode.core.view import Life
 from tests.unit.core.scenes import FACTS, context, message, only, recorded, zerodfl

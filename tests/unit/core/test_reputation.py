@@ -54,7 +54,7 @@ def hostile(kernel: Kernel, times: int = 3) -> list[Effect]:
 
 def made() -> Kernel:
     policy = zerodfl(start=StartSettings(peers=0))
-    kernel = Kernel(policy._context, policy, FACTS, tolerance=LIMITS, anew=local)
+    kernel = Kernel(policy.context, policy, FACTS, tolerance=LIMITS, anew=local)
     kernel.step(0.0, Started())
     return kernel
 
@@ -113,7 +113,7 @@ def test_no_prompts_go_to_the_quarantined() -> None:
 
 def test_a_round_is_told_who_has_it_still_before_it() -> None:
     policy = zerodfl(start=StartSettings(peers=2), mode="sync", max=5)
-    kernel = Kernel(policy._context, policy, FACTS, anew=local)
+    kernel = Kernel(policy.context, policy, FACTS, anew=local)
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=5), 1))
     kernel.step(0.2, Received(message("hello", "c", round=0), 2))
@@ -122,7 +122,7 @@ def test_a_round_is_told_who_has_it_still_before_it() -> None:
 
 
 def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
-    frame = replace(zerodfl()._context, peers=("b",))
+    frame = replace(zerodfl().context, peers=("b",))
     kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS, anew=local)
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=0), 1))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode.core.types import EMPTY, Tensors
+from fednode.core.types import EMPTY, PHASES, Phase, Tensors
 
 
 def test_arrays_are_copied_in_as_float32_and_cannot_be_written() -> None:
@@ -95,3 +95,8 @@ def test_classes_of_rows_are_a_part_of_the_value() -> None:
     assert named.classes == ("a", "b")
     assert named != Tensors({"rows": [[1.0], [2.0]]}, ("b", "a"))
     assert bare.classes == ()
+
+
+def test_phases_are_the_words_on_the_wire() -> None:
+    assert {"hello", "ping", "indirect", "members", "bye"} == PHASES
+    assert f"{Phase.HELLO}" == "hello"

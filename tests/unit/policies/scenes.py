@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,7 +39,7 @@ def node(
     """Return node "a" at round 0; all its peers answer."""
     rounds = RoundSettings(mode=mode, max=most)
     context = frame("zerodfl", peers=tuple(peers), rounds=rounds, samples=0)
-    policy = ZeroDFL.start(ZeroDFLConfig(**set_), context, OWN)
+    policy = cast("Gossip", ZeroDFL.start(ZeroDFLConfig(**set_), context, OWN))
     for peer in peers:
         policy.handle(0.0, PeerUp(peer))
     return policy

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -309,7 +309,7 @@ def test_a_restarted_node_goes_on_as_it_would_have() -> None:
     adopted(policy, tuned(policy))
     for peer in PEERS:
         policy.handle(0.0, said(peer))
-    again = ZeroDFL.restore(ZeroDFLConfig(), policy._context, policy.state())
+    again = cast("Gossip", ZeroDFL.restore(ZeroDFLConfig(), policy.context, policy.state()))
     for peer in PEERS:
         again.handle(0.0, PeerUp(peer))
     assert again.state() == policy.state()
@@ -509,7 +509,7 @@ def answered(made: Gossip, effects: Any, losses: list[float]) -> Any:
 def test_in_async_rows_are_tried_before_the_tuning(restarted: bool) -> None:
     """Rows that arrive in a round are judged at the next one by the last tuning's loss."""
     config, surroundings = ZeroDFLConfig(admit_rise=0.1), context(max=5)
-    made = ZeroDFL.start(config, surroundings, PROMPTS)
+    made = cast("Gossip", ZeroDFL.start(config, surroundings, PROMPTS))
     made.handle(0.0, PeerUp("b"))
     (tune,) = only(made.handle(0.0, RoundDue(1)), Tune)
     made.handle(0.0, Received(message(tensors=RECEIVED)))
@@ -518,7 +518,7 @@ def test_in_async_rows_are_tried_before_the_tuning(restarted: bool) -> None:
     assert adopt.snapshot.policy.tensors == PROMPTS
     made.handle(0.0, Adopted(adopt.snapshot))
     if restarted:
-        made = ZeroDFL.restore(config, surroundings, adopt.snapshot.policy)
+        made = cast("Gossip", ZeroDFL.restore(config, surroundings, adopt.snapshot.policy))
     effects = answered(made, made.handle(0.0, RoundDue(2)), [5.0, 1.05])
     (tune,) = only(effects, Tune)
     assert tune.job.stage == "prompts"
@@ -532,7 +532,8 @@ def test_in_async_rows_are_tried_before_the_tuning(restarted: bool) -> None:
 
 def test_in_async_an_unknown_loss_is_measured_first() -> None:
     """Rows that arrive before the first round pass the gate, too."""
-    made = ZeroDFL.start(ZeroDFLConfig(admit_rise=0.1), context(max=5), PROMPTS)
+    config = ZeroDFLConfig(admit_rise=0.1)
+    made = cast("Gossip", ZeroDFL.start(config, context(max=5), PROMPTS))
     made.handle(0.0, PeerUp("b"))
     made.handle(0.0, Received(message(tensors=RECEIVED)))
     effects = made.handle(0.0, RoundDue(1))
@@ -560,7 +561,8 @@ def after_tuning(mode: Barrier, recipients: int = 5) -> tuple[Gossip, list[ev.Se
     """Return a node after its first tuning with peers b and c, and what it sent them."""
     rounds = RoundSettings(mode=mode, max=5)
     context = frame("zerodfl", rounds=rounds, samples=0)
-    policy = ZeroDFL.start(ZeroDFLConfig(recipients=recipients), context, PROMPTS)
+    config = ZeroDFLConfig(recipients=recipients)
+    policy = cast("Gossip", ZeroDFL.start(config, context, PROMPTS))
     for peer in ("b", "c"):
         policy.handle(0.0, ev.PeerUp(peer))
     (tune,) = policy.handle(0.0, ev.RoundDue(1))

@@ -21,8 +21,6 @@ from fednode.core.members.table import Member
 
 UNREACHED: Final = "reach.address"
 REACHED: Final = "reach.again"
-SAID_MAX: Final = 200
-"""Characters of a peer's explanation that are kept."""
 RELAYED: Final = "relay"
 """The address of a node that takes no connections and is reached through relays."""
 AT_AN_ADDRESS: Final = (
@@ -31,21 +29,15 @@ AT_AN_ADDRESS: Final = (
 AT_A_RELAY: Final = (
     "`fednode status` tells whether this node waits at its relays; all nodes need the same `relays`"
 )
-EVERY_S: Final = 60.0
-"""Least time between two records on what peers say."""
+SAID_MAX: Final = 200  # characters of a peer's explanation that are kept
+EVERY_S: Final = 60.0  # least time between two records on what peers say
 NAMED: Final = 3
 FAILURES: Final = 3
 """Unanswered sends in a row to a member that lives, from which on this node warns."""
-MEMBERS_NAMED: Final = 4
-ITS_RELAYS: Final = (
-    "it is reached through relays alone: `fednode status` tells which relays this node reaches"
-)
 
 
 @dataclass(slots=True)
 class Reach:
-    """Reports and signs of how others reach this node at `address`."""
-
     address: str
     _said: dict[str, str] = field(default_factory=dict)  # by peer: why it cannot reach this node
     _came: dict[str, float] = field(default_factory=dict)  # by peer: when its last message came
@@ -101,17 +93,18 @@ def warnings(members: Iterable[Member]) -> list[str]:
     unreached = [member for member in members if out_of_reach(member)]
     if not unreached:
         return []
-    names = ", ".join(member.name for member in unreached[:MEMBERS_NAMED])
-    more = f" and {len(unreached) - MEMBERS_NAMED} more" if len(unreached) > MEMBERS_NAMED else ""
-    verb, it = ("speak", "them") if len(unreached) > 1 else ("speaks", "it")
-    text = f"{names}{more} {verb}, but this node cannot reach {it}: {unreached[0].unreached}"
-    if unreached[0].address == RELAYED:
-        text += f"; {ITS_RELAYS}"
+    first, count = unreached[0], len(unreached)
+    names = ", ".join(member.name for member in unreached[: NAMED + 1])
+    more = f" and {count - NAMED - 1} more" if count > NAMED + 1 else ""
+    verb, it = ("speak", "them") if count > 1 else ("speaks", "it")
+    text = f"{names}{more} {verb}, but this node cannot reach {it}: {first.unreached}"
+    if first.address == RELAYED:
+        text += "; it is reached through relays alone: `fednode status` tells which relays this "
+        text += "node reaches"
     return [text]
 
 
 def become(before: Member, now: Member) -> list[Effect]:
-    """Return a warning if a member has just come out of reach."""
     if out_of_reach(before) or not out_of_reach(now):
         return []
     return [Record("peer.unreachable", warnings([now])[0], "warning", {"peer": now.name})]

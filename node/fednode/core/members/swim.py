@@ -6,7 +6,7 @@ through, the member is suspect. It is dead if it does not contradict in time. A 
 that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
 these messages. Each interval one absent member is greeted: so the parts of a cut mesh meet. At its
-start a node greets all members. The phases on the wire stand in phases.py.
+start a node greets all members.
 
 Now and then, and when a member is back, two nodes compare their lists by a digest. If it differs,
 each sends the other its whole list.
@@ -20,6 +20,7 @@ less often and waits longer (Lifeguard's local health, Dadgar et al. 2018).
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from bisect import bisect
 from collections.abc import Callable, Iterable, Sequence
@@ -38,33 +39,30 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
-from fednode.core.members.gossip import Gossip
-from fednode.core.members.phases import Phase
 from fednode.core.members.reachability import become
 from fednode.core.members.table import ABSENT, GONE, INCARNATION_MAX, LIVE, Members
 from fednode.core.policy import NodeContext
 from fednode.core.settings import Timing
-from fednode.core.types import Message, Update
+from fednode.core.types import Message, Phase, Update
 
 PROBE: Final = "kernel.probe"
 SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
-TARGET: Final = "target"
-"""Fact of an "indirect" message: the member to ping."""
+TARGET: Final = "target"  # fact of an "indirect" message: the member to ping
 ERRAND: Final = "errand"
 """Fact of a "ping" that a node sends because another node does not reach the receiver."""
-DIGEST: Final = "digest"
-"""Fact of a "members" message: the digest of the sender's list."""
+DIGEST: Final = "digest"  # fact of a "members" message: the digest of the sender's list
 ANSWER: Final = "answer"
 """Fact of a "members" message that answers a digest with a list, and asks for a list in return."""
 HELPERS: Final = 3
 """Number of members that are asked to ping a member that does not answer, as in SWIM's paper."""
-INDIRECT_LIMIT: Final = 2.5
-"""Time limit of an indirect ping, in units of probe_timeout_s."""
+INDIRECT_LIMIT: Final = 2.5  # time limit of an indirect ping, in units of probe_timeout_s
 ERRANDS_MAX: Final = 64
 GREETED_MAX: Final = 64
 """Members that a node greets in one interval; the others wait for the next one."""
 SLOWNESS_MAX: Final = 8
+NEWS_MAX: Final = 12  # items of news on one message, besides the item about its receiver
+TOLD_MULT: Final = 3  # an item of news is told TOLD_MULT * log2(nodes + 1) times
 DOUBTED: Final = frozenset({"suspect", "dead", "left"})
 
 
@@ -77,19 +75,17 @@ class Probe:
 
 
 class RoundRobin:
-    """The members in some states, each in its turn, in an order that is drawn for each turn."""
+    """Names, each in its turn, in an order that is drawn for each turn."""
 
-    def __init__(
-        self, members: Members, states: frozenset[str], draw: Callable[[], random.Random]
-    ) -> None:
-        self._members, self._states, self._draw = members, states, draw
+    def __init__(self, draw: Callable[[], random.Random]) -> None:
+        self._draw = draw
         self._left: list[str] = []  # the next one last
 
     def next(self, names: Sequence[str]) -> str:
-        """Return the member whose turn it is; "" if there is none. names: all in these states."""
+        """Return the name whose turn it is; "" if there is none. names: all that have turns now."""
         while self._left:
             name = self._left.pop()
-            if self._members[name].state in self._states:
+            if name in names:
                 return name
         self._left = list(names)
         self._draw().shuffle(self._left)
@@ -97,13 +93,64 @@ class RoundRobin:
         return self._left.pop() if self._left else ""
 
 
-def digest_of(listed: Iterable[Update]) -> str:
-    """Return the digest of what nodes can agree on: which members are live, which are revoked.
+class Gossip:
+    """News that a node passes on: each item a few times, the least told items first."""
 
-    It leaves out the members that are dead or unknown, and whether a member is only suspected.
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._told: dict[str, tuple[int, Update]] = {}
+        self._turn = 0
+
+    def add(self, news: Update) -> None:
+        """Tell an item from now on, in place of an older one about the same member."""
+        self._told[news.name] = (0, news)
+
+    def about(self, peer: str) -> list[Update]:
+        """Return what is held of a member, if there is anything to tell.
+
+        A member that refuses this node, or that this node refuses, takes no news but revoked keys.
+        """
+        held = self._members[peer]
+        if held.state == "refused":
+            return self._revoked()
+        news = held.update()
+        return [] if news is None else [news]
+
+    def _revoked(self) -> list[Update]:
+        """Return revocations, at most NEWS_MAX; the next ones in the next call."""
+        revoked = (one for one in self._members.view() if one.state == "revoked")
+        news = [update for one in revoked if (update := one.update())]
+        if len(news) <= NEWS_MAX:
+            return news
+        self._turn += 1
+        at = self._turn * NEWS_MAX % len(news)
+        return (news[at:] + news[:at])[:NEWS_MAX]
+
+    def take(self, to: str) -> tuple[Update, ...]:
+        """Return the news for a peer: what is held of that peer, then the least told items."""
+        most = math.ceil(TOLD_MULT * math.log2(len(self._members) + 2))
+        order = sorted(self._told, key=lambda name: (self._told[name][0], name))
+        news = self.about(to)
+        for name in [name for name in order if name != to][:NEWS_MAX]:
+            times, update = self._told[name]
+            news.append(update)
+            self._told[name] = (times + 1, update)
+            if times + 1 >= most:
+                del self._told[name]
+        return tuple(news)
+
+
+def digest_of(listed: Iterable[Update]) -> str:
+    """Return the digest of what nodes agree on after each told the other its list.
+
+    That is which members answer somebody, with the newest incarnation, and which are revoked. It
+    leaves out the members that are dead or unknown, whether a member is only suspected, and which
+    of its keys were revoked: the first revocation that a node learns is the one that it keeps.
     """
     lines = [
-        f"{one.name}\0{one.id}\0{'revoked' if one.state == 'revoked' else one.incarnation}"
+        f"{one.name}\0revoked"
+        if one.state == "revoked"
+        else f"{one.name}\0{one.id}\0{one.incarnation}"
         for one in listed
         if one.state in {*LIVE, "revoked"}
     ]
@@ -127,8 +174,8 @@ class Swim:
         self._incarnation, self._proof = 0, context.proof
         self._unannounced: set[str] = set()  # peers that may know an address of an earlier start
         self._period = 0
-        self._targets = RoundRobin(self.members, LIVE, lambda: self._random("probe"))
-        self._absentees = RoundRobin(self.members, ABSENT, lambda: self._random("greet"))
+        self._targets = RoundRobin(lambda: self._random("probe"))
+        self._absentees = RoundRobin(lambda: self._random("greet"))
         self._waiting: dict[str, None] = {}  # members to greet in the next interval
         self._room = GREETED_MAX
         self._compared = -1  # the interval in which this node last sent its list
@@ -146,7 +193,6 @@ class Swim:
     # The clockwork --------------------------------------------------------------------------------
 
     def start(self) -> list[Effect]:
-        """Return the first greetings and set the timers."""
         clocks: list[Effect] = [
             SetTimer(PROBE, self._timing.probe_interval_s),
             SetTimer(SYNC, self._timing.sync_interval_s),
@@ -156,11 +202,9 @@ class Swim:
         return [*clocks, *self.greet([*names[behind:], *names[:behind]])]
 
     def leave(self) -> list[Effect]:
-        """Return a goodbye to every live peer."""
         return [Send(peer, self._message(Phase.BYE)) for peer in self.members.live()]
 
     def timer(self, name: str) -> list[Effect]:
-        """Handle a timer: PROBE, SYNC, or SUSPECT and a peer's name."""
         if name == PROBE:
             return self._probe()
         if name == SYNC:
@@ -209,39 +253,30 @@ class Swim:
         """
         peer, message = event.to, event.message
         target = message.facts.get(TARGET, "")  # "" unless it was an indirect ping
-        self._judge_itself(event)
+        left = isinstance(event, Delivered) or event.sent
+        answered = left and (isinstance(event, Delivered) or event.code != "unreachable")
+        if answered and message.phase == Phase.PING:
+            self.slowness = max(1, self.slowness - 1)
+        elif left and not answered and message.phase == Phase.INDIRECT:
+            self._slow_down()
+        errands = self._end_errand(peer, message, "ok" if answered else "silent")
         if isinstance(event, Delivered):
             if (self._context.name, self._context.address) in _addresses(message):
                 self._unannounced.discard(peer)
             if event.note:
                 self._unannounced.add(peer)
-            relayed = self._relayed(now, target, peer)
-            return [*self.heard(now, peer), *relayed, *self._end_errand(peer, message, "ok")]
+            return [*self.heard(now, peer), *self._relayed(now, target, peer), *errands]
         unhelped = self._unhelped(now, target, peer)
-        if not event.sent:
-            return [*unhelped, *self._end_errand(peer, message, "silent")]
-        if event.code != "unreachable":
-            answered = self._answered(now, peer, event)
-            return [*answered, *unhelped, *self._end_errand(peer, message, "ok")]
+        if answered:
+            return [*self._answered(now, peer, event), *unhelped, *errands]
+        if not left:
+            return [*unhelped, *errands]
         before = self.members[peer]
         self.members.failed(peer, now, event.reason)
-        errands = self._end_errand(peer, message, "silent")
         warned = become(before, self.members[peer])
         return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
 
-    def _judge_itself(self, event: Delivered | Undelivered) -> None:
-        """Note whether a ping was answered, or a helper did not answer."""
-        if isinstance(event, Undelivered) and not event.sent:
-            return
-        silent = isinstance(event, Undelivered) and event.code == "unreachable"
-        phase = event.message.phase
-        if phase == Phase.PING and not silent:
-            self.slowness = max(1, self.slowness - 1)
-        elif phase == Phase.INDIRECT and silent:
-            self._slow_down()
-
     def _slow_down(self) -> None:
-        """Note a sign that this node is at fault."""
         self.slowness = min(SLOWNESS_MAX, self.slowness + 1)
 
     def _speaks(self, now: float, peer: str) -> bool:
@@ -250,17 +285,15 @@ class Swim:
         return bool(held.unreached) and now - held.spoke_at <= self.around_s
 
     def _answered(self, now: float, peer: str, event: Undelivered) -> list[Effect]:
-        """Learn from an answer of a peer that did not take the message."""
         if event.code == "refused":
             self.members.refused(peer, now, event.reason)
-            return self._cleared(peer)
-        if event.code == "busy":
+        elif event.code == "busy":
             self.members.busy(peer, event.reason)
-            return self._cleared(peer)
-        return self.heard(now, peer)
+        else:
+            return self.heard(now, peer)
+        return self._cleared(peer)
 
     def heard(self, now: float, peer: str, round_number: int | None = None) -> list[Effect]:
-        """Note a sign of life of a peer."""
         before = self.members[peer].state
         self.members.heard(peer, now, round_number)
         after = self.members[peer].state
@@ -423,12 +456,13 @@ class Swim:
         return effects
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
-        """Add members that were not known before, from their own news."""
         members = self.members
         return [
             Introduce(update.name, members[update.name].address)
             for update in news
-            if members.meet(update) and members.place(update, update.name)
+            if update.state == "alive"
+            and members.meet(update)
+            and members.place(update, update.name)
         ]
 
     def _learn(self, now: float, news: Update, sender: str) -> list[Effect]:
@@ -442,7 +476,7 @@ class Swim:
         members.weigh(news, now, lately_s, self._speaks(now, news.name))
         held = members[news.name]
         returned = news.state == "alive" and news.incarnation == held.incarnation
-        if new or (returned and held.state in ABSENT):
+        if held.state in ABSENT and (new or returned):
             return [*effects, *self.greet([news.name])]
         if held.state == before:
             return effects
@@ -479,7 +513,6 @@ class Swim:
         return Send(peer, message, self._timeout())
 
     def hellos(self, peers: Iterable[str]) -> list[Effect]:
-        """Return a hello to each of the peers."""
         own, limit = self.news, self._timeout()
         plain = replace(self._message(Phase.HELLO), members=(own,))
         return [

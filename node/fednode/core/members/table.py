@@ -11,9 +11,9 @@ that answers here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from fednode.core.types import STANDINGS, Update
 
@@ -25,7 +25,7 @@ GONE: Final = frozenset({"left", "revoked"})
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
-"""Number of unanswered hellos after which a listed peer that was never heard counts as dead."""
+"""Number of unanswered hellos after which a peer that was never heard, or refused, is dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,6 @@ class Member:
 
     @property
     def live(self) -> bool:
-        """Tell whether the peer can be sent to: alive, or suspect and not yet given up."""
         return self.state in LIVE
 
     @property
@@ -63,8 +62,13 @@ class Member:
         return self.live or self.state == "refused"
 
     def update(self) -> Update | None:
-        """Return the news to tell others about this peer; None if there is nothing to tell."""
-        state = next((standing for standing in STANDINGS if standing == self.state), None)
+        """Return the news to tell others about this peer; None if there is nothing to tell.
+
+        A refusal is between two nodes, and a quarantine a decision of one: to all others the peer
+        lives.
+        """
+        shown = "alive" if self.state in {"refused", "quarantined"} else self.state
+        state = next((standing for standing in STANDINGS if standing == shown), None)
         if state is None:
             return None
         return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
@@ -97,15 +101,12 @@ class Members:
         return len(self._table)
 
     def view(self) -> tuple[Member, ...]:
-        """Return all peers, sorted by name."""
         return tuple(self._table.values())
 
     def live(self) -> tuple[str, ...]:
-        """Return the names of the peers that can be sent to, sorted."""
         return self._in(LIVE)
 
     def active(self) -> set[str]:
-        """Return the names of the live peers that take part in rounds."""
         return {*self.live()} - self.inactive
 
     def absent(self) -> tuple[str, ...]:
@@ -117,7 +118,6 @@ class Members:
         return frozenset(self._table).difference(self._in(GONE))
 
     def _in(self, states: frozenset[str]) -> tuple[str, ...]:
-        """Return the names of the peers in some states, sorted."""
         if states not in self._names:
             names = (name for name, member in self._table.items() if member.state in states)
             self._names[states] = tuple(names)
@@ -128,12 +128,11 @@ class Members:
 
         A listed peer that said goodbye may come back.
         """
-        return [one.name for one in self._table.values() if not self._ended(one)]
+        ended = {name for name in self._in(GONE) if not self._may_return(name)}
+        return [name for name in self._table if name not in ended]
 
-    def _ended(self, member: Member) -> bool:
-        """Tell whether a peer was revoked, or left and is not listed."""
-        left = member.state == "left" and member.name not in self.listed
-        return left or member.state == "revoked"
+    def _may_return(self, name: str) -> bool:
+        return self._table[name].state != "revoked" and name in self.listed
 
     # What this node sees for itself ---------------------------------------------------------------
 
@@ -154,35 +153,29 @@ class Members:
 
     def turn(self, name: str, active: bool) -> None:
         """Note whether a peer takes part in rounds."""
-        if active != (name in self.inactive):
-            return
-        self.turned.add(name)
-        if active:
-            self.inactive.discard(name)
-        else:
-            self.inactive.add(name)
+        if active == (name in self.inactive):
+            self.turned.add(name)
+            self.inactive ^= {name}
 
     def failed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer did not answer.
 
-        That alone makes no peer suspect. A peer that was never heard counts as dead after GREETINGS
-        failures. A peer that speaks between two failures lives, and this node cannot reach it.
+        That alone makes no peer suspect. A peer that was never heard, or only refused, counts as
+        dead after GREETINGS failures. A peer that speaks between two failures lives, and this node
+        cannot reach it.
         """
         held = self._table[name]
         since = held.failed_at if held.failures else now
         held = replace(held, failures=held.failures + 1, failed_at=since)
         if held.state == "alive" and held.spoke_at > since:
             held = replace(held, unreached=reason, reason=reason)
-        if held.state == "unknown" and held.failures >= GREETINGS:
+        if held.state in {"unknown", "refused"} and held.failures >= GREETINGS:
             held = replace(held, state="dead", reason=reason)
         self._put(held)
 
     def relayed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answered a helper, and not this node."""
-        held = self._table[name]
-        if held.state in LIVE:
-            held = replace(held, state="alive", heard_at=now, unreached=reason, reason=reason)
-            self._put(held)
+        self._change(name, LIVE, state="alive", heard_at=now, unreached=reason, reason=reason)
 
     def busy(self, name: str, reason: str) -> None:
         """Note that a peer is there but takes nothing now: it loads, or has too much to do.
@@ -191,53 +184,49 @@ class Members:
         waits for peers that can take part.
         """
         held = self._table[name]
-        state = "alive" if held.state == "suspect" else held.state
         reason = held.reason if held.state == "left" else reason
-        self._put(replace(held, state=state, failures=0, unreached="", reason=reason))
+        self._put(replace(held, failures=0, unreached="", reason=reason))
+        self._change(name, {"suspect"}, state="alive")
 
     def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two nodes refuses the other."""
-        held = self._table[name]
-        if held.state not in SHUT and not self._ended(held):
-            self._put(replace(held, state="refused", failures=0, heard_at=now, reason=reason))
+        states = {*LIVE, *ABSENT, *({"left"} if name in self.listed else ())}
+        self._change(name, states, state="refused", failures=0, heard_at=now, reason=reason)
 
     def quarantine(self, name: str, reason: str) -> None:
         """Take nothing more from a peer, whatever it or others say."""
-        held = self._table[name]
-        if held.state != "revoked":
-            self._put(replace(held, state="quarantined", reason=reason))
+        if self._table[name].state != "revoked":
+            self._put(replace(self._table[name], state="quarantined", reason=reason))
 
     def release(self, name: str) -> None:
         """End a peer's quarantine; its state is unknown then."""
-        held = self._table[name]
-        if held.state == "quarantined":
-            self._put(replace(held, state="unknown", failures=0, reason=""))
+        self._change(name, {"quarantined"}, state="unknown", failures=0, reason="")
 
     def suspect(self, name: str, reason: str) -> None:
         """Note that neither this node nor the helpers that it asked can reach a live peer."""
-        held = self._table[name]
-        if held.state == "alive":
-            self._put(replace(held, state="suspect", reason=reason))
+        self._change(name, {"alive"}, state="suspect", reason=reason)
 
     def bury(self, name: str) -> None:
         """Note that a suspect did not contradict in time, so it counts as dead."""
-        held = self._table[name]
-        if held.state == "suspect":
-            self._put(replace(held, state="dead"))
+        self._change(name, {"suspect"}, state="dead")
 
     def left(self, name: str, now: float) -> None:
         """Note that a peer said goodbye."""
-        held = self._table[name]
-        if held.state not in SHUT:
-            self._put(replace(held, state="left", heard_at=now, reason=""))
+        states = {*LIVE, *ABSENT, "left"}
+        self._change(name, states, state="left", heard_at=now, reason="")
+
+    def _change(self, name: str, states: Set[str], **fields: Any) -> None:
+        """Change a peer if it is in one of these states."""
+        if self._table[name].state in states:
+            self._put(replace(self._table[name], **fields))
 
     # What others say ------------------------------------------------------------------------------
 
     def meet(self, news: Update) -> bool:
         """Add a member that was not known; tell whether it was added.
 
-        It is added only if the news says that it is alive and the table has room. A name whose key
-        was revoked counts as new with another key, which the host has checked.
+        It is added only if the news says that it is alive or revoked, and the table has room. A
+        name whose key was revoked counts as new with another key, which the host has checked.
         """
         held = self._table.get(news.name)
         if held is not None:
@@ -245,7 +234,7 @@ class Members:
                 self._put(Member(name=news.name))
                 return True
             return False
-        if len(self._table) >= MEMBERS_MAX or news.state != "alive":
+        if len(self._table) >= MEMBERS_MAX or news.state not in {"alive", "revoked"}:
             return False
         table = {**self._table, news.name: Member(name=news.name)}
         self._table = {name: table[name] for name in sorted(table)}

@@ -17,8 +17,7 @@ from fednode.core.members.table import Members
 from fednode.core.settings import TopologySettings
 
 Edge = frozenset[str]
-SEED: Final = 1
-"""Seed of random graphs, besides the names: all nodes need the same graph."""
+SEED: Final = 1  # seed of random graphs, besides the names: all nodes need the same graph
 
 
 class Links:
@@ -29,16 +28,7 @@ class Links:
 
     def __init__(self, name: str, topology: TopologySettings) -> None:
         self._name, self._topology = name, topology
-        self._linked: set[str] = set()
-
-    def __contains__(self, peer: str) -> bool:
-        """Tell whether a peer is linked."""
-        return peer in self._linked
-
-    @property
-    def linked(self) -> list[str]:
-        """The linked peers, sorted."""
-        return sorted(self._linked)
+        self.linked: set[str] = set()
 
     def follow(
         self, members: Members, moved: set[str], active: bool = True
@@ -51,13 +41,13 @@ class Links:
         if self._topology.kind == "full":
             ready = {peer for peer in moved if members[peer].live} - members.inactive
             wanted = ready if active else set()
-            gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
+            gone, fresh = (moved & self.linked) - wanted, wanted - self.linked
         else:
             live = members.active() if active else set()
             wanted = live & neighbours(self._name, live, self._topology)
-            gone, fresh = self._linked - wanted, wanted - self._linked
-        self._linked -= gone  # in place: a copy for each peer that comes costs N * N
-        self._linked |= fresh
+            gone, fresh = self.linked - wanted, wanted - self.linked
+        self.linked -= gone  # in place: a copy for each peer that comes costs N * N
+        self.linked |= fresh
         return sorted(gone), sorted(fresh)
 
 

@@ -35,8 +35,7 @@ from fednode.core.types import Array, Tensors
 
 Vector = npt.NDArray[np.float64]
 CENTER_STEPS: Final = 5
-CHUNK: Final = 1 << 14
-"""Columns per step, so that their differences stay in a processor's cache."""
+CHUNK: Final = 1 << 14  # columns per step, so that their differences stay in a processor's cache
 
 
 def combine(

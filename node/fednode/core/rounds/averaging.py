@@ -19,8 +19,7 @@ from fednode.core.merge.mean import weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.engine import Method
-from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
-from fednode.core.rounds.settings import MomentSettings
+from fednode.core.rounds.method import Contribution, MethodState, MomentSettings, Round, Sent
 from fednode.core.types import OWN, PRIVATE, Report, Tensors
 
 
@@ -35,8 +34,6 @@ class AveragingConfig(MomentSettings):
 
 
 class Averaging(Method):
-    """Federated averaging; see the file's header."""
-
     config_type: ClassVar[type[AveragingConfig]] = AveragingConfig
 
     @classmethod

@@ -18,82 +18,106 @@ catchup.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, Activity, NodeContext, Policy
-from fednode.core.rounds.catchup import (
-    QUESTIONS,
-    STATE,
-    WANT,
-    CatchUp,
-    RoundContext,
-    adopted_round,
-)
-from fednode.core.rounds.drift import first_stage, later_stage
+from fednode.core.policy import ADOPTING, CATCH_UP, DEADLINE, EXCHANGING, IDLE, RESEND, Policy
+from fednode.core.rounds.catchup import QUESTIONS, STATE, WANT, CatchUp, adopted_round
 from fednode.core.rounds.exchange import AGAIN, Exchange, participants
 from fednode.core.rounds.method import Contribution, MethodHooks, MethodState, Round
-from fednode.core.rounds.personal import Personal
-from fednode.core.rounds.progress import (
-    Adopting,
-    Comparing,
-    Exchanging,
-    Idle,
-    Measuring,
-    RoundNotes,
-    Training,
-    TrainingOwn,
-    Waiting,
-    Working,
-)
+from fednode.core.rounds.personal import Choice, Personal
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
-from fednode.core.types import EMPTY, Job, Message, PolicyState, Report, Snapshot, Tensors
+from fednode.core.types import EMPTY, MEASURE, Message, PolicyState, Report, Snapshot, Tensors
 
 
-class Rounds:
-    """The mesh-wide rounds of one node; see the file's header."""
+@dataclass(slots=True)
+class RoundNotes:
+    """The engine's notes on the round under way.
 
-    shared_state: Final = True
-    repeatable: Final = QUESTIONS | {AGAIN}
-    shown = Policy.shown
+    told: this node's own contributions as its peers see them, by stage; none if it does not take
+    part. base: the digest of what this node began the stage from, which its contribution names.
+    merged: digest of the contributions that the stage before merged, "" in the first stage. tuned:
+    what the first stage's job tuned, if it may serve as personal prompts. givers: peers whose
+    contributions were merged last.
+    """
 
-    def __init__(self, method: MethodHooks, context: NodeContext, state: PolicyState) -> None:
-        self.method = method
-        self.context = context
-        self.name = context.policy
+    told: dict[str, Contribution] = field(default_factory=dict)
+    base: str = ""
+    merged: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    tuned: Tensors = EMPTY
+    givers: tuple[str, ...] = ()
+
+
+class Judged(NamedTuple):
+    """The contributions to merge, a note on those that began elsewhere, and whether few did."""
+
+    heard: Mapping[str, Message]
+    note: str
+    most_agree: bool
+
+
+def judge(
+    now: Round, heard: Mapping[str, Message], told: str, merged: str, trusting: bool
+) -> Judged:
+    """Compare what contributions began from with what this node merges into.
+
+    A contribution to the first stage names the state after the last round; all of them are merged.
+    In a later stage it names the contributions that its sender merged before. If more than half of
+    all contributors merged the same as this node, the others are left out: a liar, whose set no
+    honest node shares, stops nobody. Otherwise a robust merge takes all contributions and bears
+    with some liars, and a trusting merge takes none.
+
+    told: the digest that this node's own contribution named, "" if it did not contribute; since
+    then a catch-up may have changed what the node merges into. merged: that of the contributions
+    merged before, "" in the first stage.
+    """
+    base = merged or now.held.digest
+    same = {peer: message for peer, message in heard.items() if message.contributors == base}
+    most = 2 * (len(same) + (told == base)) > len(heard) + bool(told)
+    names = ", ".join(peer for peer in heard if peer not in same)
+    merged_others = "merged prompts of other nodes than this node did"
+    what = merged_others if merged else "began it with other prompts than this node"
+    note = f"round {now.number}: {names} {what}" if names else ""
+    if not merged or not names:
+        return Judged(heard, note, most)
+    if most:
+        return Judged(same, note, most)
+    return Judged({} if trusting else heard, note, most)
+
+
+class Rounds(Policy):
+    shared_state = True
+    repeatable = QUESTIONS | {AGAIN}
+
+    def __init__(self, method: MethodHooks, state: PolicyState) -> None:
+        super().__init__(method)
+        self.method, context = method, self.context
         held = MethodState(state.tensors, state.carry, state.arrays)
         self.now = Round(state.round, method.stages[0], held, held)
         self.stragglers = Stragglers.thaw(state.data.get(STRAGGLERS))
         self._adopted, self._used = state.round, state.tuned  # last adopted round; prompts in use
-        self._waiting: Waiting = Idle()
         self._notes = RoundNotes()
+        self._choice: Choice | None = None  # after the last merge
         self._personal = Personal(method, context.guard.merged_rise if method.personal else None)
         self._exchange = Exchange(context, self.stragglers, participants(method.config))
-        self._catch_up = CatchUp(
-            context, self.stragglers, drifts=method.drifts, trusting=method.trusting
-        )
+        drifts, trusting = method.drifts, method.trusting
+        self._catch_up = CatchUp(self._exchange, drifts=drifts, trusting=trusting)
         self._catch_up.adopted(state.round, held)
 
     # The kernel's calls ---------------------------------------------------------------------------
 
     def state(self) -> PolicyState:
-        """Return all that must survive a restart."""
         held, data = self.now.held, {STRAGGLERS: self.stragglers.freeze()}
         return PolicyState(self._adopted, held.shared, self._used, held.carry, data, held.arrays)
 
     @property
     def round(self) -> int:
-        """Return the round that was adopted last."""
         return self._adopted
-
-    @property
-    def phase(self) -> Activity:
-        """Return what the node is doing, for status."""
-        return self._waiting.phase
 
     @property
     def state_bytes(self) -> int:
@@ -101,7 +125,6 @@ class Rounds:
         return self.method.state_bytes
 
     def fault(self, message: Message) -> str:
-        """Return what is wrong with a message's phase, names or shapes; "" if nothing is."""
         phase, tensors, held = message.phase, message.tensors, self.now.held
         if phase in {AGAIN, WANT}:
             return "" if not tensors else f"phase {phase!r} carries no tensors"
@@ -114,24 +137,15 @@ class Rounds:
             return f"{self.name} has no phase {phase!r}"
         return self.method.fault(phase, held, tensors)
 
-    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
-        """Take one event; return what to do, in order."""
+    def _react(self, event: ev.Event) -> list[ev.Effect]:
         match event:
-            case ev.RoundDue() if isinstance(self._waiting, Idle):
-                return self._due(event)
-            case ev.Tuned(job=job, report=report) if job == self._job:
-                return self._go(lambda: self._trained(report))
-            case ev.TuneFailed(job=job) if job == self._job:
-                self._waiting = Idle()
-            case ev.Adopted() if isinstance(self._waiting, Adopting):
-                self._waiting = Idle()
             case ev.PeerUp(peer=peer):
                 return self._exchange.peer_up(peer)
             case ev.Claimed(peer=peer, round=number, digest=digest):
                 return self._claim(peer, number, digest)
             case ev.PeerDown(peer=peer):
                 self._exchange.peer_down(peer)
-                asked = self._catch_up.gone(self._context, peer)
+                asked = self._catch_up.gone(peer)
                 return [*asked, *self._move(), *self._advance()]
             case ev.Received(message=message):
                 return self._hear(message)
@@ -140,66 +154,51 @@ class Rounds:
                 return self._advance()
             case ev.Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
-            case ev.TimerFired(name=name):
-                return self._timer(now, name)
-            case _:
-                pass
+            case ev.TimerFired(name=name) if name == RESEND:
+                stage = self.now.stage if self.step == EXCHANGING else ""
+                return self._exchange.retransmit(self.now.number, stage)
+            case ev.TimerFired(name=name) if name == CATCH_UP:
+                ended = [*self._catch_up.time_is_up(), *self._move()]
+                return [*ended, *(self._look_ahead() if self._under_way else [])]
         return []
 
-    def _timer(self, now: float, name: str) -> list[ev.Effect]:
-        exchanging = isinstance(self._waiting, Exchanging)
-        if name == DEADLINE and exchanging:
-            return self._give_up(now)
-        if name == RESEND:
-            stage = self.now.stage if exchanging else ""
-            again = self._exchange.retransmit(self.now.number, stage)
-            return [*self._catch_up.resend(), *again]
-        if name != CATCH_UP:
-            return []
-        ended = [*self._catch_up.time_is_up(self._context), *self._move()]
-        under_way = isinstance(self._waiting, Exchanging | Working)
-        return [*ended, *(self._look_ahead() if under_way else [])]
-
     @property
-    def _job(self) -> Job | None:
-        return self._waiting.job if isinstance(self._waiting, Working) else None
+    def _under_way(self) -> bool:
+        """Whether the round under way can still be left for a later one."""
+        return self.step not in (IDLE, ADOPTING)
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _due(self, event: ev.RoundDue) -> list[ev.Effect]:
+    def _begin(self, event: ev.RoundDue) -> list[ev.Effect]:
         self.stragglers.behind = event.behind
         if event.members is not None:
             self._exchange.known = set(event.members) - {self.context.name}
         number, held = event.round, self.now.held
         members = self._exchange.known | {self.context.name}
         self.now = Round(number, self.method.stages[0], held, held, members=frozenset(members))
-        self._notes = RoundNotes()
+        self._notes, self._choice = RoundNotes(), None
         self._exchange.begin(number)
-        return self._go(lambda: [*self._catch_up.begin(self._context), *self._start_stage()])
+        self._catch_up.number = number
+        return self._go(lambda: [*self._catch_up.begin(), *self._start_stage()])
 
     def _start_stage(self) -> list[ev.Effect]:
         if not self._exchange.participates_now:
             return self._exchange_now(None)
-        return self._work(Training(self.method.job(self.now)))
-
-    def _work(self, on: Working) -> list[ev.Effect]:
-        self._waiting = on
-        return [ev.Tune(on.job)]
+        return self._tune(self.method.job(self.now))
 
     def _trained(self, report: Report) -> list[ev.Effect]:
-        progress = self._notes
-        match self._waiting:
-            case TrainingOwn() | Comparing() as ended:
-                work, why = self._personal.after_job(self.now, ended, self._used, report)
-                said = ev.Record("merge.unused", f"round {self.now.number}: {why}")
-                return [*([said] if why else []), *self._work(work)]
-            case Measuring(job=job):
-                progress.metrics = {**progress.metrics, **report.metrics}
-                return self._finish(job.tensors)
-            case _:
-                progress.metrics = {**progress.metrics, **report.metrics}
-                progress.tuned = self._personal.candidate(self.now, report) or progress.tuned
-                return self._contribute(report)
+        return self._go(lambda: self._continue(report))
+
+    def _continue(self, report: Report) -> list[ev.Effect]:
+        """Go on after a job, if catch-up has not ended the round meanwhile."""
+        notes, job = self._notes, self.step.job
+        if self._choice is not None:
+            return self._choose(self._choice, report)
+        notes.metrics = {**notes.metrics, **report.metrics}
+        if job is not None and job.stage == MEASURE:
+            return self._finish(job.tensors)
+        notes.tuned = self._personal.candidate(self.now, report) or notes.tuned
+        return self._contribute(report)
 
     def _contribute(self, report: Report) -> list[ev.Effect]:
         now, context = self.now, self.context
@@ -219,12 +218,12 @@ class Rounds:
         """Wait for the contributions to a stage. own: this node's, None if it takes no part."""
         now = self.now
         self._notes.base = self._notes.merged or now.held.digest
-        self._waiting = Exchanging()
+        self.step = EXCHANGING
         opened = self._exchange.broadcast(own)
         return [*opened, *self._look_ahead(), *self._advance()]
 
     def _advance(self) -> list[ev.Effect]:
-        if not isinstance(self._waiting, Exchanging):
+        if self.step != EXCHANGING:
             return []
         heard = self._exchange.complete(self.now.number, self.now.stage)
         return [] if heard is None else [ev.CancelTimer(DEADLINE), *self._merge(heard)]
@@ -243,17 +242,15 @@ class Rounds:
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         if not self._notes.merged:
             self._rebase()
-        now, method = self.now, self.method
-        base, own = self._notes.base, self._notes.told.get(now.stage)
+        own, merged = self._notes.told.get(self.now.stage), self._notes.merged
         if own is None and not heard:
-            return self._abort(f"round {now.number}: no node that was drawn contributed")
-        if self._notes.merged:
-            judged = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
-        else:
-            told = base if own else ""
-            judged = first_stage(now, heard, told)
-        self.now = replace(now, base_agrees=judged.base_agrees)
-        if judged.refused:
+            return self._abort(f"round {self.now.number}: no node that was drawn contributed")
+        judged = judge(
+            self.now, heard, self._notes.base if own else "", merged, self.method.trusting
+        )
+        if not merged:
+            self.now = replace(self.now, base_agrees=judged.most_agree)
+        if judged.note and not judged.heard:
             return self._abort(f"{judged.note}, and no majority agrees")
         given = {
             name: Contribution(name, message.tensors, message.samples)
@@ -283,7 +280,7 @@ class Rounds:
             fault = self.context.norm_fault(draft.packed())  # as a peer would find it
             if fault:
                 return [*said, *self._abort(f"round {now.number}: the merged prompts' {fault}")]
-            return [*said, *self._choose()]
+            return [*said, *self._end_stages()]
         self._notes.merged = contributors(
             {contribution.sender: contribution.tensors for contribution in given}
         )
@@ -317,16 +314,28 @@ class Rounds:
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
         self._notes.givers = ()
         text = f"{why}; this node keeps its prompts from before and begins the next round"
-        return [ev.Record("round.aborted", text, "warning"), *self._choose()]
+        return [ev.Record("round.aborted", text, "warning"), *self._end_stages()]
 
-    def _choose(self) -> list[ev.Effect]:
-        """Measure what was merged, or compare it with personal prompts."""
-        return self._work(self._personal.after_merge(self.now, self._used, self._notes.tuned))
+    def _end_stages(self) -> list[ev.Effect]:
+        choice = self._personal.choose(self.now, self._used, self._notes.tuned)
+        return self._choose(choice, None)
+
+    def _choose(self, choice: Choice, report: Report | None) -> list[ev.Effect]:
+        """Go on with the choice between merged and personal prompts; then measure the chosen."""
+        try:
+            job = choice.send(report) if report else next(choice)
+        except StopIteration as end:
+            (used, why), self._choice = end.value, None
+            said = ev.Record("merge.unused", f"round {self.now.number}: {why}")
+            measure = replace(self._personal.trial(self.now, used), measure=True)
+            return [*([said] if why else []), *self._tune(measure)]
+        self._choice = choice
+        return self._tune(job)
 
     def _finish(self, used: Tensors) -> list[ev.Effect]:
         held = self.now.draft
         self.now = replace(self.now, held=held)
-        self._waiting = Adopting()
+        self.step = ADOPTING
         self._adopted, self._used = self.now.number, used
         self._catch_up.adopted(self._adopted, held)
         snapshot = Snapshot(self.state(), self._notes.metrics)
@@ -339,61 +348,46 @@ class Rounds:
         if message.phase == AGAIN:
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
-            return [*self._catch_up.question(self._context, message), *self._move()]
+            return [*self._catch_up.question(message), *self._move()]
         if not self._exchange.store(message, number, self.method.stages[-1]):
             return []
         claimed = list[ev.Effect]()
         if message.phase == self.method.stages[0]:
             claimed = self._claim(sender, message.round - 1, message.contributors)
-        if not isinstance(self._waiting, Exchanging | Working):
+        if not self._under_way:
             return claimed
         return [*claimed, *self._look_ahead(), *self._advance()]
 
     def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
-        again = code in {"unreachable", "busy"} and peer in self._exchange.live
-        if message.phase in QUESTIONS:
-            effects = self._catch_up.undelivered(self._context, peer, message, again)
-            return [*effects, *(self._exchange.arm() if again else []), *self._move()]
-        if again:
-            return self._exchange.lost(peer, message)
-        self._exchange.acked(peer, message)
-        return self._advance()
+        effects = self._catch_up.no_state(peer) if message.phase == WANT else []
+        if code in {"unreachable", "busy"} and peer in self._exchange.live:
+            effects += self._exchange.lost(peer, message)
+        else:
+            self._exchange.acked(peer, message)
+        return [*effects, *self._move(), *self._advance()]
 
     # Catch-up -------------------------------------------------------------------------------------
 
-    @property
-    def _context(self) -> RoundContext:
-        now, peers = self.now, self._exchange
-        return RoundContext(
-            now.number,
-            self._adopted,
-            now.held,
-            peers.live,
-            peers.known,
-            peers.contributed,
-            peers.period,
-        )
-
     def _claim(self, peer: str, number: int, digest: str) -> list[ev.Effect]:
-        decided = self._catch_up.claim(self._context, peer, number, digest)
+        decided = self._catch_up.claim(peer, number, digest)
         return [*decided, *self._move()] if decided else []
 
     def _rebase(self) -> None:
         """Merge into the state that catch-up found after the round before, if any."""
-        state, now = self._catch_up.before(self.now.number), self.now
+        state, now = self._catch_up.before(), self.now
         if state is not None:
             self.now = replace(now, held=now.held.taking(state), draft=now.draft.taking(state))
 
     def _look_ahead(self) -> list[ev.Effect]:
-        return self._catch_up.look_ahead(self._context, self.now.number + 1)
+        return self._catch_up.look_ahead(self.now.number + 1)
 
     def _move(self) -> list[ev.Effect]:
         """Call _go now if the round waits for peers; otherwise it waits for the job or commit."""
-        return self._go(list) if isinstance(self._waiting, Exchanging) else []
+        return self._go(list) if self.step == EXCHANGING else []
 
     def _go(self, on: Callable[[], list[ev.Effect]]) -> list[ev.Effect]:
         """End the round with the state that catch-up found after it, if any; else go on."""
-        now, found = self.now, self._catch_up.after(self.now.number)
+        now, found = self.now, self._catch_up.after()
         if found is None:
             return on()
         self._notes.metrics = {}
@@ -409,16 +403,4 @@ class Rounds:
 
 
 class Method(MethodHooks):
-    """A method that runs in mesh-wide rounds. The class is what the registry offers."""
-
-    @classmethod
-    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Rounds:
-        """Begin at round 0 with initial tensors."""
-        first = cls(config, context).first(initial)
-        state = PolicyState(0, first.shared, EMPTY, first.carry, arrays=first.arrays)
-        return cls.restore(config, context, state)
-
-    @classmethod
-    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Rounds:
-        """Go on from a stored state."""
-        return Rounds(cls(config, context), context, state)
+    policy = Rounds

@@ -30,16 +30,13 @@ from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext, draw_se
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
 
-AGAIN: Final = "again"
-"""Phase of a request to repeat what was said since a round."""
+AGAIN: Final = "again"  # phase of a request to repeat what was said since a round
 RESEND_MAX_S: Final = 2.0
-WINDOW: Final = 2
-"""Messages of up to this many periods beyond the present round are stored."""
+WINDOW: Final = 2  # messages of up to this many periods beyond the present round are stored
 PURPOSE: Final = "participants"
 PERIOD_MAX: Final = 64
 
-Key = tuple[str, int, str]
-"""Peer, round, stage."""
+Key = tuple[str, int, str]  # peer, round, stage
 
 
 def participants(config: Any) -> int:
@@ -49,7 +46,6 @@ def participants(config: Any) -> int:
 
 
 def participating(config: Any, clients: int) -> int:
-    """Return how many of the clients contribute to a round."""
     return min(participants(config) or clients, clients)
 
 
@@ -83,7 +79,7 @@ class Exchange:
         self.period = 1
         self.claimed: dict[str, int] = {}
         self.contributed: dict[str, int] = {}
-        self._received: dict[Key, Message] = {}
+        self._received: dict[tuple[int, str], dict[str, Message]] = {}  # by round, stage, sender
         self._sent: dict[tuple[int, str], Message] = {}
         self._unacked: dict[Key, Message] = {}
         self._lost = set[Key]()  # unacknowledged, and not on their way
@@ -101,14 +97,13 @@ class Exchange:
         past = range(number - self.period, number)
         self._sent = {key: message for key, message in self._sent.items() if key[0] in past}
         self._unacked = {key: one for key, one in self._unacked.items() if key[1] in past}
-        self._received = {key: one for key, one in self._received.items() if key[1] >= number}
+        self._received = {key: one for key, one in self._received.items() if key[0] >= number}
 
     def _sample_of(self, number: int) -> frozenset[str]:
         members = self.known | {self.context.name}
         return sample(self.context.seed, number, members, self.count)
 
     def participates(self, name: str, number: int) -> bool:
-        """Tell whether a node contributes to a round."""
         if not self.count:
             return True
         of, names = self._sample
@@ -116,7 +111,6 @@ class Exchange:
 
     @property
     def participates_now(self) -> bool:
-        """Tell whether this node contributes to the round under way."""
         return self.participates(self.context.name, self._sample[0])
 
     # Peers ----------------------------------------------------------------------------------------
@@ -139,14 +133,19 @@ class Exchange:
 
         own: None if the node does not contribute.
         """
-        live = sorted(self.live) if own else []
+        sent = list[Effect]()
         if own:
             self._sent[own.round, own.phase] = own
-            self._unacked |= {(peer, own.round, own.phase): own for peer in live}
-        sent = [Send(peer, own) for peer in live if own]
+            self._unacked |= {(peer, own.round, own.phase): own for peer in self.live}
+            sent = [Send(peer, own) for peer in sorted(self.live)]
         self._armed = False  # the timer starts anew
         deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
         return [*sent, deadline, *(self.arm() if self.live else [])]
+
+    def send(self, peer: str, message: Message) -> Send:
+        """Send a message to one peer; it is sent again while it does not get through."""
+        self._unacked[peer, message.round, message.phase] = message
+        return Send(peer, message)
 
     def arm(self) -> list[Effect]:
         """Let the timer run, if it does not run yet."""
@@ -184,18 +183,17 @@ class Exchange:
 
     def repeat(self, peer: str, since: int) -> list[Effect]:
         """Send a peer again what this node said since a round, but for what is on its way."""
-        missed = [
-            message
-            for (number, stage), message in sorted(self._sent.items(), key=lambda pair: pair[0])
+        missed = {
+            (peer, number, stage): self._sent[number, stage]
+            for number, stage in sorted(self._sent)
             if number >= since and (peer, number, stage) not in self._unacked
-        ]
-        keys = {(peer, message.round, message.phase): message for message in missed}
-        self._unacked |= keys
+        }
+        self._unacked |= missed
         if peer in self._repeated:  # not before the timer fires
-            self._lost |= keys.keys()
+            self._lost |= missed.keys()
             return self.arm()
         self._repeated |= {peer} if missed else set()
-        return [*(Send(peer, message) for message in missed), *self.arm()]
+        return [*(Send(peer, message) for message in missed.values()), *self.arm()]
 
     def acked(self, peer: str, message: Message) -> None:
         """Note that a peer has a contribution, or will never take it."""
@@ -229,15 +227,14 @@ class Exchange:
         if message.tensors:
             self.contributed[sender] = max(self.contributed.get(sender, 0), of)
         if number <= of <= number + WINDOW * self.period:
-            self._received[sender, of, message.phase] = message
+            self._received.setdefault((of, message.phase), {})[sender] = message
         return True
 
     def received(self, number: int, stage: str) -> dict[str, Message]:
         """Return the contributions to a stage, by sender, sorted."""
+        received = self._received.get((number, stage), {})
         return {
-            key[0]: message
-            for key, message in sorted(self._received.items(), key=lambda pair: pair[0])
-            if key[1:] == (number, stage) and self.participates(key[0], number)
+            peer: received[peer] for peer in sorted(received) if self.participates(peer, number)
         }
 
     def complete(self, number: int, stage: str) -> dict[str, Message] | None:

@@ -6,6 +6,8 @@
 A method (`GossipMethod`) decides by value: which peers get its arrays, what it sends, and how
 received arrays change its own. `Gossip` runs the rounds of one node and does all the rest: it
 counts, waits, sends again, catches up, tries changes on validation images, and stores its state.
+With policy.admit_rise it applies the changes one after the other, measures each, and drops those
+that raise the validation loss too much.
 
 The last round is adopted as it was tuned, without a mix. In async a mix comes before the tuning:
 after it, it would replace fresh arrays by those of the round before.
@@ -16,23 +18,31 @@ not drawn that the sender has finished the round.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from fednode.core import events as ev
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext, PolicyMethod
-from fednode.core.rounds.progress import Adopting, Idle, Training
+from fednode.core.policy import (
+    ADOPTING,
+    DEADLINE,
+    EXCHANGING,
+    IDLE,
+    RESEND,
+    RESEND_S,
+    Activity,
+    Policy,
+    PolicyMethod,
+)
 from fednode.core.rounds.quorum import quorum, reached
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
-from fednode.core.rounds.trial import Change, ValidationTrial
 from fednode.core.settings import STRICT, Barrier, bounded
 from fednode.core.types import (
     EMPTY,
     MEASURE,
     Array,
-    Job,
     Json,
     Message,
     PolicyState,
@@ -81,71 +91,48 @@ class InboxMessage:
     tensors: Tensors
 
 
-class GossipMethod(PolicyMethod):
-    """A method of gossip: pure hooks, which depend on settings and arguments alone.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change that a sender's arrays make to the node's own; tried by itself, see admit_rise."""
 
-    The class is what the registry offers. With these defaults a node exchanges nothing.
+    sender: str
+    apply: Callable[[Tensors], Tensors]
+
+
+Accepted = tuple[Tensors, set[str], int]  # tensors, whose changes they hold, how many were refused
+
+
+def trial(
+    own: Tensors, loss: float | None, changes: Sequence[Change], rise: float
+) -> Generator[Tensors, float, Accepted]:
+    """Try changes one after the other on the node's validation images: yield what to measure.
+
+    loss: that of the node's own tensors; None: it is measured first. rise: largest rise of the loss
+    with which a change is accepted.
     """
-
-    modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
-
-    def message(self, tensors: Tensors) -> Tensors:
-        """Return the arrays that a node with these tensors sends; EMPTY: it exchanges nothing."""
-        return EMPTY
-
-    def recipients(
-        self, count: int, peers: Collection[str], chosen: Mapping[str, int], draw: random.Random
-    ) -> list[str]:
-        """Return at most `count` of the peers. chosen: how often each was drawn before."""
-        return []
-
-    def mix(self, own: Tensors, inbox: Sequence[InboxMessage], draw: random.Random) -> list[Change]:
-        """Return the changes that received messages make to the node's own tensors, in order."""
-        return []
-
-    @classmethod
-    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> Gossip:
-        """Begin at round 0 with initial tensors."""
-        return Gossip(cls(config, context), PolicyState(0, initial, EMPTY))
-
-    @classmethod
-    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> Gossip:
-        """Go on from a stored state."""
-        return Gossip(cls(config, context), state)
+    if loss is None:
+        loss = yield own
+    senders, refused = set[str](), 0
+    for change in changes:
+        candidate = change.apply(own)
+        measured = yield candidate
+        if measured <= loss + rise:  # false if the loss is NaN
+            own, loss = candidate, measured
+            senders.add(change.sender)
+        else:
+            refused += 1
+    return own, senders, refused
 
 
-# What a node waits for, beside Idle, Training and Adopting (progress.py):
-
-
-@dataclass(frozen=True, slots=True)
-class Exchanging:
-    """The node waits until its peers have finished the round. metrics: of its training."""
-
-    metrics: Mapping[str, float]
-    phase: ClassVar[Activity] = Activity.EXCHANGING
-
-
-@dataclass(frozen=True, slots=True)
-class Trying:
-    """The node waits for the validation loss of the trial's candidate."""
-
-    job: Job
-    trial: ValidationTrial
-    phase: ClassVar[Activity] = Activity.TUNING
-
-
-class Gossip:
-    """One node's rounds of a method; see the file's header."""
-
-    shared_state: ClassVar[bool] = False
-    repeatable: ClassVar[frozenset[str]] = frozenset()
-
+class Gossip(Policy):
     def __init__(self, method: GossipMethod, state: PolicyState) -> None:
-        self._method, self._context, self._config = method, method.context, method.config
-        self._sync = (self._context.rounds.mode or method.modes[0]) == "sync"
-        self._waiting: Idle | Training | Exchanging | Trying | Adopting = Idle()
+        super().__init__(method)
+        self._method, self._config = method, method.config
+        self._sync = (self.context.rounds.mode or method.modes[0]) == "sync"
+        self._metrics: Mapping[str, float] = {}  # of the training of this round
+        self._trial: Generator[Tensors, float, Accepted] | None = None
         self._live: set[str] = set()
-        self._members = {*self._context.peers}  # all other members, live or not
+        self._members = {*self.context.peers}  # all other members, live or not
         self._current = 0  # the round in progress, or the last one
         self._drawn: set[str] = set()  # recipients of this round
         self._unsent: dict[str, Message] = {}  # undelivered messages that a peer may wait for
@@ -154,7 +141,7 @@ class Gossip:
         self._shapes = method.message(state.tensors).shapes  # of a message; {}: nothing is sent
         # What survives a restart:
         data = state.data
-        self.round = state.round
+        self._round = state.round
         self._tensors, self._tuned, self._carry = state.tensors, state.tuned, state.carry
         self._chosen = _counts(data, "chosen")  # how often each peer was drawn
         self._claimed = _counts(data, "claimed")  # newest round that each peer says it finished
@@ -164,12 +151,10 @@ class Gossip:
         self._inbox = _inbox(state)
 
     @property
-    def name(self) -> str:
-        """Return the policy's name."""
-        return self._method.name
+    def round(self) -> int:
+        return self._round
 
     def state(self) -> PolicyState:
-        """Return the state that must survive a restart."""
         data: dict[str, Json] = {
             "chosen": dict(self._chosen),
             "claimed": dict(self._claimed),
@@ -196,13 +181,7 @@ class Gossip:
         counts: dict[str, Json] = {name: self._chosen[name] for name in sorted(self._chosen)}
         return {"chosen": counts, **({"inbox": waiting} if waiting else {})}
 
-    @property
-    def phase(self) -> Activity:
-        """Return the policy's activity, for status."""
-        return self._waiting.phase
-
     def fault(self, message: Message) -> str:
-        """Return why a message does not fit: its phase, or the shapes of its arrays."""
         if not self._shapes:
             return f"policy {self.name} exchanges nothing, and got phase {message.phase!r}"
         if message.phase == DONE:
@@ -214,71 +193,51 @@ class Gossip:
         expected = ", ".join(f"{name}{list(shape)}" for name, shape in self._shapes.items())
         return f"phase 'prompts' carries {expected} here, not {message.tensors!r}"
 
-    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
-        """Handle one event; return its effects, in order."""
-        match event, self._waiting:
-            case ev.RoundDue(), Idle():
-                self._stragglers.behind = event.behind
-                if event.members is not None:
-                    self._members = {*event.members} - {self._context.name}
-                return self._begin(event.round)
-            case ev.Tuned(job=job, report=report), Training(own_job) if job == own_job:
-                return self._send(report)
-            case ev.Tuned(job=job, report=report), Trying(own_job, trial) if job == own_job:
-                return self._try_next(trial.judged(report.metrics))
-            case ev.TuneFailed(job=job), Training(own_job) | Trying(own_job) if job == own_job:
-                self._waiting = Idle()
-            case ev.Adopted(), Adopting():
-                self._waiting = Idle()
-            case ev.TimerFired(name=name), Exchanging(metrics) if name == DEADLINE:
-                return [self._deadline_record(now), *self._finish(metrics)]
-            case ev.TimerFired(name=name), _ if name == RESEND:
+    def _react(self, event: ev.Event) -> list[ev.Effect]:
+        match event:
+            case ev.TimerFired(name=name) if name == RESEND:
                 unsent, self._unsent = self._unsent, {}
                 return [ev.Send(peer, unsent[peer]) for peer in sorted(unsent)]
-            case ev.PeerUp(peer=peer), _ if self._shapes:
+            case ev.PeerUp(peer=peer) if self._shapes:
                 self._live.add(peer)
                 # A newcomer starts at the lowest count, or all would send to it until it caught up.
                 self._chosen.setdefault(peer, min(self._chosen.values(), default=0))
                 return self._catch_up(peer)
-            case ev.PeerDown(peer=peer), _:
+            case ev.PeerDown(peer=peer):
                 self._live.discard(peer)
                 self._unsent.pop(peer, None)
                 return self._advance()
-            case ev.Received(message=message), _ if self._shapes:
+            case ev.Received(message=message) if self._shapes:
                 self._receive(message)
                 return self._advance()
-            case ev.Undelivered(to=peer, message=message, code=code), _:
+            case ev.Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
         return []
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _begin(self, number: int) -> list[ev.Effect]:
-        self._current, self._drawn, self._senders, self._unsent = number, set(), (), {}
+    def _begin(self, event: ev.RoundDue) -> list[ev.Effect]:
+        self._stragglers.behind = event.behind
+        if event.members is not None:
+            self._members = {*event.members} - {self.context.name}
+        self._current, self._drawn, self._senders, self._unsent = event.round, set(), (), {}
+        self._metrics, self._trial = {}, None
         for sender in sorted(self._early):
-            if self._early[sender].round <= number:
+            if self._early[sender].round <= event.round:
                 self._keep(self._early.pop(sender))
-        return self._train() if self._sync else self._mix(self._tensors, {})
+        return self._train() if self._sync else self._mix(self._tensors)
 
     def _train(self) -> list[ev.Effect]:
-        job = Job(
-            round=self._current,
-            stage=PROMPTS,
-            tensors=self._tensors,
-            carry=self._carry,
-            seed=self._context.draw_seed(self._current, PROMPTS),
-            rounds=self._context.rounds.max,
-            domain=self._context.domain,
-        )
-        self._waiting = Training(job)
-        return [ev.Tune(job)]
+        return self._tune(self.context.job(self._current, PROMPTS, self._tensors, self._carry))
 
-    def _send(self, report: Report) -> list[ev.Effect]:
+    def _trained(self, report: Report) -> list[ev.Effect]:
         """Send the tuned arrays; end the round if it waits for nobody."""
-        self._waiting = Exchanging(report.metrics)
+        if self._trial is not None:
+            return self._try_next(self._trial, report.metrics.get("validation_loss", math.inf))
+        self._metrics, self.step = report.metrics, EXCHANGING
         self._tuned, self._carry = report.tensors, report.carry
         if not self._shapes:
-            return self._finish(report.metrics)
+            return self._finish()
         if self._config.admit_rise is not None:
             self._loss = report.metrics.get("validation_loss", self._loss)
         drawn = self._draw(self._config.recipients, self._live, "recipients")
@@ -286,12 +245,12 @@ class Gossip:
         effects: list[ev.Effect] = [ev.Send(peer, message) for peer in drawn]
         if self._sync:
             effects += [ev.Send(peer, done) for peer in sorted(self._live - self._drawn)]
-        timer = ev.SetTimer(DEADLINE, self._context.rounds.deadline_s)
+        timer = ev.SetTimer(DEADLINE, self.context.rounds.deadline_s)
         return [*effects, timer, *self._advance()]
 
     def _draw(self, count: int, peers: set[str], purpose: str) -> list[str]:
         """Draw recipients of this round; count them, whether the message arrives or not."""
-        draw = self._context.random(self._current, purpose)
+        draw = self.context.random(self._current, purpose)
         drawn = self._method.recipients(count, peers, self._chosen, draw)
         self._drawn.update(drawn)
         self._chosen.update((peer, self._chosen.get(peer, 0) + 1) for peer in drawn)
@@ -299,36 +258,31 @@ class Gossip:
 
     def _advance(self) -> list[ev.Effect]:
         """End the round if the node waits for its peers, and none is missing."""
-        if isinstance(self._waiting, Exchanging) and not self._missing():
-            return self._finish(self._waiting.metrics)
-        return []
+        return self._finish() if self.step == EXCHANGING and not self._missing() else []
 
     def _missing(self) -> set[str]:
-        """Return the peers for which this round still waits."""
         if not self._sync:
             return set()
         awaited = self._stragglers.awaited(self._live, self._current)
         return {peer for peer in awaited if self._claimed.get(peer, 0) < self._current}
 
-    def _deadline_record(self, now: float) -> ev.Record:
-        missing, limit = self._missing(), self._context.rounds.deadline_s
+    def _give_up(self, now: float) -> list[ev.Effect]:
+        missing, limit = self._missing(), self.context.rounds.deadline_s
         names = self._stragglers.missed(missing, self._current, now, limit)
-        text = (
-            f"round {self._current}: {names} sent nothing before the deadline; this node goes on "
-            "without"
-        )
-        return ev.Record("round.deadline", text, "warning")
+        text = f"round {self._current}: {names} sent nothing before the deadline"
+        late = ev.Record("round.deadline", f"{text}; this node goes on without", "warning")
+        return [late, *self._finish()]
 
-    def _finish(self, metrics: Mapping[str, float]) -> list[ev.Effect]:
+    def _finish(self) -> list[ev.Effect]:
         """End a round whose exchange is over; in sync, mix first, but not in the last round."""
-        if self._sync and self._current != self._context.rounds.max:
-            return [ev.CancelTimer(DEADLINE), *self._mix(self._tuned, metrics)]
+        if self._sync and self._current != self.context.rounds.max:
+            return [ev.CancelTimer(DEADLINE), *self._mix(self._tuned)]
         self._tensors = self._tuned
-        return self._close(metrics)
+        return self._close()
 
-    def _mix(self, own: Tensors, metrics: Mapping[str, float]) -> list[ev.Effect]:
+    def _mix(self, own: Tensors) -> list[ev.Effect]:
         """Change the node's tensors by received messages: at once, or change by change on trial."""
-        draw = self._context.random(self._current, "merge")
+        draw = self.context.random(self._current, "merge")
         changes = self._method.mix(own, self._entries(), draw) if self._inbox else []
         self._inbox = {}
         rise = self._config.admit_rise if changes else None
@@ -336,44 +290,42 @@ class Gossip:
             mixed = own
             for change in changes:
                 mixed = change.apply(mixed)
-            return self._mixed(mixed, {change.sender for change in changes}, metrics)
-        return self._try_next(ValidationTrial(own, self._loss, tuple(changes), rise, metrics))
+            return self._mixed(mixed, {change.sender for change in changes})
+        return self._try_next(trial(own, self._loss, changes, rise), None)
 
-    def _try_next(self, trial: ValidationTrial) -> list[ev.Effect]:
-        """Measure the trial's next candidate; after the last change, go on with the tensors."""
-        if not trial.changes:
-            text = f"round {self._current}: {trial.refused} received rows would lower the accuracy"
-            records = [ev.Record("rows.refused", text)] if trial.refused else []
-            return [*records, *self._mixed(trial.tensors, trial.senders, trial.metrics)]
-        job = Job(
-            round=self._current,
-            stage=MEASURE,
-            tensors=trial.candidate(),
-            seed=self._context.draw_seed(self._current, MEASURE),
-            measure=False,
-        )
-        self._waiting = Trying(job, trial)
-        return [ev.Tune(job)]
-
-    def _mixed(
-        self, mixed: Tensors, senders: Collection[str], metrics: Mapping[str, float]
+    def _try_next(
+        self, trial: Generator[Tensors, float, Accepted], loss: float | None
     ) -> list[ev.Effect]:
+        """Measure the trial's next candidate; after the last change, go on with the tensors."""
+        try:
+            tensors = next(trial) if loss is None else trial.send(loss)
+        except StopIteration as end:
+            (mixed, senders, refused), self._trial = end.value, None
+            text = f"round {self._current}: {refused} received rows would lower the accuracy"
+            return [
+                *([ev.Record("rows.refused", text)] * bool(refused)),
+                *self._mixed(mixed, senders),
+            ]
+        self._trial = trial
+        return self._tune(self.context.job(self._current, MEASURE, tensors, EMPTY, measure=False))
+
+    def _mixed(self, mixed: Tensors, senders: Collection[str]) -> list[ev.Effect]:
         """Go on after a mix: end the round in sync, begin its training in async."""
         self._tensors, self._senders = mixed, tuple(sorted(senders))
         if senders and self._config.optimizer == "reset":
             self._carry = EMPTY
-        return self._close(metrics) if self._sync else self._train()
+        return self._close() if self._sync else self._train()
 
-    def _close(self, metrics: Mapping[str, float]) -> list[ev.Effect]:
-        self.round = max(self._current, self._reached() - 1) if self._sync else self._current
-        self._waiting = Adopting()
-        adopt = ev.Adopt(Snapshot(self.state(), metrics), self._senders)
+    def _close(self) -> list[ev.Effect]:
+        self._round = max(self._current, self._reached() - 1) if self._sync else self._current
+        self.step = ADOPTING
+        adopt = ev.Adopt(Snapshot(self.state(), self._metrics), self._senders)
         return [ev.CancelTimer(DEADLINE), adopt]
 
     def _reached(self) -> int:
         """Return the round in which a node that fell behind goes on (quorum.py)."""
-        members, last = self._members | self._live, self._context.rounds.max
-        need = quorum(self._context, members, self._live)
+        members, last = self._members | self._live, self.context.rounds.max
+        need = quorum(self.context, members, self._live)
         proven = reached(map(self._round_of, members), need)
         return min(proven, last) if last else proven
 
@@ -394,8 +346,7 @@ class Gossip:
         if number == self._current:
             self._stragglers.kept(sender)
         if message.phase == PROMPTS:
-            early = self._sync and number > self._current and self._waiting != Idle()
-            if early:
+            if self._sync and number > self._current and self.step != IDLE:
                 self._early[sender] = message
             else:
                 self._keep(message)
@@ -409,7 +360,7 @@ class Gossip:
 
     def _catch_up(self, peer: str) -> list[ev.Effect]:
         """Send the newest finished round to a peer that is back and may wait for it."""
-        training = self._waiting.phase is Activity.TUNING
+        training = self.phase is Activity.TUNING
         finished = self._current - training if self._current else self.round
         if not self._sync or not finished:
             return []
@@ -437,20 +388,40 @@ class Gossip:
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         number = self._current or self.round
-        return self._context.message(number, phase, tensors)
+        return self.context.message(number, phase, tensors)
+
+
+class GossipMethod(PolicyMethod):
+    """A method of gossip: pure hooks, which depend on settings and arguments alone.
+
+    The class is what the registry offers. With these defaults a node exchanges nothing.
+    """
+
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
+    policy = Gossip
+
+    def message(self, tensors: Tensors) -> Tensors:
+        """Return the arrays that a node with these tensors sends; EMPTY: it exchanges nothing."""
+        return EMPTY
+
+    def recipients(
+        self, count: int, peers: Collection[str], chosen: Mapping[str, int], draw: random.Random
+    ) -> list[str]:
+        """Return at most `count` of the peers. chosen: how often each was drawn before."""
+        return []
+
+    def mix(self, own: Tensors, inbox: Sequence[InboxMessage], draw: random.Random) -> list[Change]:
+        """Return the changes that received messages make to the node's own tensors, in order."""
+        return []
 
 
 def _counts(data: Mapping[str, Json], name: str) -> dict[str, int]:
     counts = data.get(name)
-    return (
-        {peer: int(str(counts[peer])) for peer in sorted(counts)}
-        if isinstance(counts, dict)
-        else {}
-    )
+    counts = counts if isinstance(counts, dict) else {}
+    return {peer: int(str(counts[peer])) for peer in sorted(counts)}
 
 
 def _inbox(state: PolicyState) -> dict[str, InboxMessage]:
-    """Return the messages of a stored state."""
     arrays: dict[str, dict[str, Array]] = {}
     for key, array in state.arrays.items():
         sender, _, name = key.removeprefix(INBOX).partition("/")

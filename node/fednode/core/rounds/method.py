@@ -10,9 +10,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from fednode.core.policy import PolicyMethod
+from fednode.core.settings import STRICT, MergeSettings, bounded
 from fednode.core.types import (
     ARRAYS,
     EMPTY,
@@ -21,10 +22,44 @@ from fednode.core.types import (
     Array,
     Dtype,
     Job,
+    PolicyState,
     Report,
     Tensors,
     packed,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class MeshWideSettings:
+    """Settings of every policy of mesh-wide rounds; a policy may set other defaults.
+
+    ZeroDFL, which has no mesh-wide rounds, declares its own `wire_dtype` and `optimizer`; the texts
+    below explain them, too (tools/settings).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    participants: int = 0
+    """Number H of nodes that tune and contribute in a round. All nodes draw the same H nodes by
+    the seed, the round and the members' names, without a message. The other nodes merge what the
+    drawn nodes send. 0: all nodes."""
+    wire_dtype: Dtype = "float32"
+    """Number format of prompts in messages. float16 halves the bytes of float32. int8 (policies
+    that average prompts as a whole) sends changes with error feedback, in a quarter of the
+    bytes."""
+    merge: MergeSettings = field(default_factory=MergeSettings)
+
+    def __post_init__(self) -> None:
+        bounded("policy.participants", self.participants, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MomentSettings(MeshWideSettings):
+    """Settings of policies whose merge replaces prompts that have moments of an optimizer."""
+
+    optimizer: Literal["keep", "reset"] = "reset"
+    """When other nodes' prompts replace the node's, keep the optimizer's momentum or moments of
+    these prompts, or reset them. DiPrompT's Q is not replaced, so its moments are always kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +90,6 @@ class MethodState:
 
     @property
     def digest(self) -> str:
-        """Return the digest of what all nodes hold alike."""
         return self.packed().digest
 
     def taking(self, packed: Tensors) -> Self:
@@ -112,6 +146,10 @@ class MethodHooks(PolicyMethod):
     shared_state: ClassVar[bool] = True
     personal: ClassVar[bool] = True
     stages: tuple[str, ...] = ("prompts",)
+
+    def first_state(self, initial: Tensors) -> PolicyState:
+        first = self.first(initial)
+        return PolicyState(0, first.shared, EMPTY, first.carry, arrays=first.arrays)
 
     def first(self, initial: Tensors) -> MethodState:
         """Return the state before round 1."""
@@ -186,14 +224,12 @@ class MethodHooks(PolicyMethod):
         return self.shape_fault(stage, held, tensors.shapes)
 
     def state_fault(self, held: MethodState, packed: Tensors) -> str:
-        """Return what is wrong with the state that a peer packed; "" if it fits."""
         fits = packed.shapes == held.packed().shapes and not packed.classes
         return "" if fits else "the shared state has other arrays than this policy's"
 
     def shape_fault(
         self, stage: str, held: MethodState, given: Mapping[str, tuple[int, ...]]
     ) -> str:
-        """Return what is wrong with the shapes of a contribution; "" if they fit."""
         shapes = self.shapes(stage, held)
         for name, shape in given.items():
             if shapes.get(name) != shape:
@@ -204,7 +240,6 @@ class MethodHooks(PolicyMethod):
         return ""
 
     def dtype(self, stage: str) -> Dtype:
-        """Return the number format in which a stage's arrays are sent."""
         dtype: Dtype = self.config.wire_dtype
         return dtype
 
@@ -213,15 +248,6 @@ class MethodHooks(PolicyMethod):
 
         The job does not evaluate them: the merged prompts are measured later.
         """
-        context = self.context
-        return Job(
-            round=now.number,
-            stage=now.stage,
-            tensors=tensors,
-            seed=context.draw_seed(now.number, now.stage),
-            carry=now.draft.carry,
-            reference=reference,
-            rounds=context.rounds.max,
-            domain=context.domain,
-            measure=False,
+        return self.context.job(
+            now.number, now.stage, tensors, now.draft.carry, reference=reference, measure=False
         )

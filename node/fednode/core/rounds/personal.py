@@ -18,13 +18,14 @@ Source of personal models beside a common model, against dishonest nodes: Ditto 
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 
 from fednode.core.rounds.method import MethodHooks, MethodState, Round
-from fednode.core.rounds.progress import Comparing, Measuring, TrainingOwn
 from fednode.core.types import EMPTY, MEASURE, Job, Report, Tensors
 
-Work = TrainingOwn | Comparing | Measuring
+Choice = Generator[Job, Report, tuple[Tensors, str]]
+"""The choice under way: it yields jobs, takes their reports, and returns what `choose` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +47,37 @@ class Personal:
         """Tell whether a node uses other prompts than those that were merged last."""
         return self.rise is not None and bool(used) and used != self.method.used(now.held)
 
-    def after_merge(self, now: Round, used: Tensors, tuned: Tensors) -> Work:
-        """Return the next job: to measure the draft, or to compare it with personal prompts."""
+    def choose(self, now: Round, used: Tensors, tuned: Tensors) -> Choice:
+        """Return the prompts to use after the last merge, and why: "" if they are the merged ones.
+
+        A node that cannot measure uses the merged prompts.
+        """
+        merged, own = self.method.used(now.draft), tuned or used
         apart = self._apart(now, used)
         if self.rise is None or not (tuned or apart):
-            return self._measure(now, self.method.used(now.draft))
-        if not (tuned and apart):
-            return self._compare(now, tuned or used)
-        first = self.method.stages[0]
-        job = self.method.job(replace(now, stage=first, draft=self._own(now, used), heard={}))
-        return TrainingOwn(job)
+            return merged, ""
+        if tuned and apart:
+            start = self.method.using(replace(now.held, carry=EMPTY), used)
+            first = replace(now, stage=self.method.stages[0], draft=start, heard={})
+            own = self._tuned(start, (yield self.method.job(first)))
+        losses = list[float]()
+        for prompts in (merged, own):
+            report = yield self.trial(now, prompts)
+            losses.append(report.metrics.get("validation_loss", math.nan))
+            if not math.isfinite(losses[0]):
+                return merged, ""
+        if not losses[0] > losses[1] + self.rise:
+            return merged, ""
+        why = (
+            f"the own prompts are used: the merged ones' validation loss is {losses[0]:.3g}, "
+            f"theirs {losses[1]:.3g} (guard.merged_rise: {self.rise:g})"
+        )
+        return own, why
 
-    def after_job(
-        self, now: Round, ended: TrainingOwn | Comparing, used: Tensors, report: Report
-    ) -> tuple[Work, str]:
-        """Return the next job, and why the personal prompts are used ("" if they are not)."""
-        if isinstance(ended, TrainingOwn):
-            return self._compare(now, self._tuned(self._own(now, used), report)), ""
-        loss = report.metrics.get("validation_loss", math.nan)
-        losses = (*ended.losses, loss)
-        if len(losses) == 1 and math.isfinite(loss):
-            trial = self._trial(now, ended.own)
-            return replace(ended, job=trial, losses=losses), ""
-        why = self._refusal(losses)
-        return self._measure(now, ended.own if why else ended.merged), why
+    def trial(self, now: Round, tensors: Tensors) -> Job:
+        """Return a job that looks at the validation images only."""
+        job = self.method.training(replace(now, stage=MEASURE), tensors)
+        return replace(job, carry=EMPTY)
 
     def candidate(self, now: Round, report: Report) -> Tensors:
         """Return what may serve as personal prompts after a stage's job; EMPTY if nothing may."""
@@ -80,32 +88,3 @@ class Personal:
         """Return what a node would use if nobody had contributed but itself."""
         state, alone = replace(start, carry=report.carry), {**start.shared, **report.tensors}
         return self.method.used(self.method.using(state, Tensors(alone)))
-
-    def _own(self, now: Round, used: Tensors) -> MethodState:
-        """Return the state that the own prompts are trained from."""
-        return self.method.using(replace(now.held, carry=EMPTY), used)
-
-    def _refusal(self, losses: tuple[float, ...]) -> str:
-        """Return why the merged prompts are not used; "" if they are.
-
-        A node that cannot measure has no second loss, and uses the merged prompts.
-        """
-        merged, *own = losses
-        if self.rise is None or not own or not merged > own[0] + self.rise:
-            return ""
-        return (
-            f"the own prompts are used: the merged ones' validation loss is {merged:.3g}, "
-            f"theirs {own[0]:.3g} (guard.merged_rise: {self.rise:g})"
-        )
-
-    def _compare(self, now: Round, own: Tensors) -> Comparing:
-        merged = self.method.used(now.draft)
-        return Comparing(self._trial(now, merged), merged, own)
-
-    def _trial(self, now: Round, tensors: Tensors) -> Job:
-        """Return a job that looks at the validation images only."""
-        job = self.method.training(replace(now, stage=MEASURE), tensors)
-        return replace(job, carry=EMPTY)
-
-    def _measure(self, now: Round, tensors: Tensors) -> Measuring:
-        return Measuring(replace(self._trial(now, tensors), measure=True))

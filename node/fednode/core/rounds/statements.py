@@ -16,45 +16,162 @@ member's word for another member's statement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import numpy as np
 
 from fednode.core import events as ev
 from fednode.core.policy import (
+    ADOPTING,
     DEADLINE,
+    EXCHANGING,
     RESEND,
     RESEND_S,
-    Activity,
-    NodeContext,
     Policy,
     PolicyMethod,
 )
-from fednode.core.rounds.progress import Adopting, Exchanging, Idle, Training
-from fednode.core.types import (
-    EMPTY,
-    Array,
-    Job,
-    Json,
-    Message,
-    PolicyState,
-    Report,
-    Snapshot,
-    Tensors,
-)
+from fednode.core.types import EMPTY, Array, Json, Message, PolicyState, Report, Snapshot, Tensors
 
 STATEMENT: Final = "statement"
 """Phase of a message with a statement, and stage of the job that computes it."""
-COMBINE: Final = "combine"
-"""Stage of the job that combines the statements."""
+COMBINE: Final = "combine"  # stage of the job that combines the statements
 HOLDS: Final = "holds"
 """Fact of a message: the digest of the receiver's statement that the sender holds."""
 BYTES_MAX: Final = 60 << 20
 """A node that holds statements of more bytes keeps what counts of them alone."""
 
-Statements = Mapping[str, Tensors]
-"""Statements by sender."""
+Statements = Mapping[str, Tensors]  # statements by sender
+
+
+class StatementRounds(Policy):
+    repeatable = frozenset({STATEMENT})
+
+    def __init__(self, method: StatementMethod, state: PolicyState) -> None:
+        super().__init__(method)
+        self._method = method
+        self._current, self._state = state.round, state  # the round under way; as adopted last
+        self._live, self._answered, self._unsent = set[str](), set[str](), set[str]()
+        self._newest: dict[str, int] = {}  # the round of each peer's statement
+        self._statements = unpack(state.arrays)
+        self._carry, self._note = state.carry, str(state.data.get("note", ""))
+        silent = state.data.get("silent")  # peers for which a round waited in vain
+        self._silent = {*map(str, silent)} if isinstance(silent, list) else set[str]()
+
+    def state(self) -> PolicyState:
+        return self._state
+
+    @property
+    def round(self) -> int:
+        return self._state.round
+
+    @property
+    def state_bytes(self) -> int:
+        return self._method.statement_bytes(self._initial)
+
+    @property
+    def _initial(self) -> Tensors:
+        arrays = self._state.tensors.items()
+        return Tensors({name: array for name, array in arrays if "/" not in name})
+
+    def fault(self, message: Message) -> str:
+        if message.phase != STATEMENT:
+            return f"policy {self.name} has no phase {message.phase!r}"
+        return self._method.fault(message.tensors, self._initial)
+
+    def _react(self, event: ev.Event) -> list[ev.Effect]:
+        match event:
+            case ev.TimerFired(name=name) if name == RESEND:
+                unsent, self._unsent = self._unsent & self._live, set()
+                return [self._send(peer) for peer in sorted(unsent)]
+            case ev.PeerUp(peer=peer):
+                self._live.add(peer)
+                self._newest.pop(peer, None)  # it may have lost its state, and begin anew
+                return [self._send(peer)] if self.context.name in self._statements else []
+            case ev.PeerDown(peer=peer):
+                self._live.discard(peer)
+                return self._advance()
+            case ev.Received(message=message):
+                return [*self._take(message), *self._advance()]
+            case ev.Undelivered(to=peer, code="unreachable" | "busy"):
+                self._unsent.add(peer)
+                return [ev.SetTimer(RESEND, RESEND_S)]
+        return []
+
+    def _begin(self, event: ev.RoundDue) -> list[ev.Effect]:
+        self._current, self._answered = event.round, set()
+        if event.members is not None:
+            gone = self._statements.keys() - event.members - {self.context.name}
+            self._statements = _without(self._statements, gone)
+        return self._work(STATEMENT, self._initial)
+
+    def _work(self, stage: str, tensors: Tensors) -> list[ev.Effect]:
+        measure = stage == COMBINE
+        job = self.context.job(self._current, stage, tensors, self._carry, measure=measure)
+        return self._tune(job)
+
+    def _trained(self, report: Report) -> list[ev.Effect]:
+        """After COMBINE adopt. Else send the statement if it changed; wait for silent peers."""
+        if self.step.job and self.step.job.stage == COMBINE:
+            return self._adopt(report)
+        before = self._statements.get(self.context.name)
+        self._statements = {**self._statements, self.context.name: report.tensors}
+        self._carry, self.step = report.carry, EXCHANGING
+        news = sorted(self._live) if report.tensors != before else []
+        deadline = ev.SetTimer(DEADLINE, self.context.rounds.deadline_s)
+        return [*(self._send(peer) for peer in news), deadline, *self._advance()]
+
+    def _give_up(self, now: float) -> list[ev.Effect]:
+        missing, self._silent = self._missing, self._silent | {*self._missing}
+        text = f"round {self._current}: {', '.join(missing)} sent nothing before the deadline"
+        late = ev.Record("round.deadline", f"{text}; this node goes on without", "warning")
+        return [late, *self._advance()]
+
+    @property
+    def _missing(self) -> list[str]:
+        return sorted(self._live - self._statements.keys() - self._silent)
+
+    def _advance(self) -> list[ev.Effect]:
+        """Combine the statements if the node waits, and no peer is missing."""
+        if self.step != EXCHANGING or self._missing:
+            return []
+        counted = self._method.counted(self._statements)
+        before, self._note = self._note, self._method.note(self._statements, counted)
+        noted = [ev.Record("statements.left", self._note or "all that the peers sent counts again")]
+        peers = pack(_without(counted, {self.context.name}))
+        used = Tensors({**self._initial, **peers}, peers.classes)
+        news = noted if self._note != before else []
+        return [ev.CancelTimer(DEADLINE), *news, *self._work(COMBINE, used)]
+
+    def _adopt(self, report: Report) -> list[ev.Effect]:
+        """Adopt what was combined. The peers whose statements are of any class gave to it."""
+        data: dict[str, Json] = {"silent": [*sorted(self._silent)], "note": self._note}
+        used, self._carry, self.step = report.tensors, report.carry, ADOPTING
+        self._state = PolicyState(
+            self._current, used, used, report.carry, data, pack(self._statements)
+        )
+        given = (name for name, one in sorted(self._statements.items()) if one.classes)
+        givers = tuple(name for name in given if name != self.context.name)
+        return [ev.Adopt(Snapshot(self._state, report.metrics), givers)]
+
+    def _take(self, message: Message) -> list[ev.Effect]:
+        """Keep a peer's statement; send the node's own, if the peer does not hold it."""
+        sender, own = message.sender, self._statements.get(self.context.name)
+        if message.round >= self._newest.get(sender, 0):
+            self._newest[sender] = message.round
+            self._silent.discard(sender)
+            self._statements = {**self._statements, sender: message.tensors}
+            if sum(one.nbytes for one in self._statements.values()) > BYTES_MAX:
+                self._statements = dict(self._method.counted(self._statements))
+        if own is None or message.facts.get(HOLDS) == own.digest or sender in self._answered:
+            return []
+        self._answered.add(sender)  # once a round, whatever a peer says
+        return [self._send(sender)]
+
+    def _send(self, peer: str) -> ev.Send:
+        held = self._statements.get(peer, EMPTY).digest
+        own = self._statements[self.context.name]
+        return ev.Send(peer, self.context.message(self._current, STATEMENT, own, {HOLDS: held}))
 
 
 class StatementMethod(PolicyMethod):
@@ -62,6 +179,8 @@ class StatementMethod(PolicyMethod):
 
     The class is what the registry offers.
     """
+
+    policy = StatementRounds
 
     def statement_bytes(self, initial: Tensors) -> int:
         """Return how large a node's statement may be."""
@@ -78,174 +197,6 @@ class StatementMethod(PolicyMethod):
     def note(self, statements: Statements, counted: Statements) -> str:
         """Return whose statements do not count in full; "" if all do."""
         return ""
-
-    @classmethod
-    def start(cls, config: Any, context: NodeContext, initial: Tensors) -> StatementRounds:
-        """Begin at round 0 with initial tensors."""
-        return StatementRounds(cls(config, context), PolicyState(0, initial, EMPTY))
-
-    @classmethod
-    def restore(cls, config: Any, context: NodeContext, state: PolicyState) -> StatementRounds:
-        """Go on from a stored state."""
-        return StatementRounds(cls(config, context), state)
-
-
-class StatementRounds:
-    """One node's rounds of a method; see the file's header."""
-
-    shared_state: Final = False
-    repeatable: Final = frozenset({STATEMENT})
-    shown = Policy.shown
-
-    def __init__(self, method: StatementMethod, state: PolicyState) -> None:
-        self._method, self._context, self.name = method, method.context, method.name
-        self._waiting: Idle | Training | Exchanging | Adopting = Idle()
-        self._current, self._state = state.round, state  # the round under way; as adopted last
-        self._live, self._answered, self._unsent = set[str](), set[str](), set[str]()
-        self._newest: dict[str, int] = {}  # the round of each peer's statement
-        self._statements = unpack(state.arrays)
-        self._carry, self._note = state.carry, str(state.data.get("note", ""))
-        silent = state.data.get("silent")  # peers for which a round waited in vain
-        self._silent = {*map(str, silent)} if isinstance(silent, list) else set[str]()
-
-    def state(self) -> PolicyState:
-        """Return the state that must survive a restart."""
-        return self._state
-
-    @property
-    def round(self) -> int:
-        """Return the round that ended last."""
-        return self._state.round
-
-    @property
-    def phase(self) -> Activity:
-        """Return the policy's activity, for status."""
-        return self._waiting.phase
-
-    @property
-    def state_bytes(self) -> int:
-        """Return how large a statement of another node may be."""
-        return self._method.statement_bytes(self._initial)
-
-    @property
-    def _initial(self) -> Tensors:
-        arrays = self._state.tensors.items()
-        return Tensors({name: array for name, array in arrays if "/" not in name})
-
-    def fault(self, message: Message) -> str:
-        """Return why a message does not fit; "" if it does."""
-        if message.phase != STATEMENT:
-            return f"policy {self.name} has no phase {message.phase!r}"
-        return self._method.fault(message.tensors, self._initial)
-
-    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
-        """Take one event; return its effects, in order."""
-        match event, self._waiting:
-            case ev.RoundDue(round=number, members=members), Idle():
-                self._current, self._answered = number, set()
-                if members is not None:
-                    gone = self._statements.keys() - members - {self._context.name}
-                    self._statements = _without(self._statements, gone)
-                return self._work(STATEMENT, self._initial)
-            case ev.Tuned(job=job, report=report), Training(due) if job == due:
-                return self._exchange(report) if job.stage == STATEMENT else self._adopt(report)
-            case ev.TuneFailed(job=job), Training(due) if job == due:
-                self._waiting = Idle()
-            case ev.Adopted(), Adopting():
-                self._waiting = Idle()
-            case ev.TimerFired(name=name), Exchanging() if name == DEADLINE:
-                missing, self._silent = self._missing, self._silent | {*self._missing}
-                text = (
-                    f"round {self._current}: {', '.join(missing)} sent nothing before the deadline"
-                )
-                late = ev.Record("round.deadline", f"{text}; this node goes on without", "warning")
-                return [late, *self._advance()]
-            case ev.TimerFired(name=name), _ if name == RESEND:
-                unsent, self._unsent = self._unsent & self._live, set()
-                return [self._send(peer) for peer in sorted(unsent)]
-            case ev.PeerUp(peer=peer), _:
-                self._live.add(peer)
-                self._newest.pop(peer, None)  # it may have lost its state, and begin anew
-                return [self._send(peer)] if self._context.name in self._statements else []
-            case ev.PeerDown(peer=peer), _:
-                self._live.discard(peer)
-                return self._advance()
-            case ev.Received(message=message), _:
-                return [*self._take(message), *self._advance()]
-            case ev.Undelivered(to=peer, code="unreachable" | "busy"), _:
-                self._unsent.add(peer)
-                return [ev.SetTimer(RESEND, RESEND_S)]
-        return []
-
-    def _work(self, stage: str, tensors: Tensors) -> list[ev.Effect]:
-        context = self._context
-        job = Job(
-            round=self._current,
-            stage=stage,
-            tensors=tensors,
-            seed=context.draw_seed(self._current, stage),
-            carry=self._carry,
-            rounds=context.rounds.max,
-            domain=context.domain,
-            measure=stage == COMBINE,
-        )
-        self._waiting = Training(job)
-        return [ev.Tune(job)]
-
-    def _exchange(self, report: Report) -> list[ev.Effect]:
-        """Send the node's statement to the live peers if it changed; wait for silent peers."""
-        before = self._statements.get(self._context.name)
-        self._statements = {**self._statements, self._context.name: report.tensors}
-        self._carry, self._waiting = report.carry, Exchanging()
-        news = sorted(self._live) if report.tensors != before else []
-        deadline = ev.SetTimer(DEADLINE, self._context.rounds.deadline_s)
-        return [*(self._send(peer) for peer in news), deadline, *self._advance()]
-
-    @property
-    def _missing(self) -> list[str]:
-        return sorted(self._live - self._statements.keys() - self._silent)
-
-    def _advance(self) -> list[ev.Effect]:
-        """Combine the statements if the node waits, and no peer is missing."""
-        if not isinstance(self._waiting, Exchanging) or self._missing:
-            return []
-        counted = self._method.counted(self._statements)
-        before, self._note = self._note, self._method.note(self._statements, counted)
-        noted = [ev.Record("statements.left", self._note or "all that the peers sent counts again")]
-        peers = pack(_without(counted, {self._context.name}))
-        used = Tensors({**self._initial, **peers}, peers.classes)
-        news = noted if self._note != before else []
-        return [ev.CancelTimer(DEADLINE), *news, *self._work(COMBINE, used)]
-
-    def _adopt(self, report: Report) -> list[ev.Effect]:
-        """Adopt what was combined. The peers whose statements are of any class gave to it."""
-        data: dict[str, Json] = {"silent": [*sorted(self._silent)], "note": self._note}
-        used, self._carry, self._waiting = report.tensors, report.carry, Adopting()
-        self._state = PolicyState(
-            self._current, used, used, report.carry, data, pack(self._statements)
-        )
-        given = (name for name, one in sorted(self._statements.items()) if one.classes)
-        givers = tuple(name for name in given if name != self._context.name)
-        return [ev.Adopt(Snapshot(self._state, report.metrics), givers)]
-
-    def _take(self, message: Message) -> list[ev.Effect]:
-        """Keep a peer's statement; send the node's own, if the peer does not hold it."""
-        sender, own = message.sender, self._statements.get(self._context.name)
-        if message.round >= self._newest.get(sender, 0):
-            self._newest[sender] = message.round
-            self._silent.discard(sender)
-            self._statements = {**self._statements, sender: message.tensors}
-            if sum(one.nbytes for one in self._statements.values()) > BYTES_MAX:
-                self._statements = dict(self._method.counted(self._statements))
-        if own is None or message.facts.get(HOLDS) == own.digest or sender in self._answered:
-            return []
-        self._answered.add(sender)  # once a round, whatever a peer says
-        return [self._send(sender)]
-
-    def _send(self, peer: str) -> ev.Send:
-        held = self._statements.get(peer, EMPTY).digest
-        own = self._statements[self._context.name]
-        return ev.Send(peer, self._context.message(self._current, STATEMENT, own, {HOLDS: held}))
 
 
 def _without(statements: Statements, names: Collection[str]) -> dict[str, Tensors]:

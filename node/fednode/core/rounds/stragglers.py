@@ -27,8 +27,7 @@ from fednode.core.types import Json
 ROUNDS_MAX: Final = 64
 DEADLINES_MAX: Final = 16
 MISSES_MAX: Final = 20
-STRAGGLERS: Final = "patience"
-"""Its key in a policy's state."""
+STRAGGLERS: Final = "patience"  # its key in a policy's state
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +50,11 @@ class Stragglers:
     _times: dict[str, float] = field(default_factory=dict, compare=False)  # of the last miss
 
     def freeze(self) -> dict[str, Json]:
-        """Return the storable form."""
         records = sorted(self.records.items())
         return {peer: [misses.last, misses.count] for peer, misses in records}
 
     @classmethod
     def thaw(cls, data: Json) -> Self:
-        """Return the working form of a stored one."""
         tree = data if isinstance(data, dict) else {}
         pairs = {peer: entry for peer, entry in tree.items() if isinstance(entry, list)}
         return cls({peer: Misses(int(str(at)), int(str(n))) for peer, (at, n) in pairs.items()})
@@ -77,7 +74,6 @@ class Stragglers:
         return ", ".join(names)
 
     def kept(self, peer: str) -> None:
-        """Note that a peer contributed in time."""
         self.records.pop(peer, None)
         self._times.pop(peer, None)
 

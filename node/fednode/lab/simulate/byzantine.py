@@ -38,10 +38,9 @@ from typing import Final
 import numpy as np
 
 from fednode.core.events import AckCode
-from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT, adopted_round
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.types import Message, Tensors, Update
+from fednode.core.types import PHASES, Message, Phase, Tensors, Update
 from fednode.lab.sim.host import Liar
 
 Said = list[tuple[str, Message]]

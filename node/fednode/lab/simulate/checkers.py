@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fednode.core import events as ev
-from fednode.core.members.phases import PHASES, Phase
 from fednode.core.policy import RESEND_S
 from fednode.core.rounds.catchup import QUESTIONS
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.types import Tensors
+from fednode.core.types import PHASES, Phase, Tensors
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
 from fednode.lab.simulate.moves import MovesByProof

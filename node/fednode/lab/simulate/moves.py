@@ -6,11 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fednode.core import events as ev
-from fednode.core.members.phases import PHASES
 from fednode.core.members.table import GONE
 from fednode.core.rounds.catchup import STATE, adopted_round
 from fednode.core.rounds.exchange import participants, period
-from fednode.core.types import Message
+from fednode.core.types import PHASES, Message
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
 

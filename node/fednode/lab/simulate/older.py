@@ -1,4 +1,4 @@
-"""What a node says and does about an older state (node/fednode/core/older.py)."""
+"""What a node says and does about an older state (node/fednode/core/starts.py)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fednode.core.events import Commanded, Effect, Event, Record, Send, Tune
-from fednode.core.members.boots import COPIED
-from fednode.core.members.phases import PHASES
-from fednode.core.older import OLDER
-from fednode.core.types import MEASURE
+from fednode.core.starts import COPIED, OLDER
+from fednode.core.types import MEASURE, PHASES
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check
 

@@ -9,8 +9,7 @@ from typing import cast
 
 from fednode.core.agreement import DIFFERS, PEERS
 from fednode.core.events import Effect, Event, Received, Record, Undelivered
-from fednode.core.members.phases import PHASES
-from fednode.core.types import Json
+from fednode.core.types import PHASES, Json
 from fednode.core.view import KernelView
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.check import Check

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.swim import NEWS_MAX, TOLD_MULT, Gossip
 from fednode.core.members.table import Members
 from fednode.core.types import Update
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -20,24 +20,25 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
-from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
-from fednode.core.members.phases import Phase
 from fednode.core.members.swim import (
     DIGEST,
     ERRANDS_MAX,
     GREETED_MAX,
+    NEWS_MAX,
     PROBE,
     SLOWNESS_MAX,
     SUSPECT,
     SYNC,
     TARGET,
+    TOLD_MULT,
+    Gossip,
     RoundRobin,
     Swim,
     digest_of,
 )
-from fednode.core.members.table import INCARNATION_MAX, LIVE, Members
+from fednode.core.members.table import INCARNATION_MAX, Members
 from fednode.core.settings import LAN, MembershipSettings
-from fednode.core.types import Message, Update
+from fednode.core.types import Message, Phase, Update
 from fednode.testing import frame
 from tests.unit.core.scenes import only
 
@@ -412,6 +413,7 @@ def test_the_digest_of_a_list_says_who_lives_and_who_was_revoked() -> None:
 
     alike = (Update("b", "suspect", 1, id="b"), Update("d", "dead"), Update("e", "left"))
     assert all(digest(one) == digest() for one in alike)
+    assert digest(Update("d", "revoked", id="d")) == digest(Update("d", "revoked", id="OLD"))
     others = (
         Update("b", "dead", 1, id="b"),
         Update("b", "alive", 2, id="b"),
@@ -422,6 +424,36 @@ def test_the_digest_of_a_list_says_who_lives_and_who_was_revoked() -> None:
     assert len({digest(), *map(digest, others)}) == 1 + len(others)
     listed = [Update(name, "alive") for name in "abc"]
     assert digest_of(listed) == digest_of(listed[::-1])
+
+
+def revoke(made: Swim, name: str, id: str) -> list[Effect]:
+    return made.learn(0.0, [Update(name, "revoked", id=id, proof=b"signed")])
+
+
+def refuse(made: Swim, name: str) -> str:
+    made.members.refused(name, 1.0, "other settings")
+    return name
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one, other: (revoke(one, "c", "OLD"), revoke(other, "c", "NEW")),
+        lambda one, other: (one.learn(1.0, [Update("x", "alive", id="X")]), revoke(one, "x", "X")),
+        lambda one, other: refuse(one, "c"),
+        lambda one, other: one.members.quarantine("c", "it lies"),
+        lambda one, other: (refuse(one, "c"), other.learn(1.0, [Update("c", "alive", 7)])),
+    ],
+)
+def test_two_nodes_that_told_each_other_their_lists_have_equal_digests(
+    change: Callable[[Swim, Swim], object],
+) -> None:
+    one, other = swim(("c", "d")), swim(("c", "d"))
+    change(one, other)
+    first, second = (made._list()[1:] for made in (one, other))  # both are node "a"
+    one.learn(2.0, second, "d")
+    other.learn(2.0, first, "d")
+    assert digest_of(one._list()) == digest_of(other._list())
 
 
 def test_all_listed_members_are_greeted_a_few_in_each_interval() -> None:
@@ -453,7 +485,7 @@ def test_every_member_has_its_turn_before_any_has_two() -> None:
     for name in "bcdefg":
         members.heard(name, 1.0, 1)
     seeds = iter(range(100))
-    turns = RoundRobin(members, LIVE, lambda: random.Random(next(seeds)))
+    turns = RoundRobin(lambda: random.Random(next(seeds)))
     orders = [tuple(turns.next(members.live()) for _ in "bcdefg") for _ in range(4)]
     assert all(sorted(order) == list("bcdefg") for order in orders)
     assert len(set(orders)) > 1  # each turn is shuffled anew
@@ -462,7 +494,7 @@ def test_every_member_has_its_turn_before_any_has_two() -> None:
     members.suspect(gone, "silent")
     members.bury(gone)
     assert sorted(turns.next(members.live()) for _ in others) == others
-    assert RoundRobin(Members(()), LIVE, lambda: random.Random(1)).next(()) == ""
+    assert RoundRobin(lambda: random.Random(1)).next(()) == ""
 
 
 def test_a_node_that_still_greets_does_not_send_its_list() -> None:

@@ -161,8 +161,22 @@ def test_an_address_is_changed_by_the_members_own_word_alone(members: Members) -
     assert members["c"].address == "h:2"
 
 
-def test_nothing_is_told_of_who_was_never_heard_or_is_refused_here(members: Members) -> None:
+def test_nothing_is_told_of_who_was_never_heard_and_no_refusal_is_passed_on(
+    members: Members,
+) -> None:
     assert members["a"].update() is None
     members.heard("a", 0.0)
     members.refused("a", 1.0, "other settings")
-    assert members["a"].update() is None
+    update = members["a"].update()
+    assert (state(members), update and update.state) == ("refused", "alive")
+    members.quarantine("a", "it lies")
+    update = members["a"].update()
+    assert (state(members), update and update.state) == ("quarantined", "alive")
+
+
+def test_a_refused_peer_that_answers_no_more_is_dead(members: Members) -> None:
+    members.refused("a", 1.0, "other settings")
+    for _ in range(GREETINGS):
+        assert state(members) == "refused"
+        members.failed("a", 2.0, "silence")
+    assert state(members) == "dead"

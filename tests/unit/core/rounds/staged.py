@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fednode.core.events import Delivered, Effect, PeerUp, Received, Send, Tune, Tuned
-from fednode.core.policy import NodeContext
+from fednode.core.policy import NodeContext, Policy
 from fednode.core.rounds.engine import Rounds
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors
@@ -31,10 +31,10 @@ def context(policy: str, peers: Sequence[str] = PEERS, **rounds: Any) -> NodeCon
     return frame(policy, peers=tuple(peers), rounds=settings)
 
 
-def up(policy: Rounds) -> Rounds:
+def up(policy: Policy) -> Rounds:
     for peer in policy.context.peers:
         policy.handle(0.0, PeerUp(peer))
-    return policy
+    return cast("Rounds", policy)
 
 
 def promptfl(given: NodeContext | None = None, **config: Any) -> Rounds:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fednode.core.rounds.drift import (
-    Judged,
-    base_agrees,
-    first_stage,
-    later_stage,
-    like_minded,
-)
+import pytest
+
+from fednode.core.rounds.engine import judge
 from fednode.core.rounds.method import MethodState, Round
 from fednode.core.types import Message, Tensors
 
@@ -31,43 +27,54 @@ def message(sender: str, base: str = "") -> Message:
     return replace(made, contributors=base)
 
 
+def heard_from(**bases: str) -> dict[str, Message]:
+    return {name: message(name, base) for name, base in bases.items()}
+
+
 def test_a_first_stage_merges_all_and_names_those_who_began_elsewhere() -> None:
-    bases = {"b": OURS, "c": THEIRS, "d": THEIRS}
-    heard = {name: message(name, MethodState(base).digest) for name, base in bases.items()}
-    own = NOW.held.digest
+    own, other = NOW.held.digest, MethodState(THEIRS).digest
+    heard = heard_from(b=own, c=other, d=other)
     note = "round 3: c, d began it with other prompts than this node"
-    assert first_stage(NOW, heard, own) == Judged(heard, note, base_agrees=False)
-    heard = {"b": message("b", own)}
-    assert first_stage(NOW, heard, own) == Judged(heard)
+    assert judge(NOW, heard, own, "", False) == (heard, note, False)
+    heard = heard_from(b=own)
+    assert judge(NOW, heard, own, "", False) == (heard, "", True)
 
 
 def test_a_later_stage_leaves_out_those_who_merged_something_else() -> None:
-    later = replace(NOW, stage="aggregators", base_agrees=False)
-    heard = {"b": message("b", "1"), "c": message("c", "2")}
-    found = later_stage(later, heard, "1", trusting=True)
+    later = replace(NOW, stage="aggregators")
+    heard = heard_from(b="1", c="2")
     note = "round 3: c merged prompts of other nodes than this node did"
-    assert found == Judged({"b": heard["b"]}, note, base_agrees=False)
-    refused = later_stage(later, {"c": heard["c"]}, "1", trusting=True)
-    assert (refused.heard, refused.refused) == ({}, True)
-    assert later_stage(later, {"b": heard["b"]}, "1", trusting=True).note == ""
+    assert judge(later, heard, "1", "1", True) == ({"b": heard["b"]}, note, True)
+    assert judge(later, heard_from(c="2"), "1", "1", True) == ({}, note, False)
+    assert judge(later, heard_from(b="1"), "1", "1", True).note == ""
 
 
-def test_the_base_agrees_where_more_than_half_began_from_it() -> None:
-    assert base_agrees(["1", "1", "2", "1"], "1")
-    assert not base_agrees(["2", "1", "2", "1"], "1"), "half is no more than half"
-    assert not base_agrees(["2", "1"], "2")
-    assert base_agrees(["1"], "1")
-    # A node that took the others' state after it had told its contribution counts as they do.
-    assert not base_agrees(["mine", "1", "1", "2"], "1")
-    assert base_agrees(["mine", "1", "1", "1"], "1")
+@pytest.mark.parametrize(
+    ("own", "others", "agrees"),
+    [
+        ("1", ["1", "2", "1"], True),
+        ("1", ["2", "2", "1"], False),  # half is no more than half
+        ("1", ["2"], False),
+        ("1", [], True),
+        # A node that took the others' state after it had told its contribution counts as they do.
+        ("mine", ["1", "1", "2"], False),
+        ("mine", ["1", "1", "1"], True),
+    ],
+)
+def test_the_base_agrees_where_more_than_half_began_from_it(
+    own: str, others: list[str], agrees: bool
+) -> None:
+    base = NOW.held.digest
+    said = [base if one == "1" else one for one in others]
+    heard = {f"n{at}": message(f"n{at}", one) for at, one in enumerate(said)}
+    assert judge(NOW, heard, base if own == "1" else own, "", False).most_agree == agrees
 
 
 def test_a_later_stage_is_merged_of_those_who_heard_the_same_where_they_are_most() -> None:
-    heard = {"a": message("a", base="1"), "b": message("b", base="2"), "c": message("c", base="1")}
+    heard = heard_from(a="1", b="2", c="1")
     for trusting in (True, False):
-        assert list(like_minded(heard, "1", trusting)) == ["a", "c"]
+        assert list(judge(NOW, heard, "1", "1", trusting).heard) == ["a", "c"]
     # Half is not most: a mean takes nobody then, and a robust merge all.
-    del heard["c"]
-    heard["d"] = message("d", base="3")
-    assert like_minded(heard, "1", trusting=True).keys() == set()
-    assert like_minded(heard, "1", trusting=False) == heard
+    heard = heard_from(a="1", b="2", d="3")
+    assert judge(NOW, heard, "1", "1", trusting=True).heard == {}
+    assert judge(NOW, heard, "1", "1", trusting=False).heard == heard

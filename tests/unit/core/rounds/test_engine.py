@@ -26,6 +26,7 @@ from tests.unit.core.rounds.staged import (
     plan,
     promptfl,
     trained,
+    up,
 )
 from tests.unit.policies.tiny import drawn
 
@@ -424,9 +425,7 @@ def test_a_contribution_that_cannot_be_merged_is_left_out(
     values: Sequence[float], blamed: list[str | None], merged: float
 ) -> None:
     start = Tensors({"context": np.zeros((1, 2))})
-    policy = Picky.start(AveragingConfig(), context("promptfl", PEERS), start)
-    for peer in PEERS:
-        policy.handle(0.0, ev.PeerUp(peer))
+    policy = up(Picky.start(AveragingConfig(), context("promptfl", PEERS), start))
     effects = begin(policy)
     for peer, value in zip(PEERS, values, strict=True):
         policy.handle(0.0, said(policy, peer, value))

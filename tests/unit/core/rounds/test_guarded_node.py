@@ -193,8 +193,7 @@ def test_a_plan_node_has_its_local_prompts() -> None:
 def test_a_node_that_was_not_drawn_keeps_what_it_used_or_takes_what_was_merged() -> None:
     config = DiPrompTConfig(domains=("art",), participants=1)
     start = drawn(Tensors({"global": np.zeros((3, 2)), "domain.art": np.zeros((3, 2))}), 2)
-    policy = DiPrompT.start(config, guarded("diprompt"), start)
-    up(policy)
+    policy = up(DiPrompT.start(config, guarded("diprompt"), start))
     used, seen = start, set()
     for number in range(1, 11):
         before, apart = policy.now.held.shared, used != policy.now.held.shared

@@ -87,7 +87,7 @@ def test_a_state_two_rounds_beyond_all_contributions_is_not_looked_at() -> None:
     assert (phase, other != giver) == ("want", True)
     empty = said(policy, "b", number=99, tensors=Tensors({}))
     policy.handle(0.0, empty)
-    assert policy._context.round_of("b") == 7, "a message without arrays proves nothing"
+    assert policy._exchange.contributed["b"] == 7, "a message without arrays proves nothing"
 
 
 @pytest.mark.parametrize(("listed", "asked"), [("b", "b"), ("bc", "")])

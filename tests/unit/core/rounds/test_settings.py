@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from fednode import registry
-from fednode.core.rounds.settings import MeshWideSettings, MomentSettings
+from fednode.core.rounds.method import MeshWideSettings, MomentSettings
 from fednode.core.settings import MergeSettings
 from fednode.errors import ConfigError
 from fednode.settings.read import load_settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -47,9 +47,8 @@ class Node:
 
     def __init__(self, state: PolicyState | None = None, **set_: Any) -> None:
         config = GDAConfig(**set_)
-        self.policy: StatementRounds = (
-            GDA.restore(config, CONTEXT, state) if state else GDA.start(config, CONTEXT, INITIAL)
-        )
+        made = GDA.restore(config, CONTEXT, state) if state else GDA.start(config, CONTEXT, INITIAL)
+        self.policy = cast("StatementRounds", made)
         self.own, self.waits, self.done = said(3.0), False, list[ev.Effect]()
 
     def feed(self, event: ev.Event) -> list[ev.Effect]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fednode.core.members.boots import COPIED, Boots
+from fednode.core.starts import COPIED, Boots
 from tests.unit.core.scenes import message, recorded
 
 LATE_S = 2.0

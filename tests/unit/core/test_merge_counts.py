@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.core import company
 from fednode.core.types import MergeCounts
 
 
@@ -23,6 +22,6 @@ def test_what_is_said(
     counts: tuple[int, int], by_wish: bool, never: bool, sentence: str, warns: bool
 ) -> None:
     made = MergeCounts(*counts)
-    assert company.never(made, by_wish) == never
-    assert company.sentence(made, by_wish) == sentence
-    assert company.warning(made, by_wish) == (sentence if warns else "")
+    assert made.never(by_wish) == never
+    assert made.sentence(by_wish) == sentence
+    assert made.warning(by_wish) == (sentence if warns else "")
