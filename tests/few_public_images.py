@@ -4,5 +4,5 @@ from fednode.cli import main
 from fednode.learn import public
 
 if __name__ == "__main__":
-    vars(public)["IMAGES"] = 2  # final for the checker of types  # type: ignore[misc]
+    public.IMAGES = 2  # type: ignore[misc]
     main()
