@@ -318,7 +318,7 @@ def in_the_certificate(patch: pytest.MonkeyPatch, site: Site) -> None:
 
 
 def in_shared_settings(patch: pytest.MonkeyPatch, site: Site) -> None:
-    patch.setattr("fednode.app.sponsor.shared", lambda _: LEAK)
+    patch.setattr("fednode.app.sponsor.shared_text", lambda _: LEAK)
 
 
 def in_metadata(patch: pytest.MonkeyPatch, site: Site) -> None:
