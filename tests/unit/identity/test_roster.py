@@ -69,6 +69,9 @@ class TestMembers:
         for own in (mesh.chain("b"), mesh.root.node("b", mesh.key("b").public_key())):
             signer = Authority("b", mesh.key("b"), own)
             assert roster.identify(signer.node("c", thief)) is None
+        named = mesh.root.node("sponsor b", mesh.key("b").public_key())
+        signer = Authority("sponsor b", mesh.key("b"), named)
+        assert roster.identify(signer.node("c", thief)) is None
         pretended = Authority("sponsor a", mesh.key("b"), mesh.sponsor.chain)
         assert roster.identify(pretended.node("c", thief)) is None
 
