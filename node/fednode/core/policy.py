@@ -250,7 +250,7 @@ class Policy(ABC):
         return [Tune(job)]
 
 
-class PolicyMethod:
+class PolicyMethod(ABC):
     """The base of every method: what the registry reads of it, and how its policy starts.
 
     Attributes:
