@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-# One process runs the tests on each core (Makefile), so a process gets one thread. This line comes
+# Several processes share the tests (Makefile), so a process gets one thread. This line comes
 # before any import of torch, and programs that tests start inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -56,5 +56,7 @@ def process_as_before() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def few_public_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nodes in this process encode a fifth of the public images, which takes seconds."""
-    monkeypatch.setattr("fednode.learn.public.IMAGES", 2)
+    """Let nodes in this process encode few of the public images; all of them take seconds."""
+    from tests.few_public_images import few
+
+    monkeypatch.setattr("fednode.learn.public.public_images", few)

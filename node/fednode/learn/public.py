@@ -21,6 +21,12 @@ FAINT: Final = 1e-9
 """A trace below this is that of rounding errors, not of images that differ."""
 
 
+def public_images(without: Collection[Path]) -> list[list[Path]]:
+    """Return built-in images of each class, apart from some that do not count."""
+    paths = (path for path in sorted(builtin.root().glob("*/*.jpg")) if path not in without)
+    return [list(some)[:IMAGES] for _, some in groupby(paths, lambda path: path.parent)]
+
+
 def public_covariance(
     features: Features, size: int, without: Collection[Path], cancelled: Callable[[], bool]
 ) -> npt.NDArray[np.float64]:
@@ -29,8 +35,7 @@ def public_covariance(
     size: D. without: the node's own training and test images, which do not count. If no two images
     of a class are left, all directions spread alike.
     """
-    found = (path for path in sorted(builtin.root().glob("*/*.jpg")) if path not in without)
-    groups = [list(some)[:IMAGES] for _, some in groupby(found, lambda path: path.parent)]
+    groups = public_images(without)
     if groups:
         paths = [path for some in groups for path in some]
         x = features.of(paths, cancelled).features.double().cpu().numpy()

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from fednode.data import builtin
 from fednode.learn import public
 from fednode.learn.features import Features
-from fednode.learn.public import public_covariance
+from fednode.learn.public import public_covariance, public_images
 from fednode.testing.learners import never
 from tests.unit.policies.tiny import frozen
+
+
+@pytest.fixture(autouse=True)
+def some_of_every_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read all classes here; few images of each, because they are encoded again and again."""
+    monkeypatch.setattr(public, "public_images", public_images)
+    monkeypatch.setattr(public, "IMAGES", 2)
 
 
 def test_it_is_that_of_images_about_their_class_s_mean() -> None:
