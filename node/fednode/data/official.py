@@ -84,7 +84,24 @@ def found_in(root: Path, nested: bool = False) -> Found:
         return _parted(root, root / "images", _class_names(names))
     if _has_parts(root):
         return _parted(root, root, None)
+    _refuse_list(root)
     return scan(root, nested)
+
+
+def _refuse_list(root: Path) -> None:
+    """Raise DataError if a publisher's list of the split is there, and would be ignored."""
+    domain = f"{root.name}_train.txt"
+    for path in (
+        root / "images_variant_train.txt",
+        root.parent / domain,
+        root.parent / "splits" / domain,
+    ):
+        if path.is_file():
+            raise DataError(
+                f"'{path}' is a published split that has not been converted: run `python -m "
+                "tools.splits` (docs/data.md), or move the list away if test images are to be "
+                "drawn."
+            )
 
 
 def _listed(root: Path, base: Path, source: Path) -> Found:

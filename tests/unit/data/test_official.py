@@ -160,6 +160,8 @@ def test_aircraft_are_ordered_by_the_list_of_variants(tmp_path: Path) -> None:
                 draw(root / "images" / f"{image}.jpg")
                 lines.append(f"{image} {name}")
         (root / f"images_variant_{part}.txt").write_text("\n".join(lines[::-1]) + "\n")
+    with pytest.raises(DataError, match=r"images_variant_train.txt' is a published split that has"):
+        found_in(root)
     splits.main(["aircraft", str(root)])
     data = load(settings(root, halves=True))
     assert data.train.classes == names[:2]
@@ -215,6 +217,8 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
                     lines.append(f"{file} {label}")
             (root / where / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
         draw(root / domain / "axe" / "listed_nowhere.jpg")
+    with pytest.raises(DataError, match=r"clipart_train.txt' is a published split that has not"):
+        found_in(root / "clipart")
     splits.main(["domainnet", str(root)])
     assert list(domains(root)) == ["clipart", "real"]
     found = load_each(settings(root))
