@@ -45,8 +45,8 @@ INSIDERS: Final = {
     ),
     "revoked-sponsor": Mutant(
         "node/fednode/identity/roster.py",
-        "if chain.signer in self._revoked and (before is None or before.id != chain.id):",
-        "if False:",
+        "if sponsor and sponsor.id in self._revoked and (",
+        "if False and (",
         ("tests/unit/identity/test_roster.py",),
     ),
     "limiter-unknown": Mutant(
