@@ -441,7 +441,8 @@ def _test_images(survey: _Survey) -> dict[str, Files]:
 def _training_pool(survey: _Survey, folder: ClassFolder, test: Files) -> Files:
     """Return a class's images that no test takes, in the order in which training takes them."""
     settings = survey.settings
-    files = [path for path in folder.files if path not in set(test)]
+    tested = set(test)
+    files = [path for path in folder.files if path not in tested]
     if folder.test is not None and not settings.test:
         files += [*folder.test, *(() if settings.validation else folder.validation)]
     if not survey.by_content:
@@ -507,7 +508,8 @@ def _validated(
         kept |= _held_out(survey, drawn, share, settings.seed, "train", last=True)
     train = {}
     for name, files in own.items():
-        rest = tuple(path for path in files if path not in set(kept[name]))
+        validating = set(kept[name])
+        rest = tuple(path for path in files if path not in validating)
         train[name] = rest[:shots] if shots else rest
     return train, {name: kept[name] for name in own}
 

@@ -52,6 +52,8 @@ COOP: Final = {
 }
 """The image folder of each of CoOp's split files; other files name images beside themselves."""
 PREFIX: Final = "split_zhou_"
+VLCS_DOMAINS: Final = frozenset({"caltech", "labelme", "pascal", "sun"})
+"""Folders of VLCS, whose class folders are called 0 to 4 as published."""
 
 
 class Entry(NamedTuple):
@@ -82,26 +84,32 @@ def found_in(root: Path, nested: bool = False) -> Found:
     names = root / "classnames.txt"
     if names.is_file() and (root / "images" / "train").is_dir():
         return _parted(root, root / "images", _class_names(names))
+    if unread := _unconverted(root):
+        raise DataError(
+            f"'{unread}' belongs to a published split that has not been converted: run `python -m "
+            "tools.splits` (docs/data.md), or move it away."
+        )
     if _has_parts(root):
         return _parted(root, root, None)
-    _refuse_list(root)
     return scan(root, nested)
 
 
-def _refuse_list(root: Path) -> None:
-    """Raise DataError if a publisher's list of the split is there, and would be ignored."""
-    domain = f"{root.name}_train.txt"
-    for path in (
-        root / "images_variant_train.txt",
-        root.parent / domain,
-        root.parent / "splits" / domain,
-    ):
-        if path.is_file():
-            raise DataError(
-                f"'{path}' is a published split that has not been converted: run `python -m "
-                "tools.splits` (docs/data.md), or move the list away if test images are to be "
-                "drawn."
-            )
+def _unconverted(root: Path) -> Path | None:
+    """Return what tells that root is a data set of tools/splits.py; None if nothing does."""
+    if (aircraft := root / "images_variant_train.txt").is_file():
+        return aircraft
+    for folder in (root.parent, root.parent / "splits"):
+        train, test = (folder / f"{root.name}_{part}.txt" for part in ("train", "test"))
+        if train.is_file() and test.is_file():
+            with train.open("rb") as file:
+                begin = f"{root.name}/".encode()
+                if file.read(len(begin)) == begin:
+                    return train
+    for path in _parts(root) if root.name.lower() in VLCS_DOMAINS else ():
+        names = {folder.name for folder in entries(path, "folder")[0]}
+        if names and names <= {*"01234"}:
+            return path
+    return None
 
 
 def _listed(root: Path, base: Path, source: Path) -> Found:

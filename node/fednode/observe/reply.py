@@ -160,8 +160,10 @@ def _peers(
     columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
     peers = []
     for peer in view.peers:
-        address = node.addresses[peer.name]
-        path, why = ("", "") if transport is None else transport.path(address, peer.name)
+        # A member that was revoked before this node met it has no address here.
+        address, path, why = node.addresses.get(peer.name, ""), "", ""
+        if transport is not None and address:
+            path, why = transport.path(address, peer.name)
         peers.append(
             status_pb2.Peer(
                 name=peer.name,

@@ -160,7 +160,7 @@ def test_aircraft_are_ordered_by_the_list_of_variants(tmp_path: Path) -> None:
                 draw(root / "images" / f"{image}.jpg")
                 lines.append(f"{image} {name}")
         (root / f"images_variant_{part}.txt").write_text("\n".join(lines[::-1]) + "\n")
-    with pytest.raises(DataError, match=r"images_variant_train.txt' is a published split that has"):
+    with pytest.raises(DataError, match=r"images_variant_train.txt' belongs to a published"):
         found_in(root)
     splits.main(["aircraft", str(root)])
     data = load(settings(root, halves=True))
@@ -217,7 +217,7 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
                     lines.append(f"{file} {label}")
             (root / where / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
         draw(root / domain / "axe" / "listed_nowhere.jpg")
-    with pytest.raises(DataError, match=r"clipart_train.txt' is a published split that has not"):
+    with pytest.raises(DataError, match=r"clipart_train.txt' belongs to a published split"):
         found_in(root / "clipart")
     splits.main(["domainnet", str(root)])
     assert list(domains(root)) == ["clipart", "real"]
@@ -228,11 +228,23 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
         assert all(f"{domain}_test_" in path for path, _ in files(data.own))
 
 
+def test_a_file_beside_the_images_that_lists_none_is_no_split(tmp_path: Path) -> None:
+    for name in ("sick", "well"):
+        draw(tmp_path / "xray" / name / "1.jpg")
+    for part in ("train", "test"):
+        (tmp_path / f"xray_{part}.txt").write_text("notes on how we trained\n")
+    assert [found.name for found in found_in(tmp_path / "xray").classes] == ["sick", "well"]
+
+
 def test_vlcs_as_published_has_numbered_classes_in_parts(tmp_path: Path) -> None:
     for part, count in (("train", 4), ("crossval", 2), ("test", 3), ("full", 9)):
         for label in range(5):
             for at in range(count):
                 draw(tmp_path / "VLCS/CALTECH" / part / str(label) / f"imgs_{label}{at}.jpg")
+    with pytest.raises(
+        DataError, match=r"CALTECH/train' belongs to a published split that has not"
+    ):
+        found_in(tmp_path / "VLCS/CALTECH")
     splits.main(["vlcs", str(tmp_path / "VLCS")])
     data = load(settings(tmp_path / "VLCS/CALTECH", validation=0.1))
     assert data.train.classes == ("bird", "car", "chair", "dog", "person")
