@@ -110,10 +110,12 @@ class Changes:
     ) -> list[Record]:
         """Return the record of a member's new state; nothing if it had too many lately.
 
-        before: its last state. One that never answered may not run yet, which is no death.
+        before: its last state. One that never answered may not run yet, which is no death; one that
+        was revoked before this node met it is named at each start.
         """
         yet = (before, state) == ("unknown", "dead")
-        level: Level = "warning" if state in WARN and not yet else "info"
+        first = yet or (before, state) == ("unknown", "revoked")
+        level: Level = "warning" if state in WARN and not first else "info"
         bucket = self._buckets.of((peer, level), now)
         if not bucket.take():
             return []

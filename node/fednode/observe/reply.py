@@ -160,8 +160,9 @@ def _peers(
     columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
     peers = []
     for peer in view.peers:
-        # A member that was revoked before this node met it has no address here.
         address, path, why = node.addresses.get(peer.name, ""), "", ""
+        if peer.state == "revoked" and not address:  # it was removed before this node met it
+            continue
         if transport is not None and address:
             path, why = transport.path(address, peer.name)
         peers.append(

@@ -39,11 +39,11 @@ async def test_a_node_that_ran_alone_says_what_to_do_once_it_meets_a_peer(state:
     assert said == (f"{met} rounds again" if state == "alive" else lonely)
 
 
-async def test_a_member_that_was_revoked_before_it_was_met_has_no_address() -> None:
-    node = FakeNode(peers=(Member(name="c", state="revoked"),), addresses={})
+async def test_a_member_that_was_revoked_before_this_node_met_it_is_not_shown() -> None:
+    node = FakeNode(peers=(Member(name="c", state="revoked"), Member(name="d")), addresses={})
     about = replace(ABOUT, transport=Mesh().transport("a"))
     (peer,) = running(node, QuadraticLearner("a"), about).peers
-    assert (peer.name, peer.state, peer.address, peer.path) == ("c", "revoked", "", "")
+    assert (peer.name, peer.address, peer.path) == ("d", "", "")
 
 
 async def frame_back(frame: bytes, caller: str) -> bytes:

@@ -485,7 +485,9 @@ def test_what_makes_it_worse_stays_out_and_is_counted() -> None:
     assert measured == 2
     np.testing.assert_array_equal(rows[0], PROMPTS["context"][0])
     assert rows[1][0] in (8.0, 9.0)
-    assert [one.text for one in records] == ["round 1: 1 received rows would lower the accuracy"]
+    assert [one.text for one in records] == [
+        "round 1: received changes that raise the validation loss are not used: 1"
+    ]
     assert metrics == {"loss": 0.5, "validation_loss": 1.0}
 
 
@@ -526,7 +528,7 @@ def test_in_async_rows_are_tried_before_the_tuning(restarted: bool) -> None:
     np.testing.assert_array_equal(rows[0], PROMPTS["context"][0])
     assert rows[1][0] in (8.0, 9.0)
     assert [one.text for one in only(effects, Record)] == [
-        "round 2: 1 received rows would lower the accuracy"
+        "round 2: received changes that raise the validation loss are not used: 1"
     ]
 
 

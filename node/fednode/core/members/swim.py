@@ -40,7 +40,7 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.members.reachability import become
-from fednode.core.members.table import ABSENT, GONE, INCARNATION_MAX, LIVE, Members
+from fednode.core.members.table import ABSENT, GONE, INCARNATION_MAX, LIVE, SHUT, Members
 from fednode.core.policy import NodeContext
 from fednode.core.settings import Timing
 from fednode.core.types import Message, Phase, Update
@@ -143,9 +143,10 @@ class Gossip:
 def digest_of(listed: Iterable[Update]) -> str:
     """Return the digest of what nodes agree on after each told the other its list.
 
-    That is which members answer somebody, with the newest incarnation, and which are revoked. It
-    leaves out the members that are dead or unknown, whether a member is only suspected, and which
-    of its keys were revoked: the first revocation that a node learns is the one that it keeps.
+    That is which members answer, with the newest incarnation, and which are revoked. It leaves out
+    the members that are dead or unknown, whether a member is only suspected, and which of its keys
+    were revoked: the first revocation that a node learns is the one that it keeps. Two nodes still
+    differ on a member that only one of them reaches.
     """
     lines = [
         f"{one.name}\0revoked"
@@ -300,7 +301,7 @@ class Swim:
         if after == before == "alive":
             self._probes.pop(peer, None)
             return []
-        if after == "left":  # it answered what was sent before
+        if after != "alive":  # it answered what was sent before it left, or is shut out
             return self._cleared(peer)
         if before != "unknown" or peer not in self.members.listed:  # each node greets its list
             self._tell(peer)
@@ -414,7 +415,7 @@ class Swim:
     def _run_errand(self, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
             return [Answer(token, "ok")]
-        if target not in self.members or self.members[target].state in GONE:
+        if target not in self.members or self.members[target].state in GONE | SHUT:
             return [Answer(token, "silent", f"{target[:64]!r} is not known here")]
         if sum(map(len, self._errands.values())) >= ERRANDS_MAX:
             return [Answer(token, "busy", "this node runs too many errands already")]
@@ -490,11 +491,11 @@ class Swim:
         """Contradict doubts about this node; take over its incarnation from an earlier start."""
         if news.state == "revoked":
             return [Record("identity.revoked", "the mesh revoked this node's key", "error")]
-        if news.incarnation >= INCARNATION_MAX or news.incarnation < self._incarnation:
+        if news.incarnation > INCARNATION_MAX or news.incarnation < self._incarnation:
             return []
         self._incarnation = news.incarnation
         if news.state in DOUBTED:
-            self._incarnation += 1
+            self._incarnation = min(self._incarnation + 1, INCARNATION_MAX)
             self._gossip.add(self.news)
             if news.state == "suspect":
                 self._slow_down()

@@ -98,7 +98,8 @@ class Members:
         return self._table[name]
 
     def __len__(self) -> int:
-        return len(self._table)
+        """Return the number of peers that were not revoked."""
+        return sum(member.state != "revoked" for member in self._table.values())
 
     def view(self) -> tuple[Member, ...]:
         return tuple(self._table.values())

@@ -313,7 +313,7 @@ class Rounds(Policy):
         """End the round with the prompts that it began with."""
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
         self._notes.givers = ()
-        text = f"{why}; this node keeps its prompts from before and begins the next round"
+        text = f"{why}; this node keeps its prompts from before"
         return [ev.Record("round.aborted", text, "warning"), *self._end_stages()]
 
     def _end_stages(self) -> list[ev.Effect]:

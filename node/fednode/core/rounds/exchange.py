@@ -96,7 +96,7 @@ class Exchange:
         self.period = period(1 + len(self.known), self.count)
         past = range(number - self.period, number)
         self._sent = {key: message for key, message in self._sent.items() if key[0] in past}
-        self._unacked = {key: one for key, one in self._unacked.items() if key[1] in past}
+        self._unacked = {key: one for key, one in self._unacked.items() if key[1:] in self._sent}
         self._received = {key: one for key, one in self._received.items() if key[0] >= number}
 
     def _sample_of(self, number: int) -> frozenset[str]:

@@ -301,7 +301,8 @@ class Gossip(Policy):
             tensors = next(trial) if loss is None else trial.send(loss)
         except StopIteration as end:
             (mixed, senders, refused), self._trial = end.value, None
-            text = f"round {self._current}: {refused} received rows would lower the accuracy"
+            what = "received changes that raise the validation loss are not used"
+            text = f"round {self._current}: {what}: {refused}"
             return [
                 *([ev.Record("rows.refused", text)] * bool(refused)),
                 *self._mixed(mixed, senders),

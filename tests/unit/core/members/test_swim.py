@@ -271,7 +271,7 @@ def test_a_rumour_of_our_own_incarnation_is_contradicted_too(state: Literal["sus
     (ping,) = sends(made.timer(PROBE))
     assert Update("a", "alive", 5, "a:1") in ping.message.members
     # An older rumour is no news: each peer that knows incarnation 5 knows better.
-    made.learn(3.0, [Update("a", state, 4), Update("a", state, INCARNATION_MAX)])
+    made.learn(3.0, [Update("a", state, 4), Update("a", state, INCARNATION_MAX + 1)])
     assert made.news.incarnation == 5
 
 
@@ -327,6 +327,25 @@ def test_a_peer_that_answers_and_whose_certificate_is_not_held_is_asked_for_it()
         (hello,) = sends(made.greet([name]))
         answered = made.sent(1.0, Delivered(hello.to, hello.message))
         assert len(sends(answered, Phase.MEMBERS)) == asks
+
+
+def test_a_quarantined_peer_that_answers_is_sent_nothing() -> None:
+    made = swim()
+    made.learn(1.0, [Update("a", "alive", 0, proof=b"own")])
+    made.members.quarantine("b", "it sent too much that is wrong")
+    sent = Delivered("b", made._say(Phase.PING))
+    assert only(made.sent(1.0, sent), Send) == []
+    (refused,) = only(made.received(1.0, errand_for("b"), 7) or [], Answer)
+    assert refused.code == "silent"
+    assert "b" not in announced(made)
+
+
+def test_revoked_peers_are_no_nodes_of_the_mesh() -> None:
+    made = swim(["b"])
+    around_s = made.around_s
+    made.learn(1.0, [Update("gone", "revoked", 0, "", "ID", b"proof")], "b")
+    assert made.members["gone"].state == "revoked"
+    assert (len(made.members), made.around_s) == (1, around_s)
 
 
 def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:

@@ -66,6 +66,16 @@ def test_an_exchange_opens_with_the_own_contribution_and_its_timers() -> None:
     assert Exchange(NODE, Stragglers(), 0).broadcast(None) == [SetTimer(DEADLINE, 7.0)]
 
 
+def test_a_state_that_did_not_get_through_is_not_sent_again_in_a_later_round() -> None:
+    exchange = made("b")
+    own = opened(exchange)
+    state = exchange.send("b", NODE.message(1, "state"))
+    exchange.acked("b", own)
+    exchange.lost("b", state.message)
+    exchange.begin(2)
+    assert ("b", "state") not in tick(exchange, 2)
+
+
 def test_the_timer_starts_again_with_each_round_and_gets_slower_within_one() -> None:
     exchange = made()
     for number in (1, 2):
