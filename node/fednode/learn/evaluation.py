@@ -384,8 +384,8 @@ def folds_of(labels: Sequence[int], patients: Sequence[str]) -> Counts:
     """Return the fold [n] of each image, from 0 to FOLDS - 1; -1: the image is never left out.
 
     All images of a patient are in one fold; the patients of a class take turns, each by the first
-    image. A class whose images are all in one fold is not left out, because nothing would then be
-    known of the class.
+    image. A class whose images would all be in one fold is not left out, because nothing would then
+    be known of the class; nor is a patient who has an image of such a class.
     """
     places, turns = dict[str, int](), Counter[int]()
     for label, patient in zip(labels, patients, strict=True):
@@ -393,9 +393,9 @@ def folds_of(labels: Sequence[int], patients: Sequence[str]) -> Counts:
             places[patient] = (label + turns[label]) % FOLDS
             turns[label] += 1
     folds, truth = np.array([places[patient] for patient in patients], np.int64), np.array(labels)
-    for label in turns.keys() | set(labels):
-        if len(set(folds[truth == label])) < 2:
-            folds[truth == label] = -1
+    single = [label for label in set(labels) if len(set(folds[truth == label])) == 1]
+    kept = {patient for label, patient in zip(labels, patients, strict=True) if label in single}
+    folds[[patient in kept for patient in patients]] = -1
     return folds
 
 
