@@ -380,20 +380,23 @@ def _points(gain: float, interval: tuple[float, float], over: str = "") -> str:
     return f"{100 * gain:+.1f} points (95 % interval {100 * low:+.1f} to {100 * high:+.1f}{over})"
 
 
-def folds_of(labels: Sequence[int], patients: Sequence[str]) -> Counts:
+def folds_of(labels: Sequence[int], patients: Sequence[str], trained: Sequence[bool]) -> Counts:
     """Return the fold [n] of each image, from 0 to FOLDS - 1; -1: the image is never left out.
 
-    All images of a patient are in one fold; the patients of a class take turns, each by the first
-    image. A class whose images would all be in one fold is not left out, because nothing would then
-    be known of the class; nor is a patient who has an image of such a class.
+    trained: whether an image trains. All images of a patient are in one fold; the patients of a
+    class take turns, each by the first image, those with images that train first. A class whose
+    images that train would all be in one fold is not left out, because nothing would then be known
+    of the class; nor is a patient who has an image of such a class.
     """
     places, turns = dict[str, int](), Counter[int]()
-    for label, patient in zip(labels, patients, strict=True):
+    for at in np.argsort(np.logical_not(trained), kind="stable"):
+        label, patient = labels[at], patients[at]
         if patient not in places:
             places[patient] = (label + turns[label]) % FOLDS
             turns[label] += 1
     folds, truth = np.array([places[patient] for patient in patients], np.int64), np.array(labels)
-    single = [label for label in set(labels) if len(set(folds[truth == label])) == 1]
+    trains = np.array(trained, np.bool_)
+    single = [label for label in set(labels) if len(set(folds[trains & (truth == label)])) == 1]
     kept = {patient for label, patient in zip(labels, patients, strict=True) if label in single}
     folds[[patient in kept for patient in patients]] = -1
     return folds

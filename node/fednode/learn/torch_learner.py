@@ -299,8 +299,9 @@ class TorchLearner(Learner):
     def cross_validate(self, tensors: Tensors) -> Evaluation | None:
         """Return the results on all images of own classes, each classified without its fold.
 
-        For a module that computes its arrays; `tensors` gives all that is not of the own images.
-        Without tensors the hand-written prompt classifies. None: no image can be left out.
+        For a module that computes its arrays: from the training images that are not in the fold.
+        `tensors` gives all that is not of the own images; without tensors the hand-written prompt
+        classifies. None: no image can be left out.
         """
         parts = (self.data.train, self.data.validation, self.data.own)
         images = sorted({image for part in parts for image in part.images}, key=_by_path)
@@ -309,7 +310,9 @@ class TorchLearner(Learner):
         patients = [
             groups.get(image.path, copy) for image, copy in zip(images, copies, strict=True)
         ]
-        folds = folds_of([image.label for image in images], patients)
+        training = set(self.data.train.images)
+        trained = [image in training for image in images]
+        folds = folds_of([image.label for image in images], patients, trained)
         if (folds < 0).all():
             return None
         features, labels = self._images.features(split, lambda: False)
@@ -323,7 +326,7 @@ class TorchLearner(Learner):
             self._features.progress("leaving images out, part", fold + 1, FOLDS)
             if fold not in folds:
                 continue
-            rest, here = (torch.from_numpy(mask) for mask in (folds != fold, folds == fold))
+            rest, here = map(torch.from_numpy, ((folds != fold) & trained, folds == fold))
             x, y = features[rest], labels[rest]
             inputs = FitInputs(job, x, y, self.classes, self._least, public=public)
             fitted = self.module.fit(inputs)

@@ -279,7 +279,7 @@ def test_gda_is_compared_with_the_same_head_alone(world: World, tmp_path: Path) 
 
 
 def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> None:
-    """As a learner of the other folds' images classifies it, which never had the image."""
+    """As a learner classifies it that trains on the training images of the other folds."""
     settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
     _, west = world.daemon("west", policy={"name": "gda"}, rounds={"max": 0})
     theirs = west.tune(
@@ -295,11 +295,12 @@ def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> Non
     every = sorted({*data.train.images, *data.own.images}, key=lambda image: image.path)
     assert found.images == len(every)
     assert not data.groups
-    folds = folds_of([image.label for image in every], [str(image.path) for image in every])
+    trained = [image in data.train.images for image in every]
+    folds = folds_of([image.label for image in every], [str(one.path) for one in every], trained)
     rights, classes = np.zeros(len(every), np.bool_), data.train.classes
     for fold in range(FOLDS):
         here = [image for image, at in zip(every, folds, strict=True) if at == fold]
-        rest = [image for image, at in zip(every, folds, strict=True) if at != fold]
+        rest = [image for image in data.train.images if image not in here]
         part = replace(data, train=Split(classes, tuple(rest)), own=Split(classes, tuple(here)))
         other = TorchLearner(world.frozen, learner.module, part, settings.tuning, world.features)
         other._public = learner._public

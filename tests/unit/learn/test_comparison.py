@@ -104,19 +104,32 @@ def test_patients_count_once_however_many_images_they_have() -> None:
     assert few.verdict.startswith("cannot tell: 240 test images; a difference of 10 points needs")
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=1, max_size=80))
+IMAGE = st.tuples(st.integers(0, 4), st.integers(0, 12), st.booleans())
+
+
+@given(st.lists(IMAGE, min_size=1, max_size=80))
 def test_folds_divide_no_patient_and_leave_each_class_something(
-    images: list[tuple[int, int]],
+    images: list[tuple[int, int, bool]],
 ) -> None:
-    labels = [label for label, _ in images]
-    patients = [f"p{patient}" for _, patient in images]
-    folds = folds_of(labels, patients)
+    labels = [label for label, _, _ in images]
+    patients = [f"p{patient}" for _, patient, _ in images]
+    trained = [trains for _, _, trains in images]
+    folds = folds_of(labels, patients, trained)
     assert set(folds.tolist()) <= set(range(-1, FOLDS))
     for patient in set(patients):
         assert len(set(folds[np.array(patients) == patient].tolist())) == 1
     for label in set(labels):
-        mine = folds[np.array(labels) == label]
-        assert len(set(mine.tolist())) > 1 or (mine == -1).all()
+        mine = np.array(labels) == label
+        trains = folds[mine & trained].tolist()
+        assert len(set(trains)) != 1 or trains[0] == -1
+
+
+def test_images_that_train_are_spread_evenly() -> None:
+    """Every tenth of 200 images trains, so turns of all images would put them into one fold."""
+    trained = np.arange(200) % 10 == 0
+    folds = folds_of([0] * 200, [str(at) for at in range(200)], trained.tolist())
+    assert np.bincount(folds[trained]).tolist() == [2] * FOLDS
+    assert np.bincount(folds).tolist() == [20] * FOLDS
 
 
 def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
