@@ -306,7 +306,8 @@ class Gain:
 
     accuracy, balanced: of all images, and the mean over classes; each with its 95 % interval, over
     patients if they are known. differ: images, or patients, on which the rows differ. needed: so
-    many images would show a difference of POINTS.
+    many images would show a difference of POINTS; at least as many, or as many patients, as one
+    takes that is all gains and no losses.
     """
 
     accuracy: float
@@ -348,9 +349,10 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
         ((low, high),) = ratio_bootstrap(patients, steps[:, None], np.ones((ours.images, 1)))
     else:
         low, high = paired_bootstrap(ours.right, others.right)
-    half = (high - low) / 2
+    half, share = (high - low) / 2, POINTS / 100
     spread = ours.images * (half / Z) ** 2 or float(np.square(steps).mean())
-    needed = spread * (SEEN / (POINTS / 100)) ** 2
+    least = (share - share**2) * ours.images / len(np.unique(patients))
+    needed = max(spread, least) * (SEEN / share) ** 2
     return Gain(
         accuracy=ours.accuracy - others.accuracy,
         accuracy_95=(float(low), float(high)),

@@ -69,6 +69,8 @@ def made_of(right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> Eval
     [
         (9, 8, 35, "cannot tell: 35 test images; a difference of 10 points needs about 400"),
         (20, 20, 500, "no difference found, and one of 10 points would show on these images"),
+        (1, 0, 30, "cannot tell: 30 test images; a difference of 10 points needs about 70"),
+        (1, 0, 80, "no difference found, and one of 10 points would show on these images"),
         (30, 2, 60, "the mesh helps"),
         (2, 30, 60, "the mesh harms: training alone is better"),
         (5, 0, 5, "cannot tell: 5 test images; a difference of 10 points needs about 800"),
@@ -102,6 +104,17 @@ def test_patients_count_once_however_many_images_they_have() -> None:
     few = gain_over(replace(ours, patients=patients), replace(others, patients=patients))
     assert few.differ == 1
     assert few.verdict.startswith("cannot tell: 240 test images; a difference of 10 points needs")
+
+
+def test_as_many_patients_as_images_are_needed() -> None:
+    """Of 900 images one differs: no difference if they are of 90 patients, but not if of 30."""
+    rows = pair(1, 0, 900, np.arange(900) % 2)
+    verdicts = []
+    for count in (90, 30):
+        known = [replace(row, patients=np.arange(900) % count) for row in rows.values()]
+        verdicts.append(gain_over(*known).verdict)
+    assert verdicts[0].startswith("no difference found")
+    assert verdicts[1].endswith("900 test images; a difference of 10 points needs about 2,000")
 
 
 IMAGE = st.tuples(st.integers(0, 4), st.integers(0, 12), st.booleans())
