@@ -55,6 +55,9 @@ POINTS: Final = 10
 FEWEST: Final = 6
 """So many images, or patients, on which two rows differ can tell them apart: chance makes all of
 fewer fall to one side more often than in 5 % of cases."""
+BALANCED: Final = 20
+"""So many images, or patients, of each class the mean over classes takes to count in a verdict: of
+fewer, its interval is too narrow."""
 SEEN: Final = Z + 0.8416
 """Standard errors of a difference that is found four times of five (a power of 80 %)."""
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
@@ -307,7 +310,8 @@ class Gain:
     accuracy, balanced: of all images, and the mean over classes; each with its 95 % interval, over
     patients if they are known. differ: images, or patients, on which the rows differ. needed: so
     many images would show a difference of POINTS; at least as many, or as many patients, as one
-    takes that is all gains and no losses.
+    takes that is all gains and no losses. smallest: images, or patients, of the smallest class that
+    is tested.
     """
 
     accuracy: float
@@ -317,12 +321,14 @@ class Gain:
     images: int
     differ: int
     needed: int
+    smallest: int
 
     @property
     def verdict(self) -> str:
         """Whether the mesh helps, in words; the second row trains alone."""
         low, high = self.accuracy_95
-        balanced_low, balanced_high = self.balanced_95
+        counts = self.smallest >= BALANCED
+        balanced_low, balanced_high = self.balanced_95 if counts else self.accuracy_95
         better, worse = low > 0 or balanced_low > 0, high < 0 or balanced_high < 0
         if self.differ >= FEWEST and better and worse:
             of = "frequent" if low > 0 else "rare"
@@ -361,6 +367,9 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
         images=ours.images,
         differ=len(np.unique(patients[steps != 0])),
         needed=int(float(f"{needed:.1g}")),
+        smallest=min(
+            len(np.unique(patients[ours.truth == label])) for label in np.unique(ours.truth)
+        ),
     )
 
 

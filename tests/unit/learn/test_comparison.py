@@ -95,6 +95,22 @@ def test_frequent_and_rare_classes_may_disagree() -> None:
     assert gain.verdict == "the mesh helps with rare classes and harms the others"
 
 
+def test_the_mean_over_classes_counts_if_each_class_has_twenty_images() -> None:
+    """The mesh gains 15 rare images and loses as many frequent ones."""
+    for rare in (19, 20):
+        labels = np.repeat([0, 1], [160, rare])
+        alone, mesh = labels == 0, np.arange(160 + rare) >= 15
+        mesh[175:] = False
+        gain = gain_over(made_of(mesh, labels), made_of(alone, labels))
+        assert gain.smallest == rare
+        assert gain.accuracy_95[0] < 0 < gain.balanced_95[0]
+        assert gain.verdict.startswith("the mesh helps" if rare == 20 else "no difference found")
+    of_patients = [
+        replace(made_of(right, labels), patients=np.arange(180) // 2) for right in (mesh, alone)
+    ]
+    assert gain_over(*of_patients).smallest == 10
+
+
 def test_patients_count_once_however_many_images_they_have() -> None:
     labels, right = np.arange(240) % 2, np.zeros(240, np.bool_)
     right[:40] = True
