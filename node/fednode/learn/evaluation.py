@@ -25,7 +25,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -346,6 +346,7 @@ class Gain:
         return asdict(self) | {"verdict": self.verdict}
 
 
+@lru_cache(maxsize=3)  # of each test set, for the sentence and for JSON
 def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
     """Return what one row gains over another on the same images."""
     steps = ours.right.astype(float) - others.right
@@ -363,7 +364,7 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
         accuracy=ours.accuracy - others.accuracy,
         accuracy_95=(float(low), float(high)),
         balanced=ours.mean.sensitivity - others.mean.sensitivity,
-        balanced_95=balanced_bootstrap(patients, ours.truth, steps),
+        balanced_95=balanced_bootstrap(patients if known else None, ours.truth, steps),
         images=ours.images,
         differ=len(np.unique(patients[steps != 0])),
         needed=int(float(f"{needed:.1g}")),

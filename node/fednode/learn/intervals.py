@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -69,24 +69,32 @@ def ratio_bootstrap(patients: npt.NDArray[np.int64], parts: Numbers, wholes: Num
     np.add.at(above, patients, parts)
     np.add.at(below, patients, wholes)
     with np.errstate(invalid="ignore", divide="ignore"):
-        ratios = np.concatenate([(drawn @ above) / (drawn @ below) for drawn in _draws(count)])
+        ratios = np.concatenate(
+            [(drawn @ above) / (drawn @ below) for drawn in _draws(np.ones(count))]
+        )
     return np.array([_percentiles(column) for column in ratios.T])
 
 
 def balanced_bootstrap(
-    patients: npt.NDArray[np.int64], truth: npt.NDArray[np.int64], steps: Numbers
+    patients: npt.NDArray[np.int64] | None, truth: npt.NDArray[np.int64], steps: Numbers
 ) -> tuple[float, float]:
     """Return the percentile interval of the mean over classes of a class's mean step.
 
     patients, truth: [n], the number of each image's patient and of its class, from 0. steps: [n].
-    Patients are drawn; the mean of a draw is that of the classes which the draw has.
+    Patients are drawn; the mean of a draw is that of the classes which the draw has. None: images
+    are drawn, by how often each pair of class and step comes.
     """
-    shape = int(patients.max()) + 1, int(truth.max()) + 1
+    if patients is None:
+        kinds, counts = np.unique(np.stack([truth, steps], axis=1), axis=0, return_counts=True)
+        truth, steps, patients = kinds[:, 0].astype(np.int64), kinds[:, 1], np.arange(len(kinds))
+    else:
+        counts = np.ones(int(patients.max()) + 1, np.int64)
+    shape = len(counts), int(truth.max()) + 1
     above, below = np.zeros(shape), np.zeros(shape)
     np.add.at(above, (patients, truth), steps)
     np.add.at(below, (patients, truth), 1.0)
     with np.errstate(invalid="ignore"):
-        means = [np.nanmean((drawn @ above) / (drawn @ below), 1) for drawn in _draws(shape[0])]
+        means = [np.nanmean((drawn @ above) / (drawn @ below), 1) for drawn in _draws(counts)]
     return _percentiles(np.concatenate(means))
 
 
@@ -101,7 +109,7 @@ def auc_bootstrap(
     order = np.argsort(scores, kind="stable")
     ordered, right, found = scores[order], positive[order], []
     firsts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    for drawn in _draws(int(patients.max()) + 1, len(scores)):
+    for drawn in _draws(np.ones(int(patients.max()) + 1), len(scores)):
         weights = drawn[:, patients[order]]
         above = np.add.reduceat(weights * right, firsts, axis=1)
         below = np.add.reduceat(weights * ~right, firsts, axis=1)
@@ -111,12 +119,16 @@ def auc_bootstrap(
     return _percentiles(np.concatenate(found))
 
 
-def _draws(patients: int, images: int = 0) -> Iterator[Numbers]:
-    """Yield blocks [b, patients] of how often each patient is drawn; images: held for each draw."""
-    draw, size = np.random.default_rng(0), max(1, BLOCK // max(patients, images))
+def _draws(counts: npt.NDArray[Any], images: int = 0) -> Iterator[Numbers]:
+    """Yield blocks [b, K] of how often each of K kinds of patients is drawn.
+
+    counts: [K], patients of each kind; as many are drawn as there are. images: held for each draw.
+    """
+    draw, size = np.random.default_rng(0), max(1, BLOCK // max(len(counts), images))
+    patients = int(counts.sum())
     for at in range(0, RESAMPLES, size):
         times = min(size, RESAMPLES - at)
-        yield draw.multinomial(patients, np.full(patients, 1 / patients), times).astype(np.float64)
+        yield draw.multinomial(patients, counts / patients, times).astype(np.float64)
 
 
 def _percentiles(values: Numbers) -> tuple[float, float]:

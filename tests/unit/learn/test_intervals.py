@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -86,6 +87,24 @@ def test_the_balanced_interval_is_that_of_all_draws_too() -> None:
     assert one_class == pytest.approx(
         ratio_bootstrap(patients, steps[:, None], np.ones((10, 1)))[0]
     )
+
+
+def test_the_balanced_interval_of_images_is_that_of_patients_with_one_image() -> None:
+    draw = np.random.default_rng(4)
+    truth, steps = draw.integers(0, 3, 90), draw.integers(-1, 2, 90).astype(float)
+    single = balanced_bootstrap(np.arange(90), truth, steps)
+    assert balanced_bootstrap(None, truth, steps) == pytest.approx(single, abs=0.02)
+
+
+def test_many_images_of_many_classes_take_little_memory() -> None:
+    draw = np.random.default_rng(4)
+    truth, steps = draw.integers(0, 345, 15_000), draw.integers(-1, 2, 15_000).astype(float)
+    tracemalloc.start()
+    low, high = balanced_bootstrap(None, truth, steps)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 80 * 2**20
+    assert high - low == pytest.approx(2 * 1.96 * steps.std() / math.sqrt(15_000), rel=0.1)
 
 
 def test_an_interval_over_patients_has_the_width_that_theory_gives() -> None:
