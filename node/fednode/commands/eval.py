@@ -173,11 +173,12 @@ def _lines(tuned: Tuned, data: NodeData | None, measured: Measured, others: bool
     lines = [f"Round {tuned.round} in {tuned.folder}"]
     together = tuned.merge_counts.sentence(tuned.settings.policy.name == BY_WISH)
     lines += [f"{together}."] if together else []
+    sets, measures = measured.results[TUNED], measured.accuracies
+    kind = "images" if any(evaluation.folds for evaluation in sets.values()) else "test images"
     if data is not None:
         classes = data.train.classes
         shown = ", ".join(classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
-        lines.append(f"Test images of {_place(tuned)}, {len(classes)} classes: {shown}")
-    sets, measures = measured.results[TUNED], measured.accuracies
+        lines.append(f"{kind.capitalize()} of {_place(tuned)}, {len(classes)} classes: {shown}")
     lines.append(_line("accuracy, %", measures[TUNED]))
     lines += [
         _line(row, [f"{100 * share:.1f}" for share in of_row.values()])
@@ -185,7 +186,7 @@ def _lines(tuned: Tuned, data: NodeData | None, measured: Measured, others: bool
     ]
     if sets:
         patients = [evaluation.patient_count for evaluation in sets.values()]
-        lines.append(_line("test images", [evaluation.images for evaluation in sets.values()]))
+        lines.append(_line(kind, [evaluation.images for evaluation in sets.values()]))
         if any(patients):
             lines.append(_line("patients", [count or "-" for count in patients]))
         spans = [classwise.span(evaluation.interval) for evaluation in sets.values()]

@@ -101,12 +101,17 @@ class Evaluation:
 
     @property
     def images(self) -> int:
-        """Number of test images."""
+        """Number of images that were classified."""
         return int(self.confusion.sum())
 
     @property
+    def kind(self) -> str:
+        """What the images are, in words."""
+        return "images, each left out" if self.folds else "test images"
+
+    @property
     def accuracy(self) -> float:
-        """Share of all test images whose prediction is right (0..1)."""
+        """Share of all images whose prediction is right (0..1)."""
         return float(np.trace(self.confusion)) / self.images
 
     @property
@@ -117,7 +122,7 @@ class Evaluation:
 
     @property
     def patient_count(self) -> int | None:
-        """Number of patients of the test images; None if they are not known."""
+        """Number of patients of the images; None if they are not known."""
         return len(np.unique(self.patients)) if self.patients.size else None
 
     @cached_property
@@ -296,8 +301,7 @@ def sentences(tests: Tests, unknown: str = "") -> list[str]:
         (first, ours), (second, others), *_ = rows.items()
         shown = ", ".join(f"{name} {100 * row.accuracy:.1f}" for name, row in rows.items())
         where = f"{test}: " if len(tests) > 1 else ""
-        kind = "images, each left out" if ours.folds else "test images"
-        text = f"{shown} % of {ours.images} {kind}; {_difference(first, second, ours, others)}"
+        text = f"{shown} % of {ours.images} {ours.kind}; {_difference(first, second, ours, others)}"
         why = f"; alone is unknown: {unknown}" if unknown and first == MESH else ""
         texts.append(f"{where}{text}{why}")
     return texts or [NO_TESTS]
@@ -338,7 +342,7 @@ class Gain:
         if self.needed <= self.images:
             return f"no difference found, and one of {POINTS} points would show on these images"
         return (
-            f"cannot tell: {self.images} test images; a difference of {POINTS} points needs about "
+            f"cannot tell: {self.images} images; a difference of {POINTS} points needs about "
             f"{self.needed:,}"
         )
 
@@ -425,7 +429,7 @@ def no_better_than_chance(tests: Tests) -> list[str]:
     best = max(results, key=lambda row: row.accuracy)
     return [
         f"no accuracy is better than chance: the best is {100 * best.accuracy:.1f} %, chance is "
-        f"{100 * best.chance:.1f} %, and {best.images} test images do not tell them apart. The "
+        f"{100 * best.chance:.1f} %, and {best.images} images do not tell them apart. The "
         "model may not know such images: try another model (model.name: ViT-B-16, or with "
         "model.pretrained one that was trained on images like these), or more images (data.shots)"
     ]

@@ -79,7 +79,7 @@ def text(name: str, evaluation: Evaluation, others: Mapping[str, Evaluation]) ->
     others: results of other prompts, by kind; the table has their sensitivities.
     """
     rows = list(enumerate(evaluation.by_class, 1))
-    title = f"{name} test images, tuned prompts, each class against the rest, in percent:"
+    title = f"{name} {evaluation.kind}, tuned prompts, each class against the rest, in percent:"
     if others:
         title = f"{title[:-1]} ({' and '.join(others)}: the sensitivity):"
     if len(rows) > CLASSES_SHOWN:

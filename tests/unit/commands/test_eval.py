@@ -211,6 +211,11 @@ def test_a_formula_is_measured_on_all_images(fednode: Fednode, tmp_path: Path) -
     assert (gain["accuracy"], gain["balanced"], gain["differ"]) == (0.0, 0.0, 0)
     (said,) = found["compared"]
     assert "% of 12 images, each left out; mesh and alone are right on the same images" in said
+    assert fednode("eval", "--state", state) == 0
+    assert f"\nImages of {tmp_path / 'images'}, 2 classes" in fednode.out
+    assert ["images", "12"] in [line.split() for line in fednode.out.splitlines()]
+    assert "\nown images, each left out, tuned prompts, each class against" in fednode.out
+    assert "test images" not in fednode.out.lower()
     shutil.copytree(tmp_path / "images", tmp_path / "copy")
     assert (
         fednode(

@@ -68,13 +68,13 @@ def made_of(right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> Eval
 @pytest.mark.parametrize(
     ("gained", "lost", "images", "verdict"),
     [
-        (9, 8, 35, "cannot tell: 35 test images; a difference of 10 points needs about 400"),
+        (9, 8, 35, "cannot tell: 35 images; a difference of 10 points needs about 400"),
         (20, 20, 500, "no difference found, and one of 10 points would show on these images"),
-        (1, 0, 30, "cannot tell: 30 test images; a difference of 10 points needs about 70"),
+        (1, 0, 30, "cannot tell: 30 images; a difference of 10 points needs about 70"),
         (1, 0, 80, "no difference found, and one of 10 points would show on these images"),
         (30, 2, 60, "the mesh helps"),
         (2, 30, 60, "the mesh harms: training alone is better"),
-        (5, 0, 5, "cannot tell: 5 test images; a difference of 10 points needs about 800"),
+        (5, 0, 5, "cannot tell: 5 images; a difference of 10 points needs about 800"),
     ],
 )
 def test_the_verdict_is_in_words(gained: int, lost: int, images: int, verdict: str) -> None:
@@ -135,7 +135,7 @@ def test_patients_count_once_however_many_images_they_have() -> None:
     patients = np.arange(240) // 60
     few = gain_over(replace(ours, patients=patients), replace(others, patients=patients))
     assert few.differ == 1
-    assert few.verdict.startswith("cannot tell: 240 test images; a difference of 10 points needs")
+    assert few.verdict.startswith("cannot tell: 240 images; a difference of 10 points needs")
 
 
 def test_as_many_patients_as_images_are_needed() -> None:
@@ -146,7 +146,7 @@ def test_as_many_patients_as_images_are_needed() -> None:
         known = [replace(row, patients=np.arange(900) % count) for row in rows.values()]
         verdicts.append(gain_over(*known).verdict)
     assert verdicts[0].startswith("no difference found")
-    assert verdicts[1].endswith("900 test images; a difference of 10 points needs about 2,000")
+    assert verdicts[1].endswith("900 images; a difference of 10 points needs about 2,000")
 
 
 IMAGE = st.tuples(st.integers(0, 4), st.integers(0, 12), st.booleans())
