@@ -59,7 +59,7 @@ def facts(reply: StatusReply) -> list[tuple[str, str]]:
         *((f"{test} accuracy", accuracy(reply, test)) for test in SPLITS),
         ("best", best if reply.best_round else ""),
         ("images", images if reply.classes else ""),
-        ("peers", f"{alive(reply)} alive"),
+        ("peers", alive(reply, " alive")),
         *((f"{title} since the start", _traffic(reply, way)) for title, way in WAYS),
         *sorted(reply.shown.items()),
         ("messages not taken", refused),
@@ -110,12 +110,12 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def alive(reply: StatusReply) -> str:
+def alive(reply: StatusReply, word: str = "") -> str:
     """Return how many of a node's peers are alive, how many there are, and how many are relayed.
 
-    Peers that left or whose keys are revoked are not counted.
+    Peers that left or whose keys are revoked are not counted. word: stands after the count.
     """
     relayed = sum(peer.path.startswith("relay") for peer in reply.peers)
-    through = f", {relayed} relayed," if relayed else ""
+    through = f", {relayed} relayed" if relayed else ""
     members = [peer for peer in reply.peers if peer.state not in GONE]
-    return f"{sum(peer.state == 'alive' for peer in members)}/{len(members)}{through}"
+    return f"{sum(peer.state == 'alive' for peer in members)}/{len(members)}{word}{through}"

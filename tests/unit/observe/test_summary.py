@@ -52,7 +52,8 @@ def test_peers_that_left_or_were_removed_are_not_counted() -> None:
     peers = [Peer(name=str(at), state=to) for at, to in enumerate(states)]
     assert summary.alive(StatusReply(peers=peers)) == "2/3"
     peers[0].path = "relay r:443"
-    assert summary.alive(StatusReply(peers=peers)) == "2/3, 1 relayed,"
+    assert summary.alive(StatusReply(peers=peers)) == "2/3, 1 relayed"
+    assert dict(summary.facts(StatusReply(peers=peers)))["peers"] == "2/3 alive, 1 relayed"
 
 
 def test_paths_name_each_relay_and_the_peers_of_each_reason() -> None:
