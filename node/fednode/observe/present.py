@@ -24,6 +24,8 @@ ASKS: Final = "admission.asks"
 """The kind of the record on a site that waits to be admitted; it is over once it is a member."""
 OF_A_ROUND: Final = ("round.", "start.", "command", "run.", "tune.", "adopt.")
 """How the kinds of records begin that later rounds put behind them."""
+FAILED: Final = ("tune.", "adopt.")
+"""How the kinds of those records begin that one adopted round puts behind them."""
 CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
 FIRST_ROUND: Final = "before round"
@@ -141,4 +143,5 @@ def _over(
     if kind == "message.refused":
         return peer is not None and peer.state in TOLD and facts.get("reason") == CONFIGURATION
     since = sum(number > logged.number for number in adopted)
-    return kind.startswith(OF_A_ROUND) and since >= ROUNDS
+    needed = 1 if kind.startswith(FAILED) else ROUNDS
+    return kind.startswith(OF_A_ROUND) and since >= needed

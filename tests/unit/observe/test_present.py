@@ -73,11 +73,18 @@ def test_a_node_whose_first_round_waits_for_peers_does_not_go_on_alone() -> None
 
 @pytest.mark.parametrize(
     "kind",
-    ["start.late", "round.deadline", "command", "run.began", "adopt.failed", "tune.failed"],
+    ["start.late", "round.deadline", "command", "run.began"],
 )
 def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
     assert shown([fault(kind), ADOPTED], view()) == [kind]
     assert shown([fault(kind), ADOPTED, ADOPTED], view()) == []
+
+
+@pytest.mark.parametrize("kind", ["adopt.failed", "tune.failed"])
+def test_what_failed_in_a_round_is_over_once_a_round_is_adopted(kind: str) -> None:
+    """After the last round no further one comes."""
+    assert shown([ADOPTED, fault(kind)], view()) == [kind]
+    assert shown([fault(kind), ADOPTED], view()) == []
 
 
 def test_a_difference_that_was_settled_is_over_and_a_bad_message_is_not() -> None:
