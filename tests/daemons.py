@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from fednode_bootstrap import daemon, preload
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 180.0
@@ -37,4 +37,4 @@ async def running(
     try:
         yield made
     finally:
-        await made.stop(GUARD_S)
+        await stop((made,), GUARD_S)

@@ -103,10 +103,6 @@ class Daemon:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    async def stop(self, grace_s: float) -> None:
-        """End the process: SIGTERM, and SIGKILL if it still runs after grace_s."""
-        await stop((self,), grace_s)
-
     def last_line(self) -> str:
         """Return the last line that this run of the process wrote; "" if there is none."""
         try:

@@ -27,7 +27,7 @@ from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -113,8 +113,7 @@ async def soak(folder: Path, minutes: float, every_s: float) -> dict[str, Any]:
         await pause(every_s)
         await look(client, lives, at)
     found = judge(lives, before, turn)
-    for life in lives.values():
-        await life.daemon.stop(15.0)
+    await stop([life.daemon for life in lives.values()], 15.0)
     found["clean_ends"] = sum(life.daemon.exit_code == 0 for life in lives.values())
     found["survivors"] = len(lives)
     return found

@@ -19,7 +19,7 @@ from fednode.data.builtin import root
 from fednode.errors import FednodeError
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, start
 
@@ -131,8 +131,7 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
         start(nodes["a"])
         await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
     finally:
-        for one in nodes.values():
-            await one.stop(GUARD_S)
+        await stop(tuple(nodes.values()), GUARD_S)
     assert equal(*NAMES)
     shown = {name: tmp_path / "images" / name / classes.of(name)[-1] for name in NAMES}
     images = [sorted(folder.iterdir())[0] for folder in shown.values()]

@@ -24,7 +24,7 @@ from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, settings_of, start_of
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, start
 from tests.unit.commands.run import Fednode
@@ -69,7 +69,7 @@ class Site:
         try:
             yield self.daemon
         finally:
-            await self.daemon.stop(GUARD_S)
+            await stop((self.daemon,), GUARD_S)
 
     async def types(self, fednode: Fednode, *words: str) -> str:
         """Type a command, in this process; return what it prints."""

@@ -22,7 +22,7 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, start
 from tests.unit.commands.run import Fednode
@@ -88,8 +88,7 @@ async def test_the_quick_start_as_it_stands(
                 assert code == 0, f"{line}\n{fednode.out}{fednode.err}"
                 shown[words[1]] = fednode.out
     finally:
-        for one in daemons:
-            await one.stop(10.0)
+        await stop(daemons, 10.0)
     assert "Nothing is wrong." in shown["check"]
     assert len(re.findall(r"running +\d+ +(\d+)/\1 ", shown["status"])) == 3, shown["status"]
     assert "no answer" not in shown["status"]

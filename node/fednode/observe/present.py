@@ -124,12 +124,10 @@ def troubles(events: Events, view: KernelView) -> list[Logged]:
         return []
     peers = {peer.name: peer for peer in view.peers}
     adopted = [logged.number for logged in events.kept if logged.record.kind == "round.adopted"]
-    return [logged for logged in events.troubles if not _over(logged, peers, adopted, view)]
+    return [logged for logged in events.troubles if not _over(logged, peers, adopted)]
 
 
-def _over(
-    logged: Logged, peers: Mapping[str, Member], adopted: Sequence[int], view: KernelView
-) -> bool:
+def _over(logged: Logged, peers: Mapping[str, Member], adopted: Sequence[int]) -> bool:
     """Tell whether what was recorded is over, or said elsewhere while it lasts.
 
     adopted: the numbers of the records of adopted rounds.

@@ -13,7 +13,7 @@ from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
-from fednode_bootstrap.daemon import Daemon
+from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -61,7 +61,7 @@ class Lab:
 
     async def __aexit__(self, *_: object) -> None:
         await self._client.close()
-        await asyncio.gather(*(one.stop(15.0) for one in self.daemons.values()))
+        await stop(tuple(self.daemons.values()), 15.0)
 
     async def status(self, name: str = "a") -> Any:
         """Ask a node for its status, always over the same connection."""

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from fednode_bootstrap import daemon
-from fednode_bootstrap.daemon import TAIL_BYTES, Daemon, exit_words
+from fednode_bootstrap.daemon import TAIL_BYTES, Daemon, exit_words, stop
 from tests.contract.faults import pause
 from tests.unit.bootstrap.test_mesh import WAYS, start_by
 
@@ -93,15 +93,15 @@ async def test_who_listens_ends_by_sigterm_and_who_does_not_is_killed(program: M
         made.start()
         while made.last_line() != "ready":
             await pause(0.01)
-        await made.stop(grace_s)
+        await stop((made,), grace_s)
         assert made.exit_code == wanted
         made.signal(signal.SIGTERM)  # it has ended: nothing happens
-        await made.stop(0.0)
+        await stop((made,), 0.0)
 
 
 async def test_what_was_never_started_needs_no_end(program: Make) -> None:
     made = program("")
-    await made.stop(0.0)
+    await stop((made,), 0.0)
     assert made.last_line() == ""
     with pytest.raises(RuntimeError, match="'a' was never started"):
         await made.ended()
@@ -113,7 +113,7 @@ async def test_it_starts_once_while_it_runs(program: Make) -> None:
     pid = made.pid
     made.start()
     assert made.pid == pid
-    await made.stop(GUARD_S)
+    await stop((made,), GUARD_S)
 
 
 async def test_the_last_line_of_a_long_log_is_found_at_its_end(program: Make) -> None:
@@ -131,7 +131,7 @@ async def test_ps_shows_the_name_of_the_node(program: Make) -> None:
         await pause(0.01)
     comm = await asyncio.to_thread(Path(f"/proc/{made.pid}/comm").read_text)
     assert comm == "a\n"
-    await made.stop(GUARD_S)
+    await stop((made,), GUARD_S)
 
 
 def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(
