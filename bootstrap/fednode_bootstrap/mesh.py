@@ -327,7 +327,7 @@ class LocalMesh:
     async def _run(self, member: Member) -> None:
         """Start a daemon when it is its turn, and see how it ends."""
         async with self._starts:
-            member.daemon.start()
+            await member.daemon.start()
             while member.starting:
                 await self.change()
         code = await member.daemon.ended()

@@ -65,7 +65,7 @@ async def begin(folder: Path, name: str) -> Life:
     words = ("start", "--peers", str(folder / "peers.yaml"), "--name", name)
     state = ("--state", str(folder / name))
     daemon = Daemon(name, (*words, *state, *SETTINGS), folder / f"{name}.log")
-    daemon.start()
+    await daemon.start()
     return Life(daemon, asyncio.get_running_loop().time())
 
 

@@ -118,17 +118,17 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
 
     try:
         for name in "abc":
-            start(nodes[name])
+            await start(nodes[name])
         await until(lambda: equal(*"abc", of=("a", "b", "c")))
         nodes["a"].signal(signal.SIGKILL)
         await nodes["a"].ended()
-        start(nodes["d"])
+        await start(nodes["d"])
         # Nobody says to d what a said, until a is back and says it.
         await until(lambda: equal(*"bc") and equal("d", of=("b", "c", "d")))
         more = images_of(states["b"], "b") + 1
         classes.add("b")
         await until(lambda: all(images_of(states[name], "b") == more for name in "bcd"))
-        start(nodes["a"])
+        await start(nodes["a"])
         await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
     finally:
         await stop(tuple(nodes.values()), GUARD_S)

@@ -126,7 +126,7 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
         lonely = await pair.until(client, "a", lambda reply: reply.alone)
         assert lonely.peers[0].state == "dead"
         await pair.until(client, "a", lambda reply: reply.round > lonely.round)
-        start(b)
+        await start(b)
         again = await pair.until(client, "b", lambda reply: reply.life not in {"loading", ""})
         assert again.round >= before.round - 1
         await pair.until(client, "b", lambda reply: reply.round > before.round)

@@ -55,7 +55,7 @@ class Lab:
             state = ("--state", str(self.folder / name))
             words = ("start", *where, *state, *self.settings)
             self.daemons[name] = Daemon(name, words, self.folder / f"{name}.log")
-            self.daemons[name].start()
+            await self.daemons[name].start()
         await self.rounds(2)
         return self
 

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -61,7 +62,7 @@ async def test_it_runs_as_a_program_in_a_session_of_its_own_and_tells_how_it_end
     )
     made = program(code)
     assert (made.started, made.running, made.pid, made.exit_code) == (False, False, None, None)
-    made.start()
+    await made.start()
     assert (made.started, made.running) == (True, True)
     assert await made.ended() == 3
     assert (made.started, made.running, made.pid, made.exit_code) == (True, False, None, 3)
@@ -75,11 +76,11 @@ async def test_a_second_run_appends_and_its_last_line_is_its_own(
 ) -> None:
     made = program("print('once')")
     for _ in range(2):
-        made.start()
+        await made.start()
         await made.ended()
     assert made.log.read_text() == "once\nonce\n"
     (tmp_path / "program_0.py").write_text("")
-    made.start()
+    await made.start()
     await made.ended()
     assert made.last_line() == ""
 
@@ -90,7 +91,7 @@ async def test_who_listens_ends_by_sigterm_and_who_does_not_is_killed(program: M
         (willing, GUARD_S, -signal.SIGTERM),
         (stubborn, 0.0, -signal.SIGKILL),
     ):
-        made.start()
+        await made.start()
         while made.last_line() != "ready":
             await pause(0.01)
         await stop((made,), grace_s)
@@ -109,16 +110,56 @@ async def test_what_was_never_started_needs_no_end(program: Make) -> None:
 
 async def test_it_starts_once_while_it_runs(program: Make) -> None:
     made = program(STUBBORN.format("SIG_DFL"))
-    made.start()
+    await made.start()
     pid = made.pid
-    made.start()
+    await made.start()
     assert made.pid == pid
     await stop((made,), GUARD_S)
 
 
+async def test_a_start_that_is_cancelled_while_it_takes_long_leaves_no_process(
+    program: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fork waits for torch and the model; signals are heard meanwhile."""
+    begin, go_on = multiprocessing.process.BaseProcess.start, threading.Event()
+    waiting: list[multiprocessing.process.BaseProcess] = []
+
+    def begin_late(process: multiprocessing.process.BaseProcess) -> None:
+        waiting.append(process)
+        go_on.wait(GUARD_S)
+        begin(process)
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", begin_late)
+    made = program(STUBBORN.format("SIG_DFL"))
+    starting = asyncio.create_task(made.start())
+    while not waiting:
+        await pause(0.01)
+    assert not starting.done()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not made.started
+    go_on.set()
+    async with asyncio.timeout(GUARD_S):
+        while waiting[0].exitcode is None:
+            await pause(0.01)
+    assert waiting[0].exitcode == -signal.SIGKILL
+
+
+async def test_a_start_that_fails_is_told(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: multiprocessing.process.BaseProcess) -> None:
+        raise OSError("no process is left")
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
+    made = program("")
+    with pytest.raises(OSError, match="no process is left"):
+        await made.start()
+    assert not made.started
+
+
 async def test_the_last_line_of_a_long_log_is_found_at_its_end(program: Make) -> None:
     made = program(f"print('x' * {3 * TAIL_BYTES}); print(' last '); print()")
-    made.start()
+    await made.start()
     await made.ended()
     assert made.last_line() == "last"
 
@@ -126,7 +167,7 @@ async def test_the_last_line_of_a_long_log_is_found_at_its_end(program: Make) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_ps_shows_the_name_of_the_node(program: Make) -> None:
     made = program(STUBBORN.format("SIG_DFL"))
-    made.start()
+    await made.start()
     while made.last_line() != "ready":
         await pause(0.01)
     comm = await asyncio.to_thread(Path(f"/proc/{made.pid}/comm").read_text)
