@@ -68,8 +68,8 @@ class Sponsor(EnrolmentService):
 
         Raise IdentityError if the certificate is of another node, key or mesh.
         """
-        self.identity.take_sponsor(pem, self.roster)
-        self._tell_own()
+        if self.identity.take_sponsor(pem, self.roster):
+            self._tell_own()
         return f"{self.identity.name} admits newcomers until {day(self.identity.sponsor_end)}"
 
     def ending(self) -> str:

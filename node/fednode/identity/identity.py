@@ -141,11 +141,12 @@ class NodeIdentity:
         right = pem_of_chain(self.chain.certificates[1:])
         return Authority(f"{SPONSOR}{self.name}", self.key, right, self.sponsor_end)
 
-    def take_sponsor(self, certificate: bytes, roster: Roster) -> None:
+    def take_sponsor(self, certificate: bytes, roster: Roster) -> bool:
         """Take the right to sign certificates, which the mesh key gave; sign the node's own by it.
 
-        Raise IdentityError if the certificate is not for this node, has ended, or ends before the
-        right that the node has: any member can send an earlier one, which stands in chains.
+        Return False, and store nothing, if the node has this right already. Raise IdentityError if
+        the certificate is not for this node, has ended, or ends before the right that the node has:
+        any member can send an earlier one, which stands in chains.
         """
         right = read_sponsor(certificate, self.key, roster.root)
         if self.name not in {"", right.site}:
@@ -157,7 +158,10 @@ class NodeIdentity:
                 f"this sponsor's certificate ends on {day(right.ends)}, and the present one on "
                 f"{day(self.sponsor_end)}"
             )
+        if self.chain and right.chain == pem_of_chain(self.chain.certificates[1:]):
+            return False
         self._store(Chain.read(right.node(right.site, self.key.public_key())))
+        return True
 
     def _store(self, chain: Chain) -> None:
         put(self.state / IDENTITY / CERTIFICATE_FILE, chain.pem.decode(), ELSEWHERE)

@@ -119,6 +119,25 @@ async def test_only_the_mesh_key_makes_this_node_a_sponsor(
         assert sponsor_in(mesh).open
 
 
+async def test_a_right_that_the_node_has_changes_and_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, told = founded(tmp_path, monkeypatch), list[object]()
+    own, root = identity_of(plan), Authority.root(MESH, mesh_key_of(plan))
+    file = plan.state / "identity" / "node.crt"
+    async with admits(plan) as mesh:
+        sponsor = sponsor_in(mesh)
+        sponsor.attach(cast("Any", SimpleNamespace(tell=told.append)), "")
+        right = root.sponsor("a", own.key.public_key(), days=400)
+        said = sponsor.take_certificate(right)
+        credential, stored = sponsor.identity.own(), file.read_bytes()
+        assert len(told) == 1
+        assert sponsor.take_certificate(right) == said, "any member can send it again"
+        assert sponsor.identity.own() is credential
+        assert file.read_bytes() == stored
+        assert len(told) == 1
+
+
 async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
