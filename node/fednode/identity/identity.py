@@ -131,8 +131,15 @@ class NodeIdentity:
     @property
     def sponsor_end(self) -> float:
         """Return when the right to sign certificates ends; 0 without one."""
-        right = self.chain.sponsor if self.chain and self.chain.is_of_sponsor else None
-        return right.ends if right else 0.0
+        return _right_end(self.chain)
+
+    def read_right(self) -> bool:
+        """Show the certificates on disk if a command stored a later right there; tell whether."""
+        stored = chain_in(self.state)
+        if stored is None or stored.own.id != self.id or _right_end(stored) <= self.sponsor_end:
+            return False
+        self._show(stored)
+        return True
 
     def sponsor(self) -> Authority | None:
         """Return the authority of this node if it may sign certificates now; else None."""
@@ -181,6 +188,11 @@ def keep_identity_private(state: Path) -> None:
     for folder in (state / IDENTITY, state):
         if folder.exists():
             keep_private(folder)
+
+
+def _right_end(chain: Chain | None) -> float:
+    """Return when the right to sign in a sponsor's own chain ends; 0 in any other chain."""
+    return chain.sponsor.ends if chain and chain.sponsor and chain.is_of_sponsor else 0.0
 
 
 def chain_in(state: Path) -> Chain | None:

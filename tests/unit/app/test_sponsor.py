@@ -19,7 +19,7 @@ from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member as Known
-from fednode.identity.roster import day
+from fednode.identity.roster import Roster, day
 from fednode.settings.shared import parse
 from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S
@@ -136,6 +136,28 @@ async def test_a_right_that_the_node_has_changes_and_tells_nothing(
         assert sponsor.identity.own() is credential
         assert file.read_bytes() == stored
         assert len(told) == 1
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+async def test_a_renewal_loses_no_right_that_a_command_stored_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    founder = founded(tmp_path, monkeypatch)
+    plan = founder if name == "a" else joined(founder, tmp_path, name)
+    async with admits(founder) as signer:
+        mesh = signer if name == "a" else connect(plan)
+        own, stored = sponsor_in(mesh).identity, identity_of(plan)
+        key, before, now = mesh_key_of(founder), own.own(), time.time()
+        right = Authority.root(MESH, key).sponsor(name, own.key.public_key(), days=400)
+        stored.take_sponsor(right, Roster(MESH, key.public_key()))
+        own.clock = sponsor_in(signer).identity.clock = lambda: now + 80 * 24 * 3600
+        keeping = asyncio.create_task(sponsor_in(mesh).keep_certificate(mesh.transport))
+        async with asyncio.timeout(GUARD_S):
+            while own.own() is before:
+                await pause(0.01)
+        keeping.cancel()
+        assert identity_of(plan).sponsor_end == own.sponsor_end == stored.sponsor_end
+        await mesh.transport.close()
 
 
 async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
