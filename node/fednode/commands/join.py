@@ -38,7 +38,9 @@ from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError, Declined
+from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
 from fednode.learn.learner import Learner
 from fednode.settings import trees
 from fednode.settings.peers import Peers
@@ -94,12 +96,13 @@ def join(
             "reset --all` in that one first."
         )
     identity = NodeIdentity.create(state)
-    newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
-    if identity.name and not newcomer.roster.is_of_mesh(identity.own().chain):
+    roster = Roster(invitation.mesh, keys.read_public(invitation.mesh_key))
+    if identity.name and not roster.is_of_mesh(identity.own().chain):
         raise ConfigError(
             f"The link is of another mesh called {invitation.mesh!r} than the one that {state} "
             "belongs to: remove that folder if you want to leave the other mesh for good."
         )
+    newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
     address = with_port(address) if address else _address_towards(invitation)
     reply = uvloop.run(newcomer.describe())
     text = settings_text(parse_shared(reply.settings), invitation.site, data, model, flags)

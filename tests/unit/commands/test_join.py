@@ -18,10 +18,20 @@ from fednode.commands import join
 from fednode.enrolment.invitation import Invitation, decode, encode
 from fednode.enrolment.words import words_of
 from fednode.identity import keys
+from fednode.identity.certificates import Revocation
 from fednode.identity.identity import NodeIdentity
+from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from tests.unit.app.founders import admits, founded, images, ledger_of, link_to
+from tests.unit.app.founders import (
+    MESH,
+    admits,
+    founded,
+    images,
+    ledger_of,
+    link_to,
+    mesh_key_of,
+)
 from tests.unit.commands.run import Fednode
 
 AWAY = "127.0.0.1:9"
@@ -229,6 +239,10 @@ def test_links_that_are_not_good_get_a_sentence_and_a_code(
         refused(good, 6, "was used before, by another key")
         state.rename(state.parent / "second")
         (state.parent / "first").rename(state)
+        key = mesh_key_of(plan)
+        roster = Roster(MESH, key.public_key())
+        roster.keep_in(state / "identity" / "revoked")
+        roster.take_revocation(Revocation(MESH, "c", "a key", 1).sign(key))
         refused(replace(good, mesh_key=foreign), 2, "is of another mesh called 'ward'")
 
 
