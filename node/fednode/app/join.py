@@ -15,9 +15,9 @@ from fednode.enrolment.invitation import Invitation
 from fednode.errors import ConfigError
 from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY
 from fednode.learn.learner import Learner
-from fednode.settings import trees
+from fednode.settings import faults, trees
 from fednode.settings.peers import PeerEntry, Peers, load_peers
-from fednode.settings.read import Tree, put_flags
+from fednode.settings.read import Settings, Tree, put_flags
 from fednode.settings.shared import OWN_MODELS, SHARED, unknown
 from fednode.shipped import config_file
 from fednode.transports.address import RELAY
@@ -97,15 +97,21 @@ def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
             raise ConfigError(
                 f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
             )
+        if faults.keys_of(Settings, place) and not isinstance(trees.at(tree, place), dict):
+            raise _not_here(flag, founds)
     text = with_values(text, tree)
     said = trees.read(text)[1]
     for place, flag in places.items():
         if trees.at(said, place) != trees.at(tree, place):
-            raise ConfigError(
-                f"{flag} cannot be set here: write it into node.yaml before the first start"
-                f"{'' if founds else ' (join with --no-start)'}."
-            )
+            raise _not_here(flag, founds)
     return text
+
+
+def _not_here(flag: str, founds: bool) -> ConfigError:
+    return ConfigError(
+        f"{flag} cannot be set here: write it into node.yaml before the first start"
+        f"{'' if founds else ' (join with --no-start)'}."
+    )
 
 
 def peers_of(invitation: Invitation, address: str) -> Peers:

@@ -22,8 +22,9 @@ from fednode.transports.address import RelayEntry
 
 Place = tuple[str, ...]
 """A section, and the keys below it."""
-_LINE: Final = re.compile("( *)(#?)([a-z0-9_]+):(?: .*)?")
-"""A line of a setting; the # is there if it is a comment with the default."""
+_LINE: Final = re.compile("( *)(#?)([a-z0-9_]+):( .*)?")
+"""A line of a setting; the # is there if it is a comment with the default. A section's line ends
+with the colon."""
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
 EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
@@ -72,9 +73,9 @@ def _put(text: str, values: Mapping[Place, object], defaults: bool = False) -> s
     lines, place = list[str](), list[str]()
     for line in text.split("\n"):
         if found := _LINE.fullmatch(line):
-            indent, mark, key = found.groups()
+            indent, mark, key, text_behind = found.groups()
             place[len(indent) // 2 :] = [key]
-            if tuple(place) in values and (mark or not defaults):
+            if text_behind and tuple(place) in values and (mark or not defaults):
                 value = _yaml(values[tuple(place)])
                 line = f"{indent}{mark if defaults else ''}{key}: {value}"
         lines.append(line)

@@ -130,6 +130,12 @@ def test_images_of_no_class_found_no_mesh(
         (("--set", "model.pretrained=/no/such.pt"), "model.pretrained is '/no/such.pt'"),
         (("--set", "model.nmae=x"), "model.nmae"),
         (("--set", "rounds.max=-1"), "rounds.max"),
+        (("--set", "policy=gda"), "--set policy=gda cannot be set here: write it into node.yaml"),
+        (("--set", "policy=null"), "--set policy=null cannot be set here"),
+        (("--set", "rounds=null"), "--set rounds=null cannot be set here"),
+        (("--set", "data.partition=null"), "--set data.partition=null cannot be set here"),
+        (("--set", "data={partition: 3}"), "--set data={partition: 3} cannot be set here"),
+        (("--policy", "promptfl", "--set", "policy.merge=1"), "policy.merge=1 cannot be set here"),
     ],
 )
 def test_a_model_or_a_setting_that_is_wrong_founds_no_mesh(

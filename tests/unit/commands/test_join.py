@@ -125,6 +125,7 @@ def test_a_site_sets_its_own_settings_and_no_others(
         )
         assert "all sites of the mesh share rounds.max" in fault("rounds.max=9")
         assert "has no '='" in fault("seed")
+        assert "--set data=null cannot be set here: write it into node.yaml" in fault("data=null")
         assert not Path("ward").exists()
         assert fednode(*given, "--set", "data.tell_classes=false") == 0, fednode.err
     assert "class names not told (data.tell_classes)" in fednode.out
