@@ -38,8 +38,11 @@ def site_here() -> str:
     return plain.strip("-")[:63] or "site"
 
 
-def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
-    """Return this machine's address on its way to another, with a free port; nothing is sent."""
+def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD, id: str = "") -> str:
+    """Return this machine's address on its way to another, with a free port; nothing is sent.
+
+    id: of the node. If the usual port is taken, the node gets the same other port each time.
+    """
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -51,7 +54,7 @@ def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
     try:
         check_free(endpoint)
     except AddressError:
-        return str(Endpoint(host, free_ports(1)[0]))
+        return str(Endpoint(host, free_ports(1, id)[0]))
     return str(endpoint)
 
 

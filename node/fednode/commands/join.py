@@ -103,7 +103,7 @@ def join(
             "belongs to: remove that folder if you want to leave the other mesh for good."
         )
     newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
-    address = with_port(address) if address else _address_towards(invitation)
+    address = with_port(address) if address else _address_towards(invitation, identity.id)
     reply = uvloop.run(newcomer.describe())
     text = settings_text(parse_shared(reply.settings), invitation.site, data, model, flags)
     peers = peers_of(invitation, address)
@@ -139,12 +139,12 @@ def _asked() -> str:
     return text
 
 
-def _address_towards(invitation: Invitation) -> str:
-    """Return this machine's address on its way to the sponsor, or `relay`."""
+def _address_towards(invitation: Invitation, id: str) -> str:
+    """Return the address of the node `id` on its way to the sponsor, or `relay`."""
     if not invitation.addresses:
         return RELAY
     sponsor = parse(invitation.addresses[0])
-    return address_here((sponsor.numeric, sponsor.port))
+    return address_here((sponsor.numeric, sponsor.port), id)
 
 
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:

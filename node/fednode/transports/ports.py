@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Final
 
 from fednode.errors import AddressError
@@ -15,9 +15,12 @@ PORTS: Final = range(20_000, 32_000)
 PORT_TRIES: Final = 2_000
 
 
-def free_ports(count: int) -> list[int]:
-    """Return distinct ports of 127.0.0.1 on which nothing listens now."""
-    chance = SystemRandom()
+def free_ports(count: int, seed: str = "") -> list[int]:
+    """Return distinct ports of 127.0.0.1 on which nothing listens now.
+
+    seed: the same seed gives the same ports as long as these are free; "" draws others each time.
+    """
+    chance = Random(seed) if seed else SystemRandom()
     free: list[int] = []
     with contextlib.ExitStack() as held:
         for _ in range(PORT_TRIES):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -160,6 +161,22 @@ def test_nothing_is_joined_without_a_yes(
     assert "Nothing was joined; the link can still be used." in fednode.err
     assert "Ask a by phone whether the words of the mesh are the same." in fednode.out
     assert not Path("ward").exists()
+
+
+def test_each_try_shows_the_same_port_if_the_usual_one_is_taken(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    link, shown = encode(link_to(plan, "b")), list[str]()
+    with socket.create_server(("127.0.0.1", 0)) as server, admitting(plan):
+        taken = server.getsockname()[1]
+        monkeypatch.setattr("fednode.app.create.PORT", taken)
+        for _ in range(2):
+            assert fednode("join", link, "--data", tmp_path / "images") == 1, fednode.err
+            shown += [line for line in fednode.out.splitlines() if line.startswith("this node")]
+    assert len(shown) == 2
+    assert shown[0] == shown[1]
+    assert f":{taken}," not in shown[0]
 
 
 def test_ctrl_c_at_the_question_says_what_became_of_it(
