@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fednode.errors import ConfigError, IdentityError, StateError
-from fednode.settings.faults import meant
+from fednode.settings.faults import meant, shown
 from fednode.settings.read import Source, checked
 from fednode.storage.disk import Disk, alone, because, keep_private
 from fednode.storage.files import content_if_any, put
@@ -61,6 +61,12 @@ class Entry:
     id: str = ""
     address: str = ""
     used: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            bytes.fromhex(self.key)
+        except ValueError as fault:
+            raise ValueError(f"key is {shown(self.key)}, not hexadecimal digits.") from fault
 
     @property
     def waiting(self) -> bool:

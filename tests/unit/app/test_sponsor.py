@@ -95,9 +95,12 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
         await sponsor.look()
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()
-        (plan.state / "enrolment" / "ledger.json").write_text("{")
-        await sponsor.look()
-        assert "No invitation holds: " in caplog.text
+        bad_key = '{"entries": {"c": {"site": "c", "key": "0g", "end": 9999999999}}, "holders": {}}'
+        for damaged in ("{", bad_key):
+            caplog.clear()
+            (plan.state / "enrolment" / "ledger.json").write_text(damaged)
+            await sponsor.look()
+            assert "No invitation holds: " in caplog.text
 
 
 async def test_only_the_mesh_key_makes_this_node_a_sponsor(
