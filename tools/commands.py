@@ -34,11 +34,9 @@ def rows(parent: click.Group, above: click.Context, names: Iterable[str]) -> Ite
         command = parent.get_command(above, name)
         assert command is not None
         context = click.Context(command, above, name)
-        if not isinstance(command, click.Group):
+        if not isinstance(command, click.Group) or command.invoke_without_command:
             yield row(command, context)
-        else:
-            if command.invoke_without_command:
-                yield row(command, context)
+        if isinstance(command, click.Group):
             yield from rows(command, context, command.list_commands(context))
 
 

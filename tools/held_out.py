@@ -53,6 +53,8 @@ class Gain:
     high: float
 
     def __str__(self) -> str:
+        if self.low == self.high:  # of `local` itself
+            return f"{self.accuracy:.1f}"
         said = f"{self.accuracy:.1f} ({self.low:+.1f} to {self.high:+.1f})"
         return f"**{said}**" if self.low > 0 else said
 
@@ -65,8 +67,7 @@ def gain(file: str, test: str, method: str) -> Gain | None:
     if len(both) < 2:
         return None
     differences = [ours[seed] - control[seed] for seed in both]
-    points = statistics.mean(differences)
-    half = half_width(differences)
+    points, half = statistics.mean(differences), half_width(differences)
     accuracy = statistics.mean(ours[seed] for seed in both)
     return Gain(accuracy, points, points - half, points + half)
 
@@ -93,13 +94,7 @@ def table() -> str:
     """Return the rows of the table, without its head."""
     lines = []
     for method in METHODS:
-        cells = []
-        for file, test in COLUMNS:
-            found = gain(file, test, method)
-            if found is None:
-                cells.append("")
-            else:
-                cells.append(f"{found.accuracy:.1f}" if method == "local" else str(found))
+        cells = [str(gain(file, test, method) or "") for file, test in COLUMNS]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -84,20 +84,18 @@ def services(stem: str, file: descriptor_pb2.FileDescriptorProto) -> str:
                 f"{stem}_pb2.{kind.rsplit('.', 1)[-1]}"
                 for kind in (method.input_type, method.output_type)
             )
-            way = "_".join(
-                "stream" if streaming else "unary"
-                for streaming in (method.client_streaming, method.server_streaming)
-            )
+            sent, argument, given = "unary", "request", asked
+            if method.client_streaming:
+                sent, argument, given = "stream", "request_iterator", f"AsyncIterator[{asked}]"
+            received, start, result = "unary", "async def", answered
+            if method.server_streaming:
+                received, start, result = "stream", "def", f"AsyncIterator[{answered}]"
+            way = f"{sent}_{received}"
             stub += [
                 f'        self.{method.name} = channel.{way}("/{full}/{method.name}",',
                 f"            request_serializer={asked}.SerializeToString,",
                 f"            response_deserializer={answered}.FromString)",
             ]
-            given = f"AsyncIterator[{asked}]" if method.client_streaming else asked
-            argument = "request_iterator" if method.client_streaming else "request"
-            start, result = "async def", answered
-            if method.server_streaming:
-                start, result = "def", f"AsyncIterator[{answered}]"
             servicer += [
                 f"    {start} {method.name}(self, {argument}: {given}, context: Any) -> {result}:",
                 "        context.set_code(grpc.StatusCode.UNIMPLEMENTED)",

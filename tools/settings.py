@@ -112,10 +112,7 @@ def common() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One field: its key, type, explanation and default (MISSING if it must be given).
-
-    section: the dataclass of its own settings; None for a plain value.
-    """
+    """One field: its key, type, explanation and default (MISSING if it must be given)."""
 
     name: str
     hint: Any

@@ -7,6 +7,7 @@ ViT-B-16 (5,392,128 numbers).
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any, Final, get_args, get_type_hints
 
 import click
@@ -20,14 +21,11 @@ from tools.bench.timer import Figure, Timer, as_json, show
 NODES: Final = 10
 SIZES: Final = (16 * 512, 122_880 + 5_269_248)
 RULES: Final[tuple[Any, ...]] = get_args(get_type_hints(MergeSettings)["rule"])
-NOTE: Final = (
-    "of mean: in times the plain mean. memory: the most that a merge holds, in times what was\n"
-    "contributed."
-)
+NOTE: Final = "of mean: in times the plain mean. memory: the peak, in times what was contributed."
 
 
-def measure(size: int, repeats: int) -> list[dict[str, Figure]]:
-    """Return a row for each rule, for contributions of so many numbers."""
+def measure(size: int, repeats: int) -> Iterator[dict[str, Figure]]:
+    """Yield a row for each rule, for contributions of so many numbers."""
     draw = np.random.default_rng(7)
     contributions = [Tensors({"x": draw.standard_normal(size, np.float32)}) for _ in range(NODES)]
     kept = Tensors({"x": np.zeros(size)})
@@ -40,22 +38,18 @@ def measure(size: int, repeats: int) -> list[dict[str, Figure]]:
         for rule in RULES:
             with timer.of(rule):
                 merge(rule)
-    rows: list[dict[str, Figure]] = []
     for rule in RULES:
         tracemalloc.start()
         merge(rule)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        rows.append(
-            {
-                "rule": rule,
-                "numbers": size,
-                "ms": 1e3 * timer.median(rule),
-                "of mean": timer.median(rule) / timer.median("mean"),
-                "memory": peak / (NODES * kept.nbytes),
-            }
-        )
-    return rows
+        yield {
+            "rule": rule,
+            "numbers": size,
+            "ms": 1e3 * timer.median(rule),
+            "of mean": timer.median(rule) / timer.median("mean"),
+            "memory": peak / (NODES * kept.nbytes),
+        }
 
 
 @click.command()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -32,16 +31,18 @@ BEFORE: Final = 5
 """Rounds of every node before one is killed."""
 TUNING_S: Final = 1.0
 """Time that a node tunes in a round, where a node is killed while it tunes."""
-WIDTH: Final = 16
-"""Numbers in a row of the closed-form learner's prompts."""
 ROWS: Final = 4
-"""Rows of numbers in the prompts of a message."""
-PROMPT_BYTES: Final = ROWS * WIDTH * ITEM_BYTES["float16"]
-POLICY: Final = (
-    "policy.name=zerodfl",
+PROMPT_BYTES: Final = ROWS * 16 * ITEM_BYTES["float16"]
+"""Of a message. A row of the closed-form learner's prompts has 16 numbers."""
+SETTINGS: Final = (
+    "tuning.kind=closed-form",
     f"tuning.context_length={ROWS}",
+    "policy.name=zerodfl",
     "policy.wire_dtype=float16",
+    "rounds.max=0",
 )
+"""Of every daemon. None has a last round: daemons that train nothing would be through with a short
+run before they are asked for the first time, and nothing would be left to count."""
 NOTE: Final = (
     "Messages and bytes are of all nodes, a round; control: all but prompts. bytes: frames with\n"
     "their gRPC and HTTP/2 framing. recovery: from `kill -9` of a node to the second round that\n"
@@ -53,13 +54,8 @@ NOTE: Final = (
 async def measure(
     folder: Path, mode: str, nodes: int, rounds: int, tls: bool, death: bool = True
 ) -> dict[str, Figure]:
-    """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
-
-    The daemons themselves have no last round: those that train nothing would be through with a
-    short run before they are asked for the first time, and nothing would be left to count.
-    """
-    endless = ("rounds.max=0", *POLICY)
-    async with _mesh(folder / "pace", mode, nodes, tls, *endless, poll_s=PACE_POLL_S) as mesh:
+    """Let a mesh pass `rounds` rounds at least, and kill a node of another one."""
+    async with _mesh(folder / "pace", mode, nodes, tls, poll_s=PACE_POLL_S) as mesh:
         await _wait_for(mesh, lambda: all(status.round for status in known(mesh)))
         first, began = known(mesh), time.perf_counter()
         await _wait_for(mesh, lambda: min(_passed(first, known(mesh))) >= rounds)
@@ -97,7 +93,7 @@ async def recovery(
     survivors' next round counts.
     """
     pace = f"tuning.step_s={tuning_s / STEPS}" if tuning_s else "rounds.min_interval_s=0.1"
-    async with _mesh(folder, mode, nodes, tls, "rounds.max=0", pace, *POLICY) as mesh:
+    async with _mesh(folder, mode, nodes, tls, pace) as mesh:
         victim, *left = reversed(mesh.members)
         await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= before)
         if tuning_s:
@@ -105,14 +101,9 @@ async def recovery(
         mesh.kill(victim)
         began = time.perf_counter()
         await mesh.members[victim].daemon.ended()
-        reached = {name: (await mesh.look(name)).round for name in left}
         more = 1 if tuning_s else 2
-
-        def on() -> bool:
-            rounds = {name: mesh.members[name].round for name in left}
-            return all(rounds[name] >= reached[name] + more for name in left)
-
-        await _wait_for(mesh, on)
+        goals = {name: (await mesh.look(name)).round + more for name in left}
+        await _wait_for(mesh, lambda: all(mesh.members[name].round >= goals[name] for name in left))
         return time.perf_counter() - began
 
 
@@ -137,19 +128,12 @@ def known(mesh: LocalMesh) -> list[StatusReply]:
     return [member.status or StatusReply(name=member.name) for member in mesh.members.values()]
 
 
-@asynccontextmanager
-async def _mesh(
+def _mesh(
     folder: Path, mode: str, nodes: int, tls: bool, *more: str, poll_s: float = POLL_S
-) -> AsyncIterator[LocalMesh]:
-    settings = MeshSettings(
-        run_dir=folder,
-        nodes=nodes,
-        settings=("tuning.kind=closed-form", f"rounds.mode={mode}", *more),
-        poll_s=poll_s,
-        tls=tls,
-    )
-    async with LocalMesh(settings) as mesh:
-        yield mesh
+) -> LocalMesh:
+    settings = (*SETTINGS, f"rounds.mode={mode}", *more)
+    shared = MeshSettings(run_dir=folder, nodes=nodes, settings=settings, poll_s=poll_s, tls=tls)
+    return LocalMesh(shared)
 
 
 @click.command()

@@ -3,10 +3,8 @@
 All nodes start at once and know each other's names. From START_S on, one node after another, drawn
 by the seed, crashes and comes back AWAY_S later with what its disk holds. Crashes end when the
 rounds should be over. The mesh then goes on until SETTLED_S at least, so that membership is watched
-for longer than one comparison of lists takes. How often nodes crash is a choice. If the whole mesh
-has a crash every CRASH_EVERY_S, its number does not depend on the size, and each node crashes less
-often in a larger mesh. If each node crashes so many times a minute, the whole mesh has more news
-to tell, the larger it is.
+for longer than one comparison of lists takes. With `--churn` each node crashes so often, and a
+larger mesh has more news to tell; without it the number of crashes does not depend on the size.
 """
 
 from __future__ import annotations
@@ -55,20 +53,16 @@ NOTE: Final = (
 def measure(
     policy: str, nodes: int, rounds: int, seed: int, churn: float | None = None
 ) -> dict[str, Any]:
-    """Run one mesh.
+    """Run one mesh; raise FednodeError if some node does not run all its rounds.
 
     churn: crashes a node and minute; None for a crash of the whole mesh every CRASH_EVERY_S.
-
-    Raise FednodeError if some node does not run all its rounds.
     """
     began, worked = time.perf_counter(), time.process_time()
     world = _world(policy, nodes, rounds, seed)
     world.run(lambda: False, START_S)
     first = copy.deepcopy(world.traffic)
-    if churn is None:
-        crashes = _crash(world, rounds * TUNE_S, CRASH_EVERY_S, seed)
-    else:
-        crashes = _crash(world, max(rounds * TUNE_S, CHURN_S), 60.0 / (churn * nodes), seed)
+    every_s = 60.0 / (churn * nodes) if churn else CRASH_EVERY_S
+    crashes = _crash(world, max(rounds * TUNE_S, CHURN_S if churn else 0.0), every_s, seed)
     _finish(world, rounds)
     last, watched_s = world.traffic, world.now - START_S
     watch, before = _of(last, PHASES), _of(first, PHASES)
@@ -84,7 +78,6 @@ def measure(
         "rounds": min(kernel.policy.round for kernel in kernels),
         "seconds": time.perf_counter() - began,
         "cpu, s": time.process_time() - worked,
-        "events": world.events,
         "virtual, s": world.now,
         "crashes": crashes[0],
         "live": min(sum(peer.live for peer in kernel.view().peers) for kernel in kernels),

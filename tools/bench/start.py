@@ -2,7 +2,7 @@
 
 A start: from the process's first line to the end of its first tuning step, with an empty cache of
 features and then with a full one. Memory: proportional (PSS) of daemons after their last round,
-beside a process that only imports torch.
+beside a process that only imports torch and open_clip.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fednode.data.builtin import ASSETS, FOLDER
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tools.bench.timer import Figure, as_json, show
 
-SHOTS: Final = 8
 PROGRAM: Final = """
 import json, sys, time
 begun = time.monotonic()
@@ -32,10 +31,10 @@ from fednode.learn.build import build
 from fednode.learn.coop import CoOp
 from fednode.learn.settings import CacheSettings, TuningSettings
 ready = time.monotonic()
-shots, folder, *classes = sys.argv[1:]
+folder, *classes = sys.argv[1:]
 learner = build(
     ModelSettings(device="cpu"),
-    DataSettings(classes=tuple(classes), shots=int(shots)),
+    DataSettings(classes=tuple(classes), shots=8),
     TuningSettings(threads=1),
     CacheSettings(folder=folder),
     CoOp,
@@ -54,26 +53,29 @@ print(json.dumps({
 """
 # Proportional memory, and of it what is the process's own, and mapped files.
 FIGURES: Final = {"PSS, MB": "Pss", "own, MB": "Pss_Anon", "files, MB": "Pss_File"}
-IMPORTS: Final = "import {}; print(open('/proc/self/smaps_rollup').read())"
+IMPORTS: Final = "import torch, open_clip; print(open('/proc/self/smaps_rollup').read())"
 
 
 def starts(folder: Path, classes: int, warm: int) -> list[dict[str, Figure]]:
     """Return a row of the cold start, and one of the fastest of the warm ones."""
     names = sorted(one.name for one in (ASSETS / FOLDER).iterdir() if one.is_dir())[:classes]
-    command = [sys.executable, "-c", PROGRAM, str(SHOTS), str(folder), *names]
-    cold, *others = (json.loads(_output(command)) for _ in range(1 + warm))
+    command = [sys.executable, "-c", PROGRAM, str(folder), *names]
+    cold, *others = (json.loads(subprocess.check_output(command)) for _ in range(1 + warm))
     best = min(others, key=lambda one: float(one["all, s"]))
     return [{"start": "cold", **cold}, {"start": f"warm, best of {warm}", **best}]
 
 
-async def memory(folder: Path, nodes: int) -> list[dict[str, Figure]]:
-    """Return rows of one daemon, of so many daemons, and of processes that import packages."""
-    alone, many = [await _daemons(folder / str(count), count) for count in (1, nodes)]
+def memory(folder: Path, nodes: int) -> list[dict[str, Figure]]:
+    """Return rows of one daemon, of so many daemons, and of a process that only imports."""
+    alone, many = (uvloop.run(_daemons(folder / str(count), count)) for count in (1, nodes))
     further = {key: (many[key] - alone[key]) / (nodes - 1) for key in FIGURES}
-    rows = {"1 daemon": alone, f"{nodes} daemons, all": many, "each further daemon": further}
-    for packages in ("torch", "torch, open_clip"):
-        text = _output([sys.executable, "-c", IMPORTS.format(packages)])
-        rows[f"python, import {packages}"] = _megabytes(text)
+    imports = subprocess.check_output([sys.executable, "-c", IMPORTS], text=True)
+    rows = {
+        "1 daemon": alone,
+        f"{nodes} daemons, all": many,
+        "each further daemon": further,
+        "python, imports alone": _megabytes(imports),
+    }
     return [{"what": name, **figures} for name, figures in rows.items()]
 
 
@@ -83,18 +85,9 @@ async def _daemons(folder: Path, count: int) -> dict[str, float]:
     settings = ("data.classes=[accordion,barrel]", "data.shots=2", "rounds.max=2", policy)
     async with LocalMesh(MeshSettings(run_dir=folder, nodes=count, settings=settings)) as mesh:
         await mesh.wait_finished(timeout_s=900)
-        pids = [one.daemon.pid for one in mesh.members.values()]
-        found = [_of(pid) for pid in pids]
+        places = [Path(f"/proc/{one.daemon.pid}/smaps_rollup") for one in mesh.members.values()]
+        found = [_megabytes(place.read_text(encoding="utf-8")) for place in places]
     return {key: sum(one[key] for one in found) for key in FIGURES}
-
-
-def _of(pid: int | None) -> dict[str, float]:
-    return _megabytes(Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8"))
-
-
-def _output(command: list[str]) -> str:
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return ran.stdout
 
 
 def _megabytes(rollup: str) -> dict[str, float]:
@@ -116,7 +109,7 @@ def start(classes: int, warm: int, nodes: int, daemons: bool, as_json: bool) -> 
         rows = starts(Path(folder, "cache"), classes, warm)
         show("A start, to the end of the first tuning step", rows, as_json)
         if daemons:
-            show("Memory", uvloop.run(memory(Path(folder, "mesh"), nodes)), as_json)
+            show("Memory", memory(Path(folder, "mesh"), nodes), as_json)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -53,21 +54,6 @@ def model_of(name: str, precision: Any, device: str) -> FrozenClip:
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
     return clip.load(settings) if name == MINI else clip.freeze(random_model(name), settings)
-
-
-def learner_of(
-    frozen: FrozenClip, policy: str, classes: int, tuning: TuningSettings, cache: str
-) -> tuple[TorchLearner, bool]:
-    """Return the learner of a node with the built-in images of so many classes.
-
-    Return whether its prompts are visual, too.
-    """
-    kept = cache_of(CacheSettings(folder=cache))
-    folders = sorted(one.name for one in (ASSETS / FOLDER).iterdir() if one.is_dir())
-    data = load(DataSettings(shots=SHOTS, classes=tuple(folders[:classes])), kept)
-    objective = registry.prompt_module(policy)(frozen, tuning, chosen_of({"name": policy}).config)
-    learner = TorchLearner(frozen, objective, data, tuning, Features(frozen, kept))
-    return learner, objective.uses_image_encoder
 
 
 def reference(
@@ -129,16 +115,16 @@ def in_turns(
 def step(
     frozen: FrozenClip, policy: str, classes: int, repeats: int, cache: str, threads: int
 ) -> dict[str, Figure]:
-    """Measure the steps of a policy."""
-    brought: dict[str, Any] = {
-        **chosen_of({"name": policy}).kind.tuning,
-        "iterations": STEPS,
-        "threads": threads,
-    }
-    tuning = TuningSettings(**{key: one for key, one in brought.items() if key != "epochs"})
-    learner, looks = learner_of(frozen, policy, classes, tuning, cache)
+    """Measure the steps of a policy, with the built-in images of so many classes."""
+    chosen, kept = chosen_of({"name": policy}), cache_of(CacheSettings(folder=cache))
+    brought: dict[str, Any] = dict(chosen.kind.tuning)
+    tuning = replace(TuningSettings(**brought), epochs=1, iterations=STEPS, threads=threads)
+    folders = sorted(one.name for one in (ASSETS / FOLDER).iterdir() if one.is_dir())
+    data = load(DataSettings(shots=SHOTS, classes=tuple(folders[:classes])), kept)
+    objective = registry.prompt_module(policy)(frozen, tuning, chosen.config)
+    learner = TorchLearner(frozen, objective, data, tuning, Features(frozen, kept))
     job = Job(round=1, stage="prompts", tensors=learner.initial(1), seed=1, measure=False)
-    images = min(tuning.batch_size, learner.samples) if looks else 0
+    images = min(tuning.batch_size, learner.samples) if objective.uses_image_encoder else 0
     vectors = tuning.fitted(frozen.text.length_max).vectors
     theirs = reference(frozen, learner.classes, vectors, images)
 

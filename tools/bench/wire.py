@@ -15,7 +15,7 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Message, Tensors
 from fednode.identity.certificates import Authority, Credential
+from fednode.identity.identity import NodeIdentity
 from fednode.identity.keys import pem_of, written
 from fednode.identity.roster import Roster
 from fednode.transports.address import RelayEntry
@@ -45,9 +46,7 @@ TIMEOUT_S: Final = 60.0
 CALLS_S: Final = 1e6
 """The connection limiter counts as in a daemon, and never slows the calls that are timed."""
 KIB: Final = (4, 64, 1024, 4096, 32768)
-NOTE: Final = (
-    "Medians; the ways take turns. relayed: an echo through a relay in a process of its own."
-)
+NOTE: Final = "Medians; the ways take turns. relayed: an echo through a relay in its own process."
 Send = Callable[[], Awaitable[None]]
 
 
@@ -56,23 +55,21 @@ async def measure(size: int, tls: bool, calls: int) -> dict[str, Figure]:
     said = message(size)
     calls = max(CALLS_MIN, min(calls, BYTES_MAX // size))
     timer = Timer()
-    with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
-        async with _ways(tls, Path(folder), said, timer) as ways:
-            for call in range(WARM + calls):
-                if call == WARM:
-                    timer.seconds.clear()
-                for name, send in ways.items():
-                    with timer.of(name):
-                        await send()
+    async with contextlib.AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fednode-bench-"))
+        ways = await _ways(stack, tls, Path(folder), said, timer)
+        for call in range(WARM + calls):
+            if call == WARM:
+                timer.seconds.clear()
+            for name, send in ways.items():
+                with timer.of(name):
+                    await send()
     medians = {name: 1e3 * timer.median(name) for name in timer.seconds}
     return {
         "prompts, bytes": size,
         "TLS": tls,
         "calls": calls,
-        "echo, ms": medians["echo"],
-        "exchange, ms": medians["exchange"],
-        "encode, ms": medians["encode"],
-        "decode, ms": medians["decode"],
+        **{f"{name}, ms": medians[name] for name in ("echo", "exchange", "encode", "decode")},
         "exchange / echo": medians["exchange"] / medians["echo"],
         "MB/s": size / medians["exchange"] / 1e3,
         "relayed / echo": medians["relayed"] / medians["echo"] if tls else None,
@@ -98,17 +95,16 @@ def _credential(sponsor: Authority, name: str) -> Credential:
     return Credential(pem_of(key), sponsor.node(name, key.public_key()))
 
 
-@contextlib.asynccontextmanager
 async def _ways(
-    tls: bool, folder: Path, said: Message, timer: Timer
-) -> AsyncIterator[dict[str, Send]]:
-    """Give the ways of a node to others: "echo", "exchange", and with TLS "relayed"."""
+    stack: contextlib.AsyncExitStack, tls: bool, folder: Path, said: Message, timer: Timer
+) -> dict[str, Send]:
+    """Return the ways of a node to others: "echo", "exchange", and with TLS "relayed"."""
     mesh_key = Ed25519PrivateKey.generate()
     root = Authority.root("bench", mesh_key)
     sponsor_key = ec.generate_private_key(ec.SECP256R1())
     signed = root.sponsor("a", sponsor_key.public_key())
     sponsor = Authority("sponsor a", sponsor_key, signed)
-    known = {name: _credential(sponsor, name) for name in ("a", "echo", "b", "behind", "relay")}
+    known = {name: _credential(sponsor, name) for name in ("a", "echo", "b", "behind")}
     roster = Roster("bench", mesh_key.public_key())
     frame = codec.encode(said, "float32")
 
@@ -121,51 +117,44 @@ async def _ways(
         wrong = roster.check_sender(caller, decoded.sender) if tls else ""
         return codec.encode_ack("refused" if wrong else "ok", wrong)
 
-    async with contextlib.AsyncExitStack() as stack:
+    def transport(name: str, *relays: RelayEntry) -> GrpcTransport:
+        own, roster = (lambda: known[name]), Roster("bench", mesh_key.public_key())
+        made = GrpcTransport(own, roster, relays, calls_s=CALLS_S) if tls else GrpcTransport()
+        stack.push_async_callback(made.close)
+        return made
 
-        def transport(name: str, relay: RelayEntry | None = None) -> GrpcTransport:
-            own, roster = (lambda: known[name]), Roster("bench", mesh_key.public_key())
-            relays = [relay] if relay else []
-            made = GrpcTransport(own, roster, relays, calls_s=CALLS_S) if tls else GrpcTransport()
-            stack.push_async_callback(made.close)
-            return made
+    sender = transport("a")
+    at_echo = await transport("echo").listen(f"{HOST}:0", echo)
+    at_b = await transport("b").listen(f"{HOST}:0", take)
 
-        sender = transport("a")
-        at_echo = await transport("echo").listen(f"{HOST}:0", echo)
-        at_b = await transport("b").listen(f"{HOST}:0", take)
+    async def send_echo() -> None:
+        await sender.send(at_echo, frame, TIMEOUT_S, "echo")
 
-        async def send_echo() -> None:
-            await sender.send(at_echo, frame, TIMEOUT_S, "echo")
+    async def exchange() -> None:
+        with timer.of("encode"):
+            sent = codec.encode(said, "float32")
+        codec.decode_ack(await sender.send(at_b, sent, TIMEOUT_S, "b"))
 
-        async def exchange() -> None:
-            with timer.of("encode"):
-                sent = codec.encode(said, "float32")
-            codec.decode_ack(await sender.send(at_b, sent, TIMEOUT_S, "b"))
+    ways: dict[str, Send] = {"echo": send_echo, "exchange": exchange}
+    if tls:
+        identity = NodeIdentity.create(folder / "relay")
+        identity.take_certificate(sponsor.node("relay", identity.key.public_key()), roster)
+        relay = await _relay(stack, folder, written(mesh_key.public_key()))
+        through, behind = transport("a", relay), transport("behind", relay)
+        await behind.listen("relay", echo)
+        assert behind.relay is not None
+        await behind.relay.up.wait()
 
-        ways: dict[str, Send] = {"echo": send_echo, "exchange": exchange}
-        if tls:
-            mesh_text = written(mesh_key.public_key())
-            relay = await stack.enter_async_context(_relay(folder, mesh_text, known["relay"]))
-            through, behind = transport("a", relay), transport("behind", relay)
-            await behind.listen("relay", echo)
-            assert behind.relay is not None
-            await behind.relay.up.wait()
+        async def send_relayed() -> None:
+            await through.send("relay", frame, TIMEOUT_S, "behind")
 
-            async def send_relayed() -> None:
-                await through.send("relay", frame, TIMEOUT_S, "behind")
-
-            ways["relayed"] = send_relayed
-        yield ways
+        ways["relayed"] = send_relayed
+    return ways
 
 
-@contextlib.asynccontextmanager
-async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterator[RelayEntry]:
+async def _relay(stack: contextlib.AsyncExitStack, folder: Path, mesh_key: str) -> RelayEntry:
+    """Run a relay whose state lies in the folder "relay"."""
     at = RelayEntry("relay", f"{HOST}:{free_ports(1)[0]}")
-    identity = folder / "relay" / "identity"
-    identity.mkdir(mode=0o700, parents=True)
-    for file, text in (("node.key", shown.key), ("node.crt", shown.chain)):
-        (identity / file).write_bytes(text)
-        (identity / file).chmod(0o600)
     peers = [{"name": "a", "address": f"{HOST}:1"}]
     listed = {"mesh": "bench", "mesh_key": mesh_key, "peers": peers}
     (folder / "relay" / "peers.yaml").write_text(json.dumps(listed))
@@ -173,13 +162,11 @@ async def _relay(folder: Path, mesh_key: str, shown: Credential) -> AsyncIterato
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fednode.cli", *words), cwd=folder, stdout=asyncio.subprocess.PIPE
     )
+    stack.push_async_callback(process.wait)
+    stack.callback(process.terminate)
     assert process.stdout is not None
     await process.stdout.readline()
-    try:
-        yield at
-    finally:
-        process.terminate()
-        await process.wait()
+    return at
 
 
 @click.command()
