@@ -98,7 +98,7 @@ def _megabytes(rollup: str) -> dict[str, float]:
 
 
 @click.command()
-@click.option("--classes", type=click.IntRange(1, 20), default=20, show_default=True)
+@click.option("--classes", type=click.IntRange(2, 20), default=20, show_default=True)
 @click.option("--warm", type=click.IntRange(min=1), default=3, show_default=True, help="Starts.")
 @click.option("--nodes", type=click.IntRange(min=2), default=10, show_default=True)
 @click.option("--daemons/--no-daemons", default=True, help="Measure daemons' memory (Linux).")
