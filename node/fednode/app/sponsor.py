@@ -203,10 +203,7 @@ class Sponsor(EnrolmentService):
         live = [
             pb.Contact(name=member.name, address=member.address, proof=member.proof)
             for member in self.known()
-            if (member.live or member.state == "refused")
-            and member.proof
-            and member.address
-            and member.name != but
+            if member.answers and member.proof and member.address and member.name != but
         ]
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 

@@ -22,6 +22,7 @@ ABSENT: Final = frozenset({"unknown", "dead", "refused"})
 SHUT: Final = frozenset({"revoked", "quarantined"})
 """States set by decision; no message and no silence of the peer changes them."""
 GONE: Final = frozenset({"left", "revoked"})
+REVOKED: Final = frozenset({"revoked"})
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
@@ -99,7 +100,7 @@ class Members:
 
     def __len__(self) -> int:
         """Return the number of peers that were not revoked."""
-        return sum(member.state != "revoked" for member in self._table.values())
+        return len(self._table) - len(self._in(REVOKED))
 
     def view(self) -> tuple[Member, ...]:
         return tuple(self._table.values())
