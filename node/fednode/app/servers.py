@@ -9,7 +9,7 @@ from fednode.app.baseline import gains
 from fednode.app.mesh import Mesh
 from fednode.app.page_link import draw
 from fednode.app.plan import NodePlan
-from fednode.data.reasons import told
+from fednode.data.names import visible
 from fednode.learn.learner import Learner
 from fednode.observe.events import Events
 from fednode.observe.health import HealthService
@@ -66,7 +66,7 @@ class Servers:
     async def attach(self, node: NodeView, learner: Learner) -> None:
         self.service.attach(node, learner)
         if self._settings.data.tell_classes and learner.classes:
-            logging.getLogger("fednode").info("%s", told(learner.classes))
+            logging.getLogger("fednode").info("%s", visible(learner.classes))
         await self._health.serving()
 
     async def draining(self) -> None:

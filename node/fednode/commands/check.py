@@ -33,7 +33,8 @@ from fednode.app.plan import (
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData, ProgressFn
-from fednode.data.reasons import described, summaries
+from fednode.data.names import visible
+from fednode.data.skip_report import skip_report
 from fednode.errors import ConfigError, FednodeError
 from fednode.learn.learner import Learner
 from fednode.settings.peers import load_peers
@@ -239,10 +240,11 @@ def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, N
     from fednode.learn.cache import cache_of
 
     problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), progress)
-    for problem in problems:
-        yield ("fault" if problem.fatal else "warning" if problem.warns else "note", problem.text)
+    yield from problems
     if data is not None:
-        yield ("note", described(data, plan.settings.data))
+        settings = plan.settings.data
+        yield ("note", data.described(settings.path))
+        yield ("note", visible(data.train.classes, settings.tell_classes))
     return data
 
 
@@ -264,7 +266,7 @@ def _of_learner(
         yield ("fault", text)
     elif text := sums_warning(plan, learner):
         yield ("warning", text)
-    said = () if data is None else (*data.notes, *summaries(data))
+    said = () if data is None else (*data.notes, *skip_report(data.skipped, 1))
     notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
     yield from (("note", text) for text in notes)
     facts = facts_of(plan, learner)

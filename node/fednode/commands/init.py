@@ -234,7 +234,7 @@ def _check(text: str) -> None:
         return
     with Shown("No mesh was founded.") as progress:
         problems, _ = load.look(settings.data, cache_of(settings.cache), progress)
-    if faults := [problem.text for problem in problems if problem.fatal]:
+    if faults := [text for kind, text in problems if kind == "fault"]:
         raise DataError("\n".join(faults))
     from fednode.clip import model as clip  # loads torch
 

@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from pathlib import Path
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from fednode.core.settings import STRICT
 
@@ -162,6 +163,22 @@ def _check_groups(groups: str, partition: PartitionSettings) -> None:
         )
 
 
+Kind = Literal["fault", "warning", "note"]
+"""fault: no node can start with the data. warning: the test accuracy is wrong."""
+
+
+class Problem(NamedTuple):
+    """One sentence about the data."""
+
+    kind: Kind
+    text: str
+
+
+fault: Final = partial(Problem, "fault")
+warning: Final = partial(Problem, "warning")
+note: Final = partial(Problem, "note")
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """One labelled image file; label indexes the class names of its split."""
@@ -186,7 +203,6 @@ class NodeData:
         train, validation, own: images of the node's own classes
         base, new: test images of all base or all new classes of the data set; None without halves
         skipped: files that are not readable images, and why
-        constant: images of one colour throughout, which are used all the same
         notes: sentences on deviations from the settings, such as fewer shots
         warnings: sentences on images that make the test accuracy wrong
         watched: files and folders of a published split whose times change if the content does
@@ -199,7 +215,6 @@ class NodeData:
     base: Split | None = None
     new: Split | None = None
     skipped: tuple[tuple[Path, str], ...] = ()
-    constant: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     watched: tuple[Path, ...] = ()

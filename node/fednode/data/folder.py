@@ -1,7 +1,7 @@
 """Find the classes and image files of a folder that holds one folder per class.
 
     root/<class>/<image>            read
-    root/<domain>/<class>/<image>   refused with a hint: data.path must name one domain
+    root/<domain>/<class>/<image>   refused: data.path must name one domain
 
 Folders with a published split, such as CoOp's, are read by official.py.
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from fednode.data.files import is_utf8, spelled, why
 from fednode.data.formats import SUFFIXES, is_image
 from fednode.data.names import for_layout, refuse_twins, shown
 from fednode.errors import DataError
+from fednode.units import listed
 
 LITTER: Final = frozenset(
     {
@@ -34,7 +36,8 @@ LITTER: Final = frozenset(
 LISTS: Final = "splits"
 """A folder beside domains that may hold DomainNet's lists."""
 
-_NAMED_MAX = 4
+NAMED: Final = 4
+"""Most folders, or kinds of files, that a sentence names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,15 @@ class ClassFolder:
     def every(self) -> tuple[Path, ...]:
         """All image files of the class."""
         return (*self.files, *self.validation, *(self.test or ()))
+
+    def without(self, bad: Container[Path]) -> ClassFolder:
+        """Return the class without some of its images."""
+
+        def rest(files: tuple[Path, ...]) -> tuple[Path, ...]:
+            return tuple(path for path in files if path not in bad)
+
+        test = None if self.test is None else rest(self.test)
+        return replace(self, files=rest(self.files), validation=rest(self.validation), test=test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +160,21 @@ def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
     Raise DataError if it cannot be listed, or if its name is not UTF-8.
     """
     require_text(folder, what)
+    folders, files = list[Path](), list[Path]()
     try:
         with os.scandir(folder) as listing:
-            listed = [
-                (_is_folder(entry), folder / entry.name)
-                for entry in listing
-                if not is_litter(entry.name)
-            ]
+            for entry in listing:
+                if not is_litter(entry.name):
+                    (folders if _is_folder(entry) else files).append(folder / entry.name)
     except FileNotFoundError:
         raise DataError(f"The {what} '{folder}' does not exist: check data.path.") from None
     except NotADirectoryError:
         raise DataError(f"The {what} '{folder}' is a file, not a folder.") from None
     except OSError as error:
         raise DataError(f"The {what} '{folder}' cannot be read: {why(error)}.") from None
-    listed.sort(key=lambda entry: sort_key(entry[1].name))
-    return [path for is_folder, path in listed if is_folder], [
-        path for is_folder, path in listed if not is_folder
-    ]
+    for paths in (folders, files):
+        paths.sort(key=lambda path: sort_key(path.name))
+    return folders, files
 
 
 def is_litter(name: str) -> bool:
@@ -176,10 +186,6 @@ def require_text(folder: Path, what: str) -> None:
     """Raise DataError if the name of a folder is not UTF-8, so that it cannot be written."""
     if not is_utf8(str(folder)):
         raise DataError(f"The {what} '{spelled(folder)}' has a name that is not UTF-8: rename it.")
-
-
-def _named(path: Path) -> bool:
-    return is_utf8(path.name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -195,10 +201,10 @@ def class_folder(path: Path, nested: bool = False) -> ClassFolder:
     folders, files = entries(path, "class folder")
     if nested:
         folders, files = [], walk(path)[0]
-    images = tuple(file for file in files if _named(file) and is_image(file))
+    images = tuple(file for file in files if is_utf8(file.name) and is_image(file))
     others = [
         (file, f"not an image by its suffix ({', '.join(SUFFIXES)})")
-        if _named(file)
+        if is_utf8(file.name)
         else (spelled(file), "a name that is not UTF-8: rename it")
         for file in sorted(set(files) - set(images), key=lambda file: sort_key(file.name))
     ]
@@ -229,46 +235,25 @@ def walk(root: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
-    """Raise DataError if the images, or some of them, lie one level too deep."""
+    """Raise DataError if the images lie one level too deep."""
     nested = [folder for folder in classes if _holds_image_folders(folder)]
-    parts = [folder for folder in nested if for_layout(folder.name)]
-    flat = [folder for folder in classes if folder.files and for_layout(folder.name)]
-    if parts and flat:
-        best, other = _best(parts), flat[0]
-        if best is other:
-            raise DataError(
-                f"'{best.path}' holds images beside its class folders, such as "
-                f"'{best.files[0].name}': remove them, or move them into a class folder."
-            )
-        raise DataError(
-            f"The images in '{other.path}' have no class: to use those of '{best.path}' alone, "
-            "point data.path there."
-        )
-    if not nested or any(folder.files for folder in classes):
+    if not nested or any(folder.files and not for_layout(folder.name) for folder in classes):
         return
-    names = ", ".join(folder.name for folder in nested[:_NAMED_MAX])
-    more = ", ..." if len(nested) > _NAMED_MAX else ""
-    kind = "the parts of one data set" if parts == nested else "a folder per domain"
-    best = _best(nested)
+    best, names = min(nested, key=_rank), listed([folder.name for folder in nested], NAMED)
     raise DataError(
-        f"'{root}' looks like {kind} ({names}{more}): "
+        f"'{root}' holds a folder for each domain or part ({names}), not for each class: "
         + (
             "the images to train on are missing. If a table names the class of each image, set "
             "data.table to it."
-            if for_layout(best.name) and not best.name.lower().startswith("train")
+            if _rank(best) > 1
             else f"point data.path at one of them, such as '{best.path}'."
         )
     )
 
 
-def _best(folders: list[ClassFolder]) -> ClassFolder:
-    """Return the folder to train on: never one for tests if there is another."""
-
-    def rank(folder: ClassFolder) -> int:
-        name = folder.name.lower()
-        return 0 if name.startswith("train") else 2 if for_layout(name) else 1
-
-    return min(folders, key=rank)
+def _rank(folder: ClassFolder) -> int:
+    """Return 0 for a folder of training images, 1 for a domain, and 2 for tests and the like."""
+    return 0 if folder.name.lower().startswith("train") else 1 + for_layout(folder.name)
 
 
 def _holds_image_folders(folder: ClassFolder) -> bool:

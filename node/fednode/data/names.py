@@ -5,24 +5,33 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal
 
 from fednode.core.foreign import JOINERS, printable
 from fednode.errors import DataError
+from fednode.units import listed
 
 BYTES_MAX: Final = 256
 """Bytes of a name that a message takes."""
+CLASSES_NAMED: Final = 50
+"""Most class names that a sentence lists."""
 _QUOTES: Final = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032`", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u2033", '"'),
     }
 )
+Part = Literal["train", "val", "test"]
+PARTS: Final[Mapping[str, Part]] = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "crossval", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""The folders of a published split, by their names in small letters."""
 _LAYOUT: Final = re.compile(
-    "annotations?|batch|crossval|data|dataset|dev|eval|evaluation|fold|folder|holdout|images?|imgs?"
-    "|label|labell?ed|labels|masks?|part|raw|set|split|subset|test|testing|train|training"
-    "|unlabell?ed|val|valid|validation"
+    "annotations?|batch|data|dataset|eval|evaluation|fold|folder|holdout|images?|imgs?|label|labels"
+    f"|(un)?labell?ed|masks?|part|raw|set|split|subset|{'|'.join(PARTS)}"
 )
 """Words that say what a folder is for, not what its images show."""
 _PART: Final = re.compile(r"(^|[\W_])(images?|imgs?|part|fold|split|batch|shard)[\W_]*\d+$")
@@ -52,6 +61,14 @@ def unsendable(name: str) -> str:
         return f"has a name of {len(name.encode())} bytes, and {BYTES_MAX} is the limit"
     odd = next((letter for letter in name if not printable(letter)), "")
     return f"has the character U+{ord(odd):04X}, which cannot be sent to peers" if odd else ""
+
+
+def visible(classes: Sequence[str], told: bool = True) -> str:
+    """Return a sentence on the names that members of the mesh see. told: data.tell_classes."""
+    if not told:
+        return "Members of the mesh do not see the class names (data.tell_classes is false)."
+    text = "Members of the mesh see these class names, unless data.tell_classes is false"
+    return f"{text}: {listed(classes, CLASSES_NAMED)}."
 
 
 def same(name: str) -> str:

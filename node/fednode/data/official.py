@@ -1,21 +1,20 @@
 """Read data sets with a published split: which images train, validate and test, and class labels.
 
     root/split_zhou_<name>.json               CoOp's splits; images lie where CoOp puts them
-    root/classnames.txt, images/{train,val}   ImageNet
-    root/{train,val,test}/<class>/<image>     any data set; FOLDERS lists the names
+    root/{train,val,test}/<class>/<image>     any data set; names.PARTS lists the names
 
 `python -m tools.splits` writes other publishers' lists as such a JSON file. Classes are ordered by
 label, so the halves and blocks of classes are those of the publications. A file that a split names
-and that is not there is skipped, and named. The layouts are facts of CoOp's DATASETS.md and of the
-data sets' publishers.
+and that is not there is skipped, and named. The layouts are facts of CoOp's DATASETS.md.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from fednode.data.files import is_utf8, read_list, spelled
 from fednode.data.folder import (
@@ -28,18 +27,10 @@ from fednode.data.folder import (
     sort_key,
 )
 from fednode.data.formats import is_image
-from fednode.data.names import refuse_twins
+from fednode.data.names import PARTS, Part, refuse_twins
 from fednode.errors import DataError
 
-Part = Literal["train", "val", "test"]
-PARTS: Final[tuple[Part, ...]] = ("train", "val", "test")
-FOLDERS: Final[Mapping[str, Part]] = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "crossval", "dev"), "val"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-"""The folders of a split, by their names in small letters; they may be written in any case."""
-
+ORDER: Final[tuple[Part, ...]] = ("train", "val", "test")
 COOP: Final = {
     "Caltech101": "101_ObjectCategories",
     "DescribableTextures": "images",
@@ -52,8 +43,6 @@ COOP: Final = {
 }
 """The image folder of each of CoOp's split files; other files name images beside themselves."""
 PREFIX: Final = "split_zhou_"
-VLCS_DOMAINS: Final = frozenset({"caltech", "labelme", "pascal", "sun"})
-"""Folders of VLCS, whose class folders are called 0 to 4 as published."""
 
 
 class Entry(NamedTuple):
@@ -79,57 +68,30 @@ def found_in(root: Path, nested: bool = False) -> Found:
             f"'{splits[1].name}': keep the one of this data set."
         )
     if splits:
-        base = root / COOP.get(splits[0].stem.removeprefix(PREFIX), "")
-        return _listed(root, base, splits[0])
-    names = root / "classnames.txt"
-    if names.is_file() and (root / "images" / "train").is_dir():
-        return _parted(root, root / "images", _class_names(names))
-    if unread := _unconverted(root):
-        raise DataError(
-            f"'{unread}' belongs to a published split that has not been converted: run `python -m "
-            "tools.splits` (docs/data.md), or move it away."
-        )
-    if _has_parts(root):
-        return _parted(root, root, None)
-    return scan(root, nested)
+        return _listed(root, splits[0])
+    places = _parts(root)
+    return _parted(root, places) if places else scan(root, nested)
 
 
-def _unconverted(root: Path) -> Path | None:
-    """Return what tells that root is a data set of tools/splits.py; None if nothing does."""
-    if (aircraft := root / "images_variant_train.txt").is_file():
-        return aircraft
-    for folder in (root.parent, root.parent / "splits"):
-        train, test = (folder / f"{root.name}_{part}.txt" for part in ("train", "test"))
-        if train.is_file() and test.is_file():
-            with train.open("rb") as file:
-                begin = f"{root.name}/".encode()
-                if file.read(len(begin)) == begin:
-                    return train
-    for path in _parts(root) if root.name.lower() in VLCS_DOMAINS else ():
-        names = {folder.name for folder in entries(path, "folder")[0]}
-        if names and names <= {*"01234"}:
-            return path
-    return None
+def _listed(root: Path, source: Path) -> Found:
+    """Return the classes of a split file's entries, by label.
 
-
-def _listed(root: Path, base: Path, source: Path) -> Found:
-    """Return the classes of a split file's entries, by label."""
-    listed = _read_entries(source)
+    An image that is listed twice is tested, or else validates.
+    """
+    base = root / COOP.get(source.stem.removeprefix(PREFIX), "")
+    listed = list(_read_entries(source))
     names = _names(source, listed)
-    parts: dict[int, dict[Part, list[Path]]] = {
-        label: {part: [] for part in PARTS} for label in sorted(names)
-    }
-    absent: dict[int, list[tuple[Path, str]]] = {label: [] for label in names}
-    for entry in sorted(set(listed), key=lambda entry: sort_key(entry.file)):
-        inner = PurePosixPath(entry.file)
-        if inner.is_absolute() or ".." in inner.parts:
-            raise DataError(f"'{source}' names '{entry.file}', which lies outside '{base}'.")
-        path = base / inner
-        if path.is_file():
-            parts[entry.label][entry.part].append(path)
+    images: dict[tuple[int, Part], list[Path]] = defaultdict(list)
+    absent: dict[int, list[tuple[Path, str]]] = defaultdict(list)
+    parts = {(PurePosixPath(entry.file), entry.label): entry.part for entry in listed}
+    for (file, label), part in sorted(parts.items(), key=lambda image: sort_key(str(image[0][0]))):
+        if file.is_absolute() or ".." in file.parts:
+            raise DataError(f"'{source}' names '{file}', which lies outside '{base}'.")
+        if (base / file).is_file():
+            images[label, part].append(base / file)
         else:
-            absent[entry.label].append((path, f"named by '{source.name}', and not there"))
-    if not any(files for part in parts.values() for files in part.values()):
+            absent[label].append((base / file, f"named by '{source.name}', and not there"))
+    if not images:
         if listed and all("\\" in entry.file for entry in listed):
             raise DataError(
                 f"'{source}' writes paths with backslashes, such as '{listed[0].file}': write them "
@@ -140,16 +102,24 @@ def _listed(root: Path, base: Path, source: Path) -> Found:
             "data set's images there (docs/data.md lists the folders)."
         )
     classes = tuple(
-        _class(names[label], base, source.name, files, absent[label])
-        for label, files in parts.items()
+        ClassFolder(
+            name=names[label],
+            path=base,
+            files=tuple(images[label, "train"]),
+            validation=tuple(images[label, "val"]),
+            test=tuple(images[label, "test"]),
+            others=tuple(absent[label]),
+            source=source.name,
+        )
+        for label in sorted(names)
     )
     refuse_twins(f"'{source}'", [(of_class.name, of_class.display) for of_class in classes])
-    folders = {path.parent for of_class in classes for path in of_class.every}
+    folders = {path.parent for files in images.values() for path in files}
     return Found(root, classes, (), source.name, watched=(source, *sorted(folders)))
 
 
-def _read_entries(path: Path) -> list[Entry]:
-    """Return the images of {part: [[file, label, class], ...]}."""
+def _read_entries(path: Path) -> Iterator[Entry]:
+    """Yield the images of {part: [[file, label, class], ...]}, those of `test` last."""
     try:
         held = json.loads(read_list(path))
     except (OSError, ValueError, RecursionError) as fault:
@@ -159,105 +129,49 @@ def _read_entries(path: Path) -> list[Entry]:
             f"The split file '{path}' has no list `train`: it must hold the lists `train`, `val` "
             "and `test` of [file, label, class name]."
         )
-    rows = {part: held.get(part, []) for part in PARTS}
-    return [
-        _entry(path, part, number, row)
-        for part, of_part in rows.items()
-        for number, row in enumerate(of_part if isinstance(of_part, list) else [of_part])
-    ]
+    for part in ORDER:
+        rows = held.get(part, [])
+        for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
+            yield _entry(path, part, number, row)
 
 
 def _entry(path: Path, part: Part, number: int, row: Any) -> Entry:
-    where = f"entry {number} of `{part}`"
     match row:
-        case [str(file), written, str(name)] if name.strip():
-            pass
-        case _:
-            raise DataError(
-                f"'{path}' has {str(row)[:80]!r} as {where}; an entry is [file, label, class name]."
-            )
-    if not is_utf8(file + name):
-        raise DataError(
-            f"'{path}' has characters in {where} that no text may hold: {ascii(row)[:80]}."
-        )
-    try:
-        label = int(written)
-    except (TypeError, ValueError, OverflowError):
-        label = -1
-    if label < 0:
-        raise DataError(f"'{path}' has the label {written!r} in {where}; labels count from 0.")
-    return Entry(part, file, label, name)
+        case [str(file), int(label), str(name)] if label >= 0 and name.strip():
+            if is_utf8(file + name):
+                return Entry(part, file, label, name)
+    raise DataError(
+        f"'{path}' has {ascii(row)[:80]} as entry {number} of `{part}`; an entry is [file, label, "
+        "class name] in UTF-8, and labels count from 0."
+    )
 
 
 def _names(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
-    """Return the class of each label."""
+    """Return the class of each label; raise DataError if a class has no label of its own."""
     names: dict[int, str] = {}
     labels: dict[str, int] = {}
     for entry in listed:
-        if names.setdefault(entry.label, entry.name) != entry.name:
+        name = names.setdefault(entry.label, entry.name)
+        label = labels.setdefault(entry.name, entry.label)
+        if (name, label) != (entry.name, entry.label):
             raise DataError(
-                f"'{source}' gives the label {entry.label} to the classes '{names[entry.label]}' "
-                f"and '{entry.name}': each class needs a label of its own."
-            )
-        if labels.setdefault(entry.name, entry.label) != entry.label:
-            raise DataError(
-                f"'{source}' gives the class '{entry.name}' the labels {labels[entry.name]} and "
-                f"{entry.label}: each class needs one label."
+                f"'{source}' gives the class '{name}' the label {label}, and the class "
+                f"'{entry.name}' the label {entry.label}: each class needs one label of its own."
             )
     return names
 
 
-def _class_names(path: Path) -> dict[str, str]:
-    """Return ImageNet's class names by folder, from lines "folder name"."""
-    try:
-        lines = map(str.strip, read_list(path).splitlines())
-    except (OSError, ValueError) as fault:
-        raise DataError(f"The list '{path}' cannot be read: {fault}.") from None
-    return {folder: name for folder, _, name in (line.partition(" ") for line in lines if line)}
+def _parts(root: Path) -> dict[Path, Part]:
+    """Return the parts of a split, the training images first; nothing if root holds no split.
 
-
-def _class(
-    name: str,
-    path: Path,
-    source: str,
-    parts: Mapping[Part, Iterable[Path]],
-    others: Iterable[tuple[Path, str]],
-    text: str = "",
-) -> ClassFolder:
-    """Return a class; an image that is listed twice is tested, or else validates."""
-    test = tuple(dict.fromkeys(parts["test"]))
-    validation = tuple(file for file in dict.fromkeys(parts["val"]) if file not in set(test))
-    kept = {*test, *validation}
-    train = tuple(file for file in dict.fromkeys(parts["train"]) if file not in kept)
-    return ClassFolder(
-        name=name,
-        path=path,
-        files=train,
-        others=tuple(others),
-        validation=validation,
-        test=test,
-        text=text,
-        source=source,
-    )
-
-
-def _has_parts(root: Path) -> bool:
-    """Tell whether root holds training images and others, in folders that hold folders alone."""
-    parts = _parts(root)
+    A split has training images and others, in folders that hold class folders alone.
+    """
+    places = entries(root, "folder")[0] if root.is_dir() else []
+    parts = {path: PARTS[name] for path in places if (name := path.name.lower()) in PARTS}
     several = "train" in parts.values() and len(set(parts.values())) > 1
-    return several and all(map(_holds_folders, parts))
-
-
-def _parts(base: Path) -> dict[Path, Part]:
-    """Return the folders of base that are parts of a split, the training images first."""
-    if not base.is_dir():
+    if not several or not all(map(_holds_folders, parts)):
         return {}
-    parts = {
-        path: FOLDERS[path.name.lower()]
-        for path in entries(base, "folder")[0]
-        if path.name.lower() in FOLDERS
-    }
-    return dict(sorted(parts.items(), key=lambda part: PARTS.index(part[1])))
+    return dict(sorted(parts.items(), key=lambda part: ORDER.index(part[1])))
 
 
 def _holds_folders(path: Path) -> bool:
@@ -265,43 +179,36 @@ def _holds_folders(path: Path) -> bool:
     return bool(folders) and not any(map(is_image, files))
 
 
-def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
-    """Return the classes of base/<part>/<class>; without test images, those of `val` are for tests.
-
-    texts: names in prompts, by class folder; None: the folders' names.
-    """
-    places = _parts(base)
+def _parted(root: Path, places: Mapping[Path, Part]) -> Found:
+    """Return the classes of place/<class>; without test images, those of `val` are for tests."""
     tested = "test" in places.values()
     training = next(iter(places))
-    source = f"{base.name}/{training.name}"
-    parts: dict[str, dict[Part, list[Path]]] = {}
-    others: dict[str, list[tuple[Path, str]]] = {}
-    for place, part in places.items():
-        meant = part if tested or part == "train" else "test"
-        for folder in entries(place, "folder")[0]:
-            of_class = class_folder(folder)
-            held = parts.setdefault(of_class.name, {part: [] for part in PARTS})
-            held[meant] += of_class.files
-            others.setdefault(of_class.name, []).extend(of_class.others)
-    unnamed = sorted(parts.keys() - texts.keys()) if texts is not None else []
-    if unnamed:
-        raise DataError(
-            f"'{root / 'classnames.txt'}' has no name for the class folder '{unnamed[0]}'."
-        )
-    classes = tuple(
-        _class(
-            name, training / name, source, parts[name], others[name], (texts or {}).get(name, "")
-        )
-        for name in sorted(parts, key=sort_key)
-    )
-    if texts is None:
-        refuse_twins(f"'{base}'", [(of_class.name, of_class.display) for of_class in classes])
-    watched = [folder for place in places for folder in entries(place, "folder")[0]]
-    folders, beside = entries(base, "folder")
-    beside += [path for place in places for path in entries(place, "folder")[1]]
+    images: dict[tuple[str, Part], list[Path]] = defaultdict(list)
+    others: dict[str, list[tuple[Path, str]]] = defaultdict(list)
+    watched = list(places)
+    folders, beside = entries(root, "folder")
     beside += [path for path in folders if path not in places]
-    shown = ", ".join(place.name for place in places)
-    strays = tuple(
-        (spelled(path), f"lies beside the images of {shown}: not used") for path in beside
+    for place, part in places.items():
+        inner, files = entries(place, "folder")
+        watched += inner
+        beside += files
+        for folder in map(class_folder, inner):
+            images[folder.name, part if tested or part == "train" else "test"] += folder.files
+            others[folder.name] += folder.others
+    source = f"{root.name}/{training.name}"
+    classes = tuple(
+        ClassFolder(
+            name=name,
+            path=training / name,
+            files=tuple(images[name, "train"]),
+            validation=tuple(images[name, "val"]),
+            test=tuple(images[name, "test"]),
+            others=tuple(others[name]),
+            source=source,
+        )
+        for name in sorted(others, key=sort_key)
     )
-    return Found(root, classes, strays, source, watched=(*places, *watched))
+    refuse_twins(f"'{root}'", [(of_class.name, of_class.display) for of_class in classes])
+    shown = ", ".join(place.name for place in places)
+    strays = [(spelled(path), f"lies beside the images of {shown}: not used") for path in beside]
+    return Found(root, classes, tuple(strays), source, watched=tuple(watched))

@@ -94,11 +94,6 @@ def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Fo
         notes.append(f"{repeated:,} lines of '{table.name}' repeat one; an image counts once.")
     if unnamed:
         notes.append(f"'{table.name}' does not name {unnamed:,} images, which are not used.")
-    if all(name.isdigit() for name in images):
-        notes.append(
-            "Its classes are numbers, which say nothing to the model: give them names, such as "
-            f'data.rename: {{"{classes[0].name}": healthy}}.'
-        )
     watched = (table, *files.folders)
     return Found(root, tuple(classes), tuple(strays), notes=tuple(notes), watched=watched)
 

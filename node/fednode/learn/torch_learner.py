@@ -25,8 +25,8 @@ from fednode.clip.model import FrozenClip
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
 from fednode.data.base import Image, NodeData, Split
-from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
+from fednode.data.skip_report import skip_report
 from fednode.learn import init
 from fednode.learn.evaluation import FOLDS, Evaluation, evaluation, folds_of
 from fednode.learn.features import Features
@@ -136,7 +136,7 @@ class TorchLearner(Learner):
         data = self.data
         notes = [
             *data.notes,
-            *summaries(data),
+            *skip_report(data.skipped, 1),
             *self._features.notes,
             self._rescan.fault if self._rescan else "",
             *init.notes(self.frozen, self._settings),

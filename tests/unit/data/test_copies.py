@@ -3,55 +3,54 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from fednode.data.base import DataSettings, Image, Split
-from fednode.data.copies import note, warnings
+from fednode.data.copies import copies_among
 from fednode.data.images import Verdict
 from fednode.data.load import load, look
 from tests.unit.data.conftest import MakeFolder
 
-Row = tuple[str, int, str]
-"""A file, its label and its content."""
+Rows = tuple[tuple[int, str], ...]
+"""The label and the content of each image of a split."""
 
 
-def split(*rows: Row) -> tuple[Split, dict[Path, Verdict]]:
-    images = tuple(Image(Path(file), label) for file, label, _ in rows)
-    verdicts = {Path(file): Verdict(digest=held) for file, _, held in rows}
-    return Split(("ant", "bee"), images), verdicts
-
-
-def said(sets: Mapping[str, tuple[Row, ...]]) -> tuple[list[str], list[str]]:
-    """Return the warnings and the note on the sets training and test, and others if there are."""
-    made = {use: split(*rows) for use, rows in sets.items()}
-    verdicts = {path: one for _, held in made.values() for path, one in held.items()}
-    splits = {use: one for use, (one, _) in made.items()}
-    return warnings(splits["training"], splits["test"], verdicts), note(splits, verdicts)
-
-
-def test_different_images_are_no_matter() -> None:
-    training = (("a", 0, "1"), ("b", 1, "2"))
-    assert said({"training": training, "test": (("c", 0, "3"), ("d", 0, "4"))}) == ([], [])
-
-
-def test_copies_are_counted_in_and_between_sets_and_classes() -> None:
-    warned, noted = said(
-        {
-            "training": (*((name, 0, "1") for name in "abc"), ("d", 1, "2")),
-            "validation": (("e", 1, "3"),),
-            "test": (("f", 1, "1"), ("g", 1, "1"), ("h", 1, "3"), ("i", 0, "9")),
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        ((((0, "1"), (1, "2")), (), ((0, "3"), (0, "4"))), []),
+        (
+            (
+                ((0, "1"), (0, "1"), (0, "1"), (1, "2")),
+                ((1, "3"),),
+                ((1, "1"), (1, "1"), (1, "3"), (0, "9")),
+            ),
+            [
+                ("warning", "2 of 4 test images are exact copies of training images, so the test"),
+                ("note", "Images that are exact copies of others: 5. Images that are in several "),
+            ],
+        ),
+    ],
+)
+def test_copies_are_counted_in_and_between_sets(
+    sets: tuple[Rows, Rows, Rows], said: list[tuple[str, str]]
+) -> None:
+    verdicts, splits = dict[Path, Verdict](), list[Split]()
+    for use, rows in enumerate(sets):
+        paths = [Path(f"{use}/{at}") for at in range(len(rows))]
+        verdicts |= {
+            path: Verdict(digest=held) for path, (_, held) in zip(paths, rows, strict=True)
         }
-    )
-    assert warned == [
-        "2 of 4 test images are exact copies of training images, so the test accuracy is too high: "
-        "remove the copies from the training images or from the test images."
-    ]
-    both = "both among the {} images and among the test images"
-    assert noted == [
-        "Exact copies of images: 2 among the training images, 1 among the test images, "
-        f"1 {both.format('training')}, 1 {both.format('validation')}, 1 in more than one class."
-    ]
+        images = [Image(path, label) for path, (label, _) in zip(paths, rows, strict=True)]
+        splits.append(Split(("ant", "bee"), tuple(images)))
+    train, validation, test = splits
+    found = list(copies_among(train, test, validation, verdicts))
+    assert [
+        (kind, text[: len(start)]) for (kind, text), (_, start) in zip(found, said, strict=True)
+    ] == said
+    assert not found or found[-1].text.endswith("several classes: 1.")
 
 
 def test_a_copy_in_the_other_set_is_a_warning_and_no_fault(make_folder: MakeFolder) -> None:
@@ -63,10 +62,6 @@ def test_a_copy_in_the_other_set_is_a_warning_and_no_fault(make_folder: MakeFold
             for number in (0, 1) if kept == "train" else (3, 4):
                 (root / kept / name / f"00{number}.png").unlink()
     values = DataSettings(path=str(root), shots=0)
-    warned = [str(one) for one in look(values)[0] if one.warns]
-    assert warned == list(load(values).warnings)
-    assert warned[0].startswith("2 of 6 test images are exact copies of training images")
-    assert not any(one.fatal for one in look(values)[0])
-    shutil.rmtree(root / "test")
-    shutil.copytree(root / "train", root / "test")
-    assert load(values).warnings[0].startswith("6 of 6 test images are exact copies")
+    (warned,) = [text for kind, text in look(values)[0] if kind == "warning"]
+    assert load(values).warnings == (warned,)
+    assert warned.startswith("2 of 6 test images are exact copies of training images")

@@ -88,7 +88,7 @@ def test_files_whose_names_are_not_utf_8_are_skipped_and_named(make_folder: Make
         (root / folder / (NAMELESS + ".png")).write_bytes((root / "cat" / "000.png").read_bytes())
     problems, data = look(DataSettings(path=str(root)))
     assert data is not None
-    found = [str(one) for one in problems if "not UTF-8" in str(one)]
+    found = [one.text for one in problems if "not UTF-8" in one.text]
     assert len(found) == 1
     "\n".join(map(str, problems)).encode()
     assert len(data.skipped) == 2

@@ -88,7 +88,7 @@ def test_without_groups_a_number_that_repeats_in_names_is_pointed_out(tmp_path: 
     assert data is not None
     both, _ = divided({image.path: image.path.name.split("_")[0] for split in (data.train, data.own)
                        for image in split.images}, data.train, data.own)  # fmt: skip
-    (said,) = [str(one) for one in problems if "Numbers in file names" in str(one)]
+    (said,) = [one.text for one in problems if "Numbers in file names" in one.text]
     assert f"{len(both)} of them are in training and in test images" in said
     assert said.endswith(f"such as '{PERSON}'.")
 

@@ -177,8 +177,8 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
     assert len(data.train.images) == 11
     problems = look(settings(root, shots=0))[0]
     assert len(problems) == 3
-    assert not any(problem.fatal for problem in problems)
-    assert {str(problem).partition(": '")[0] for problem in problems} == {
+    assert all(kind == "note" for kind, _ in problems)
+    assert {text.partition(": '")[0] for _, text in problems} == {
         "Skipped 1 file (no image of a known format)",
         "Skipped 1 file (not an image by its suffix)",
         "Skipped 1 file (lies beside the class folders, in none of them)",
@@ -216,7 +216,7 @@ def fault(values: DataSettings) -> str:
     """Return the sentence that load raises, which check must list as fatal too."""
     with pytest.raises(DataError) as caught:
         load(values)
-    listed = [str(problem) for problem in look(values)[0] if problem.fatal]
+    listed = [text for kind, text in look(values)[0] if kind == "fault"]
     assert str(caught.value).startswith(listed[0])
     return str(caught.value)
 
@@ -335,7 +335,7 @@ def test_built_in_images_load_whole() -> None:
     assert len(data.train.images) == 40
     unused = "This node uses 40 of 95 training images: data.shots is 8; 0 takes all."
     assert (data.skipped, data.notes, data.warnings) == ((), (unused,), ())
-    assert [str(one) for one in look(values)[0]] == [unused]
+    assert look(values)[0] == [("note", unused)]
 
 
 def test_loading_imports_no_torch() -> None:

@@ -160,8 +160,6 @@ def test_aircraft_are_ordered_by_the_list_of_variants(tmp_path: Path) -> None:
                 draw(root / "images" / f"{image}.jpg")
                 lines.append(f"{image} {name}")
         (root / f"images_variant_{part}.txt").write_text("\n".join(lines[::-1]) + "\n")
-    with pytest.raises(DataError, match=r"images_variant_train.txt' belongs to a published"):
-        found_in(root)
     splits.main(["aircraft", str(root)])
     data = load(settings(root, halves=True))
     assert data.train.classes == names[:2]
@@ -170,30 +168,6 @@ def test_aircraft_are_ordered_by_the_list_of_variants(tmp_path: Path) -> None:
     assert {path[0].removeprefix(str(root)) for path in files(data.base)} == {
         f"/images/2{label}{at:05d}.jpg" for label in range(2) for at in range(3)
     }
-
-
-def test_imagenet_is_ordered_by_folder_named_by_its_list_and_tested_on_val(tmp_path: Path) -> None:
-    root = tmp_path / "imagenet"
-    names = {"n01440764": "tench", "n01530575": "brambling", "n02012849": "crane"}
-    names["n03126707"] = "crane"  # CLIP's list has names twice
-    for folder in names:
-        for part, count in (("train", 4), ("val", 2)):
-            for at in range(count):
-                draw(root / "images" / part / folder / f"{folder}_{at}.JPEG")
-    lines = "\n".join(f"{folder} {name}" for folder, name in reversed(names.items()))
-    (root / "classnames.txt").write_text(lines)
-    data = load(settings(root, halves=True))
-    assert data.train.classes == ("tench", "brambling")
-    assert data.new is not None
-    assert data.new.classes == ("crane", "crane")
-    assert {Path(path).parts[-3] for path, _ in files(data.own)} == {"val"}
-    assert load(settings(root, classes=("n03126707", "n01440764"))).train.classes == (
-        "tench",
-        "crane",
-    )
-    (root / "classnames.txt").write_text("n01440764 tench\n")
-    with pytest.raises(DataError, match="has no name for the class folder 'n01530575'"):
-        found_in(root)
 
 
 def load_each(values: DataSettings) -> dict[str, NodeData]:
@@ -217,8 +191,6 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
                     lines.append(f"{file} {label}")
             (root / where / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
         draw(root / domain / "axe" / "listed_nowhere.jpg")
-    with pytest.raises(DataError, match=r"clipart_train.txt' belongs to a published split"):
-        found_in(root / "clipart")
     splits.main(["domainnet", str(root)])
     assert list(domains(root)) == ["clipart", "real"]
     found = load_each(settings(root))
@@ -228,23 +200,11 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
         assert all(f"{domain}_test_" in path for path, _ in files(data.own))
 
 
-def test_a_file_beside_the_images_that_lists_none_is_no_split(tmp_path: Path) -> None:
-    for name in ("sick", "well"):
-        draw(tmp_path / "xray" / name / "1.jpg")
-    for part in ("train", "test"):
-        (tmp_path / f"xray_{part}.txt").write_text("notes on how we trained\n")
-    assert [found.name for found in found_in(tmp_path / "xray").classes] == ["sick", "well"]
-
-
 def test_vlcs_as_published_has_numbered_classes_in_parts(tmp_path: Path) -> None:
     for part, count in (("train", 4), ("crossval", 2), ("test", 3), ("full", 9)):
         for label in range(5):
             for at in range(count):
                 draw(tmp_path / "VLCS/CALTECH" / part / str(label) / f"imgs_{label}{at}.jpg")
-    with pytest.raises(
-        DataError, match=r"CALTECH/train' belongs to a published split that has not"
-    ):
-        found_in(tmp_path / "VLCS/CALTECH")
     splits.main(["vlcs", str(tmp_path / "VLCS")])
     data = load(settings(tmp_path / "VLCS/CALTECH", validation=0.1))
     assert data.train.classes == ("bird", "car", "chair", "dog", "person")
@@ -349,7 +309,7 @@ def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
     split = coop(tmp_path, "dtd")
     split["train"] = [one for one in split["train"] if one[1] != 3]
     (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
-    said = [str(one) for one in look(settings(tmp_path / "dtd"))[0] if one.fatal]
+    said = [text for kind, text in look(settings(tmp_path / "dtd"))[0] if kind == "fault"]
     assert said == [
         f"The class '{CARS[3]}' of 'split_zhou_DescribableTextures.json' has no image to train on "
         f"in '{tmp_path / 'dtd/images'}': add the missing files, or leave the class out through "
@@ -362,18 +322,21 @@ def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
     [
         ("{", "cannot be read: Expecting property name"),
         ("[1]", "has no list `train`"),
-        ({"train": [["a.jpg", 0]]}, r"has \"\['a.jpg', 0\]\" as entry 0 of `train`"),
-        ({"train": [], "test": 3}, "has '3' as entry 0 of `test`"),
-        ({"train": [["a.jpg", "x", "ant"]]}, "has the label 'x' in entry 0 of `train`"),
-        ({"train": [["a.jpg", -1, "ant"]]}, "has the label -1 in entry 0"),
-        ('{"train": [["a.jpg", Infinity, "ant"]]}', "has the label inf in entry 0"),
+        ({"train": [["a.jpg", 0]]}, r"has \['a.jpg', 0\] as entry 0 of `train`; an entry is"),
+        ({"train": [], "test": 3}, "has 3 as entry 0 of `test`"),
+        ({"train": [["a.jpg", "x", "ant"]]}, "'x', 'ant'. as entry 0 of `train`"),
+        ({"train": [["a.jpg", -1, "ant"]]}, "-1, 'ant'. as entry 0 .* labels count from 0."),
+        ('{"train": [["a.jpg", Infinity, "ant"]]}', "inf, 'ant'. as entry 0"),
         ({"train": [["../a.jpg", 0, "ant"]]}, "names '../a.jpg', which lies outside"),
         ({"train": [["/etc/a.jpg", 0, "ant"]]}, "names '/etc/a.jpg', which lies outside"),
         (
             {"train": [["a", 0, "ant"], ["b", 0, "bee"]]},
-            "the label 0 to the classes 'ant' and 'bee'",
+            "'ant' the label 0, and .* 'bee' the label 0",
         ),
-        ({"train": [["a", 0, "ant"], ["b", 1, "ant"]]}, "the class 'ant' the labels 0 and 1"),
+        (
+            {"train": [["a", 0, "ant"], ["b", 1, "ant"]]},
+            "'ant' the label 0, and .* 'ant' the label 1",
+        ),
         ({"train": [["a", 0, "ant"]]}, "names 1 images, and none of them lies in"),
     ],
 )

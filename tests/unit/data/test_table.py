@@ -207,7 +207,7 @@ def test_what_a_table_leaves_open_is_counted_and_named(tmp_path: Path) -> None:
     problems, data = look(settings(tmp_path, write(tmp_path, FILES, text)))
     assert data is not None
     assert labels(data) == {"a.png": "cup", "b.png": "cup", "c.png": "crab", "d.png": "crab"}
-    said = [str(problem) for problem in problems]
+    said = [text for _, text in problems]
     assert f"The classes of the images are those of '{tmp_path}/t.csv'." in said
     assert "1 lines of 't.csv' repeat one; an image counts once." in said
     assert "'t.csv' does not name 4 images, which are not used." in said
@@ -267,7 +267,7 @@ def test_a_name_with_its_suffix_is_that_file(tmp_path: Path) -> None:
 def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
     text = GOOD.replace("cup", "0").replace("crab", "1")
     table = write(tmp_path, FILES, text)
-    said = " ".join(map(str, look(settings(tmp_path, table))[0]))
+    said = " ".join(text for _, text in look(settings(tmp_path, table))[0])
     assert 'give them names, such as data.rename: {"0": healthy}.' in said
     data = load(settings(tmp_path, table, rename={"0": "healthy", "1": "ill"}))
     assert set(labels(data).values()) == {"healthy", "ill"}

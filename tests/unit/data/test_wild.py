@@ -42,7 +42,7 @@ def make(tmp_path: Path) -> Make:
 
 def said(root: Path, **changes: object) -> str:
     problems, _ = look(DataSettings(path=str(root), shots=0, **changes))  # type: ignore[arg-type]
-    return " ".join(map(str, problems))
+    return " ".join(text for _, text in problems)
 
 
 NO_CLASSES = "holds no folder for each class, it seems"
@@ -55,11 +55,11 @@ REFUSED = [
     (("Train/", "cup/"), NO_CLASSES),
     (("cup/", "crab/", "labels.XLSX"), "the table 'labels.XLSX' lies beside them"),
     (("cup/", "crab/", "meta.tsv"), "list them in data.classes"),
-    (("train/cup/", "train/crab/", "test/"), "have no class: to use those of"),
-    (("train/cup/", "train/crab/", "train/", "test/cup/"), "holds images beside its class folders"),
-    (("test/cup/", "testing/crab/"), "the parts of one data set"),
+    (("train/cup/", "train/crab/", "test/"), "part (train), not for each class: point data.path"),
+    (("train/cup/", "train/crab/", "train/", "test/cup/"), "such as '{root}/train'"),
+    (("test/cup/", "testing/crab/"), "the images to train on are missing"),
     (("images_001/images/", "images_002/images/", "images.csv"), "set data.table to it"),
-    (("photo/cup/", "sketch/cup/"), "a folder per domain (photo, sketch)"),
+    (("photo/cup/", "sketch/cup/"), "a folder for each domain or part (photo, sketch), not"),
     (("test/cup/", "extra/cup/"), "such as '{root}/extra'"),
     (("train/cup/", "unlabelled/cup/"), "such as '{root}/train'"),
     (
@@ -91,7 +91,7 @@ def test_what_is_no_folder_of_classes_is_refused(
     root = make(*names)
     problems, data = look(DataSettings(path=str(root), shots=0))
     assert data is None
-    text = " ".join(map(str, problems))
+    text = " ".join(text for _, text in problems)
     assert sentence.replace("{root}", str(root)) in text
     assert "/test'." not in text
 
