@@ -38,8 +38,7 @@ from fednode.settings.read import (
     written,
 )
 from fednode.storage.store import Store, has_rounds
-from fednode.transports import http_proxy
-from fednode.transports.address import RELAY, parse
+from fednode.transports.address import NO_PROXY, RELAY, check_proxy, parse
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
     from fednode.learn.privacy import Privacy
@@ -220,7 +219,7 @@ def reach_faults(plan: NodePlan) -> list[str]:
     """Return the faults of how the node reaches its peers, as sentences."""
     settings, faults = plan.settings, list[str]()
     try:
-        http_proxy.check(settings.proxy or http_proxy.OFF)
+        check_proxy(settings.proxy or NO_PROXY)
     except AddressError as fault:
         faults.append(f"proxy: {fault}.")
     relayed = plan.address == RELAY

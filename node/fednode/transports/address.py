@@ -2,6 +2,9 @@
 
 A node that takes no connections has the address `relay`: it is reached through relays alone. A
 command writes `relay:NAME` for such a node.
+
+Nodes and relays may be reached through a site's HTTP proxy (HTTP CONNECT), which resolves names.
+gRPC itself honours no_proxy, and never asks a proxy for loopback.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 from typing import ClassVar, Final
+from urllib.parse import urlsplit
 
 from fednode.core.settings import STRICT
 from fednode.errors import AddressError
@@ -27,6 +31,8 @@ _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.ASCII)
 _BY_NAME: Final = re.compile(r"relay:(?![0-9]+$)([A-Za-z0-9][A-Za-z0-9-]{0,62})", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9.]+", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+NO_PROXY: Final = "off"
+_PROXY: Final = "write it as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT"
 _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
 
 
@@ -130,3 +136,33 @@ def _is_ip(text: str, version: int) -> bool:
         return False
     # A zone ("fe80::1%eth0") names an interface of one machine: no address for others.
     return parsed.version == version and "%" not in text
+
+
+def check_proxy(url: str) -> None:
+    """Raise AddressError for a setting `proxy` that cannot be used; it repeats no password."""
+    if url == NO_PROXY:
+        return
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as fault:
+        raise AddressError(f"the proxy's URL has no valid port; {_PROXY}") from fault
+    if parts.scheme != "http":
+        kind = parts.scheme[:20]
+        raise AddressError(f"a proxy of the kind {kind!r} cannot be used; {_PROXY}")
+    if not parts.hostname or port is None:
+        raise AddressError(f"the proxy's URL names no host, or no port; {_PROXY}")
+    parse(str(Endpoint(parts.hostname, port)))
+
+
+def proxy_options(
+    proxy: str | None, to: Endpoint, relay: bool = False
+) -> tuple[tuple[str, int | str], ...]:
+    """Return gRPC's arguments of a channel.
+
+    proxy: the setting; None leaves relays to the proxy of the environment (https_proxy), and calls
+    nodes directly. relay: a relay is called.
+    """
+    if to.loopback or proxy == NO_PROXY or (proxy is None and not relay):
+        return (("grpc.enable_http_proxy", 0),)
+    return () if proxy is None else (("grpc.http_proxy", proxy),)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Final
 
 import grpc
 import grpc.aio
@@ -11,6 +12,8 @@ import grpc.aio
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Guest, Member, Roster
 
+CALLER: Final[ContextVar[str]] = ContextVar("caller", default="")
+"""The id behind the call that a handler answers; "" without keys."""
 Own = Callable[[], Credential]
 """Returns what this node shows; another object once it was renewed."""
 
@@ -22,25 +25,18 @@ def server_credentials(own: Own, roster: Roster) -> Any:
     long as nothing changed.
     """
 
-    def read() -> tuple[Credential, int]:
-        return own(), roster.version
-
-    def made() -> Any:
-        shown = own()
-        pair = (shown.key, shown.chain)
-        return grpc.ssl_server_certificate_configuration([pair], roster.anchors)
-
-    current = read()
+    current: tuple[Credential, int] | None = None
 
     def fetch() -> Any:
         nonlocal current
-        now = read()
+        now = own(), roster.version
         if now == current:
             return None
         current = now
-        return made()
+        pair = (now[0].key, now[0].chain)
+        return grpc.ssl_server_certificate_configuration([pair], roster.anchors)
 
-    return grpc.dynamic_ssl_server_credentials(made(), fetch, require_client_authentication=True)
+    return grpc.dynamic_ssl_server_credentials(fetch(), fetch, require_client_authentication=True)
 
 
 def channel_to(

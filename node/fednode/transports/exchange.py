@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from fednode.transports.base import OnFrame
+from fednode.transports.credentials import CALLER
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
 
@@ -26,8 +27,8 @@ EXPECTED_TIMES: Final = 4
 EXPECTED_MIN: Final = 8 << 20
 
 
-DELIVER: Final = "/fednode.v1.Exchange/Deliver"
-DELIVER_CHUNKS: Final = "/fednode.v1.Exchange/DeliverChunks"
+SERVICE: Final = "fednode.v1.Exchange"
+DELIVER, DELIVER_CHUNKS = (f"/{SERVICE}/{name}" for name in ("Deliver", "DeliverChunks"))
 # Field 1 of a Frame, length-delimited; and the seven bits of a length that one byte holds.
 _TAG: Final = 0x0A
 _LOW: Final = 0x7F
@@ -39,10 +40,10 @@ class ExchangeService:
     It is the service of exchange.proto.
     """
 
-    def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
-        self._on_frame = on_frame
-        self._caller = caller
-        self._assembling: Counter[str | None] = Counter()
+    def __init__(self) -> None:
+        self.on_frame: OnFrame | None = None
+        """The node's handler."""
+        self._assembling: Counter[str] = Counter()
         self._expected = FRAME_BYTES_MAX
 
     def expect(self, frame_bytes: int) -> None:
@@ -50,39 +51,19 @@ class ExchangeService:
         self._expected = frame_bytes
 
     def register(self, server: Any) -> None:
-        forms = (
-            (DELIVER, grpc.unary_unary_rpc_method_handler, self._answer),
-            (DELIVER_CHUNKS, grpc.stream_unary_rpc_method_handler, self._deliver_chunks),
-        )
         handlers = {
-            path.rpartition("/")[2]: make(
-                handle, request_deserializer=opened, response_serializer=wrapped
-            )
-            for path, make, handle in forms
+            "Deliver": grpc.unary_unary_rpc_method_handler(self._answer, opened, wrapped),
+            "DeliverChunks": grpc.stream_unary_rpc_method_handler(
+                self._deliver_chunks, opened, wrapped
+            ),
         }
-        service = DELIVER.split("/")[1]
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def _deliver_chunks(self, request_iterator: AsyncIterator[bytes], context: Any) -> bytes:
-        received: list[bytes] = []
-        caller = self._caller(context)
-        try:
-            await self._assemble(received, request_iterator, context, caller)
-            return await self._answer(b"".join(received), context)
-        finally:
-            self._assembling[caller] -= sum(map(len, received))
-            self._assembling += Counter()  # forget zeros
-
-    async def _assemble(
-        self,
-        received: list[bytes],
-        request_iterator: AsyncIterator[bytes],
-        context: Any,
-        caller: str | None,
-    ) -> None:
         """Collect the pieces of one frame; refuse too many bytes and too slow pieces."""
+        received, size, caller = list[bytes](), 0, CALLER.get()
         clock = asyncio.get_running_loop().time
-        end, size = clock() + HANDLING_MAX_S, 0
+        end = clock() + HANDLING_MAX_S
         try:
             async with asyncio.timeout(PIECE_MAX_S) as limit:
                 async for piece in request_iterator:
@@ -96,14 +77,19 @@ class ExchangeService:
                             f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
                             f"{self._room():,} bytes of frames at a time are the limits",
                         )
+            if not received:
+                # A stream whose first piece gRPC itself found too large ends here, too. A later one
+                # leaves a frame that is cut short; the lengths in its first bytes show that.
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
+            return await self._answer(b"".join(received), context)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
-        if not received:
-            # A stream whose first piece gRPC itself found too large ends here, too. A later one
-            # leaves a frame that is cut short; the lengths in its first bytes show that.
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
+            raise
+        finally:
+            self._assembling[caller] -= size
+            self._assembling += Counter()  # forget zeros
 
-    def _over(self, size: int, caller: str | None) -> bool:
+    def _over(self, size: int, caller: str) -> bool:
         """Tell whether a frame is too large, or all pieces held of its sender or of all callers."""
         return (
             size > FRAME_BYTES_MAX
@@ -117,13 +103,11 @@ class ExchangeService:
 
     async def _answer(self, frame: bytes, context: Any) -> bytes:
         """Return the node's reply; end the call if the node is too slow or its reply too large."""
-        reply, caller = b"", self._caller(context)
-        if caller is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
-            raise AssertionError("abort raises")
+        assert self.on_frame is not None
+        reply = b""
         try:
             async with asyncio.timeout(HANDLING_MAX_S):
-                reply = await self._on_frame(frame, caller)
+                reply = await self.on_frame(frame, CALLER.get())
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
         if len(reply) > REPLY_BYTES_MAX:

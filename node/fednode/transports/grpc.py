@@ -15,9 +15,9 @@ from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint, RelayEntry
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
-from fednode.transports.credentials import Own, caller_of, server_credentials
+from fednode.transports.credentials import Own, server_credentials
 from fednode.transports.exchange import ExchangeService
-from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES
+from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.limits import Limits, Note
 from fednode.transports.peers import Peers
 from fednode.transports.relay_client import Say
@@ -66,8 +66,7 @@ class GrpcTransport(Peers):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._server: Any = None
         self._services: list[Register] = []
-        self._exchange: ExchangeService | None = None
-        self._frame_bytes = FRAME_BYTES_MAX
+        self._exchange = ExchangeService()
         self._ended: asyncio.Task[None] | None = None
 
     def add_service(self, register: Register) -> None:
@@ -94,8 +93,7 @@ class GrpcTransport(Peers):
         for register in self._services:
             register(server)
         if on_frame is not None:
-            self._exchange = ExchangeService(on_frame, self.caller)
-            self._exchange.expect(self._frame_bytes)
+            self._exchange.on_frame = on_frame
             self._exchange.register(server)
         try:
             endpoint = await self._open_port(server, endpoint)
@@ -126,17 +124,8 @@ class GrpcTransport(Peers):
         self._limits.connections = limiter
         return endpoint
 
-    def caller(self, context: Any) -> str | None:
-        """Return the id behind a call; "" without keys; None if it may call no more."""
-        if self._roster is None:
-            return ""
-        member = caller_of(context, self._roster)
-        return None if member is None else member.id
-
     def expect(self, frame_bytes: int) -> None:
-        self._frame_bytes = frame_bytes
-        if self._exchange is not None:
-            self._exchange.expect(frame_bytes)
+        self._exchange.expect(frame_bytes)
 
     def disconnect(self, id: str, seconds: float) -> None:
         if self._limits.connections is not None:

@@ -20,7 +20,7 @@ import grpc.aio
 from fednode.defects import reported
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.connection_limiter import ConnectionLimiter
-from fednode.transports.credentials import chain_of
+from fednode.transports.credentials import CALLER, chain_of
 from fednode.transports.relay_service import DIAL, ENDLESS
 
 CALLS_PER_KEY: Final = 32
@@ -53,9 +53,7 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._held: Counter[tuple[str, bool]] = Counter()
         self._reported = set[type[Exception]]()
         self._limited: dict[str, Any] = {}  # the handlers, by the method's name
-        self._unknown = grpc.stream_unary_rpc_method_handler(
-            self._answer(_unimplemented, "", None, False)
-        )
+        self._unknown = self._limit(grpc.stream_unary_rpc_method_handler(_unimplemented), "")
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
@@ -69,42 +67,25 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return self._limited[method]
 
     def _limit(self, handler: Any, method: str) -> Any:
-        one = not handler.request_streaming
-        kind = f"{'unary' if one else 'stream'}_"
-        kind += "stream" if handler.response_streaming else "unary"
-        wrap, make = (
-            (self._flow, grpc.stream_stream_rpc_method_handler)
-            if handler.response_streaming
-            else (self._answer, grpc.stream_unary_rpc_method_handler)
-        )
-        wrapped = wrap(getattr(handler, kind), method, handler.request_deserializer, one)
-        return make(wrapped, None, handler.response_serializer)
+        one, many = not handler.request_streaming, handler.response_streaming
+        form = f"{'unary' if one else 'stream'}_{'stream' if many else 'unary'}"
+        handle, opened = getattr(handler, form), handler.request_deserializer
+        streams = many and method not in ENDLESS
 
-    def _answer(
-        self, handle: Callable[..., Awaitable[Any]], method: str, opened: Opened, one: bool
-    ) -> Any:
         async def answer(requests: Any, context: Any) -> Any:
-            async with self._place(context, method, streams=False):
-                return await handle(await self._asked(requests, context, opened, one), context)
-
-        return answer
-
-    def _flow(self, handle: Callable[..., Any], method: str, opened: Opened, one: bool) -> Any:
-        """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
-        seconds = None if method in ENDLESS else STREAM_MAX_S
-
-        async def replies(requests: Any, context: Any) -> AsyncIterator[Any]:
-            async with self._place(context, method, streams=seconds is not None), _until(seconds):
+            seconds = STREAM_MAX_S if streams else None
+            async with self._place(context, method, streams), _until(seconds):
                 asked = await self._asked(requests, context, opened, one)
+                if not inspect.isasyncgenfunction(handle):
+                    return await handle(asked, context)
                 async with contextlib.aclosing(handle(asked, context)) as answers:
-                    async for answer in answers:
-                        yield answer
+                    async for reply in answers:
+                        await context.write(reply)
 
-        async def write(requests: Any, context: Any) -> None:
-            async with self._place(context, method, streams=seconds is not None), _until(seconds):
-                await handle(await self._asked(requests, context, opened, one), context)
-
-        return replies if inspect.isasyncgenfunction(handle) else write
+        make = grpc.stream_unary_rpc_method_handler
+        if many:
+            make = grpc.stream_stream_rpc_method_handler
+        return make(answer, None, handler.response_serializer)
 
     async def _asked(self, requests: Any, context: Any, opened: Opened, one: bool) -> Any:
         """Return the one request of a call, or its stream of requests."""
@@ -139,6 +120,7 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _place(self, context: Any, method: str, streams: bool) -> AsyncIterator[None]:
         """Hold a place for a call; end the call if its caller may not call now."""
         caller = await self._admit(context, method)
+        CALLER.set(caller)
         key = (caller, streams)
         most = STREAMS_PER_KEY if streams else CALLS_PER_KEY
         if caller and method not in ENDLESS and self._held[key] >= most:
@@ -187,6 +169,11 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             self._reported.add(type(fault))
             LOG.error("A call ended by %s", reported(fault))
         await context.abort(grpc.StatusCode.INTERNAL, FAILED)
+
+
+def proofs_in(fault: grpc.aio.AioRpcError) -> list[bytes]:
+    """Return the proofs of revocations with which a call was refused."""
+    return [value for key, value in fault.trailing_metadata() or () if key == REVOCATION]
 
 
 def _account_of(caller: Member | Guest) -> str:

@@ -7,6 +7,7 @@ that connection is up.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, cast
 
@@ -15,17 +16,16 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
+from fednode.core.rate_limit import TokenBuckets
 from fednode.errors import AddressError, FrameError, KeyRefused, Unreachable
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
-from fednode.transports import http_proxy
-from fednode.transports.address import Endpoint, RelayEntry, parse, target_of
+from fednode.transports.address import Endpoint, RelayEntry, parse, proxy_options, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_to
-from fednode.transports.dial_limiter import DialLimiter, Place
 from fednode.transports.exchange import DELIVER, DELIVER_CHUNKS, opened, pieces, wrapped
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
-from fednode.transports.limits import REVOCATION
+from fednode.transports.limits import proofs_in
 from fednode.transports.relay_client import OPTIONS, RENEW_GRACE_S, RelayClient, Say
 from fednode.transports.server import AROUND_BYTES
 
@@ -45,9 +45,59 @@ _HANDSHAKES: Final = {
         "closed the connection: it does not know this node's certificate, or stops",
     ),
 }
+_CLOSED: Final = "the connection to {to} was closed before the answer"
+_FAILED: Final = "{to} failed to answer: {code}"
+_SENTENCES: Final = {
+    grpc.StatusCode.UNAVAILABLE: "nobody answers at {to}",
+    grpc.StatusCode.UNIMPLEMENTED: "who listens at {to} is not a fednode node",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "{to} takes no more calls at the moment",
+    grpc.StatusCode.CANCELLED: _CLOSED,
+}
 REVOKED: Final = "the mesh revoked this node's key: ask for a new link"
+Place = tuple[Address, str]
+"""An address, and the name of the peer dialled there ("" if the caller names no peer)."""
+
+PLACES_MAX: Final = 1024
+PER_PEER: Final = 2
+"""Addresses kept for each peer: the present address and the address before it."""
+MOVES_MAX: Final = 6
+MINUTE_S: Final = 60.0
+"""New addresses of one peer that are dialled at once, and on average within so many seconds."""
 Ends = tuple[Credential, tuple[str, bytes]] | None
 """What this node shows, and what it demands of a callee (`Roster.callee`); None without keys."""
+
+
+class DialLimiter:
+    """The places in use; a new place replaces the least recently used. Callers give the time.
+
+    A member announces its own address. Without a limit, a member that announces a new address in
+    each message would cost a socket per address, and would make all others dial any address.
+    """
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[Place, None] = OrderedDict()
+        self._moves = TokenBuckets(MOVES_MAX, MOVES_MAX / MINUTE_S)
+
+    def use(self, place: Place, now: float) -> list[Place]:
+        """Mark a place as dialled; return the places that are given up for it.
+
+        Raise Unreachable if the peer has had too many new addresses lately.
+        """
+        if place in self._used:
+            self._used.move_to_end(place)
+            return []
+        address, who = place
+        if who and not self._moves.of(who, now).take():
+            raise Unreachable(
+                f"cannot send to {address}: {who!r} named more than {MOVES_MAX} new addresses in a "
+                "minute; a further one is not dialled yet"
+            )
+        self._used[place] = None
+        own = [used for used in self._used if used[1] == who] if who else []
+        gone = [*own[:-PER_PEER], *(list(self._used)[:1] if len(self._used) > PLACES_MAX else [])]
+        for place_gone in gone:
+            self._used.pop(place_gone, None)
+        return gone
 
 
 class _Peer:
@@ -104,11 +154,12 @@ class Peers:
         Raise Unreachable, or FrameError if the frame is too large or the reply is none.
         """
         endpoint = self._endpoint(to, "send to")
+        place = _place(endpoint, who)
         if len(frame) > FRAME_BYTES_MAX:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
-        shown, place = who if endpoint.relayed and who else to, (str(endpoint), who)
+        shown = who if endpoint.relayed and who else to
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         try:
@@ -119,7 +170,7 @@ class Peers:
             raise Unreachable(_late(shown, timeout_s)) from fault
         try:
             if self._closing:
-                raise Unreachable(_closed(shown))
+                raise Unreachable(_CLOSED.format(to=shown))
             reply = await peer.deliver(frame, max(deadline - clock(), 0.0))
             peer.reached = True
             return opened(reply)
@@ -129,7 +180,7 @@ class Peers:
             if fault.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 self._suspect(place, peer)
             relay = self.relay if peer.relayed else None
-            why = "" if relay is None else relay.fault(who or endpoint.host)
+            why = "" if relay is None else relay.fault(place[1])
             if why and fault.code() is grpc.StatusCode.UNAVAILABLE:
                 raise Unreachable(f"cannot reach {shown} through a relay: {why}") from fault
             raise self.explain(shown, fault, timeout_s, peer.reached) from fault
@@ -138,7 +189,7 @@ class Peers:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise Unreachable(_closed(shown)) from fault
+            raise Unreachable(_CLOSED.format(to=shown)) from fault
         except (grpc.RpcError, grpc.aio.BaseError, OSError, ValueError, RuntimeError) as fault:
             raise Unreachable(f"cannot send to {shown}: {fault}") from fault
         finally:
@@ -151,23 +202,17 @@ class Peers:
         malformed or not allowed, and Unreachable for a peer that changes its address too often.
         """
         endpoint = self._endpoint(to, "send to")
-        place = (str(endpoint), who)
-        self._use(place)
-        may_relay = self._may_relay(endpoint, who)
-        if not endpoint.relayed:
-            channel = self._open(place, False, reply_bytes_max, self._ends(place))
-            if not may_relay or await _connected(channel):
-                return channel
-            await channel.close()
-        return self._open(place, True, reply_bytes_max, self._ends(place))
+        place = _place(endpoint, who)
+        way = await self._choose(place, endpoint)
+        return self._open(place, way.relayed, reply_bytes_max, way.ends)
 
     def path(self, to: Address, who: str) -> tuple[str, str]:
         """Return how a peer is reached, "direct" or "relay HOST:PORT", and why not directly."""
         endpoint = parse(to)
-        place = (str(endpoint), who)
+        place = _place(endpoint, who)
         if place not in self._relayed:
             return "", ""
-        via = "" if self.relay is None else self.relay.way_to(who)
+        via = "" if self.relay is None else self.relay.way_to(place[1])
         if endpoint.relayed:
             return f"relay {via}", "its address is `relay`"
         if self._relayed[place]:
@@ -182,7 +227,7 @@ class Peers:
         reached: the node has answered in this channel before.
         """
         code, details = fault.code(), foreign.line(fault.details() or "", 200)
-        proofs = [value for key, value in fault.trailing_metadata() or () if key == REVOCATION]
+        proofs = proofs_in(fault)
         if proofs and self._own is not None and self._roster is not None:
             self._roster.learn_revocations(proofs)
             if self._roster.has_revoked(self._own().chain):
@@ -193,7 +238,9 @@ class Peers:
             means = [sentence for part, sentence in _HANDSHAKES.items() if part in details]
             if means:
                 return Unreachable(f"{to} {means[0]}")
-        return Unreachable(_sentence(to, code, timeout_s))
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unreachable(_late(to, timeout_s))
+        return Unreachable(_SENTENCES.get(code, _FAILED).format(to=to, code=code.name.lower()))
 
     async def _close_channels(self) -> None:
         """Close all channels; calls under way raise Unreachable."""
@@ -213,7 +260,11 @@ class Peers:
 
     async def _choose(self, place: Place, endpoint: Endpoint) -> _Peer:
         """Return the channel of the way that works; the relay's if no other does."""
-        if not self._may_relay(endpoint, place[1]):
+        if endpoint.relayed and not (self.relay is not None and place[1]):
+            raise Unreachable(
+                f"cannot reach {place[1] or 'it'}: it is reached through a relay, and none is known"
+            )
+        if self.relay is None or not place[1]:
             self._relayed[place] = False
             return self._peer(place, False)
         if endpoint.relayed or not self.direct:
@@ -231,14 +282,10 @@ class Peers:
     def _suspect(self, place: Place, peer: _Peer) -> None:
         """Leave a channel on which a call got no answer, if another way may lead to the place.
 
-        From a direct connection calls go to a relay until a new direct connection is up; from a
-        relay, to another one.
+        Calls go to a relay, which is dialled anew, until a new direct connection is up.
         """
-        key, relay = (place, peer.relayed), self.relay
-        if relay is None or self._peers.get(key) is not peer:
-            return
-        who = place[1] or parse(place[0]).host
-        if peer.relayed and not relay.doubt(who):
+        key = (place, peer.relayed)
+        if self.relay is None or self._peers.get(key) is not peer:
             return
         self._relayed[place] = True
         self._drop(self._peers.pop(key), RENEW_GRACE_S)
@@ -247,13 +294,6 @@ class Peers:
         """Open new connections for the next relayed calls, because a relay is about to stop."""
         for key in [key for key in self._peers if key[1]]:
             self._drop(self._peers.pop(key), RENEW_GRACE_S)
-
-    def _may_relay(self, endpoint: Endpoint, who: str) -> bool:
-        """Tell whether a relay can lead to a node."""
-        if endpoint.relayed and self.relay is None:
-            text = f"cannot reach {who or 'it'}: it is reached through a relay, and none is known"
-            raise Unreachable(text)
-        return self.relay is not None and bool(who or endpoint.host)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
         """Return the channel to a place; a new one if another certificate counts at one end."""
@@ -274,10 +314,10 @@ class Peers:
         """Return a new channel, which reaches only the node of a place ("": any node)."""
         endpoint = parse(place[0])
         most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
-        options = (*OPTIONS, most, *http_proxy.options(self._proxy, endpoint))
+        options = (*OPTIONS, most, *proxy_options(self._proxy, endpoint))
         if relayed:
             assert self.relay is not None
-            target = self.relay.path_to(place[1] or endpoint.host)
+            target = self.relay.path_to(place[1])
         else:
             target = target_of(endpoint)
         if ends is None:
@@ -288,9 +328,7 @@ class Peers:
         """Return what both ends of a channel to a place are to show."""
         if self._own is None or self._roster is None:
             return None
-        endpoint = parse(place[0])
-        named = endpoint.host if endpoint.relayed else ""
-        return self._own(), self._roster.callee(place[1] or named)
+        return self._own(), self._roster.callee(place[1])
 
     def _use(self, place: Place) -> None:
         """Mark a place as dialled; raise Unreachable if its peer moves too often."""
@@ -304,6 +342,10 @@ class Peers:
         dropping = asyncio.ensure_future(peer.channel.close(grace_s))
         self._dropped.add(dropping)
         dropping.add_done_callback(self._dropped.discard)
+
+
+def _place(endpoint: Endpoint, who: str) -> Place:
+    return str(endpoint), who or (endpoint.host if endpoint.relayed else "")
 
 
 async def _connected(channel: Any) -> bool:
@@ -321,23 +363,5 @@ async def _connected(channel: Any) -> bool:
     return True
 
 
-def _sentence(to: str, code: grpc.StatusCode, timeout_s: float) -> str:
-    if code == grpc.StatusCode.UNAVAILABLE:
-        return f"nobody answers at {to}"
-    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return _late(to, timeout_s)
-    if code == grpc.StatusCode.UNIMPLEMENTED:
-        return f"who listens at {to} is not a fednode node"
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return f"{to} takes no more calls at the moment"
-    if code == grpc.StatusCode.CANCELLED:
-        return _closed(to)
-    return f"{to} failed to answer: {code.name.lower()}"
-
-
 def _late(to: str, timeout_s: float) -> str:
     return f"{to} did not answer within {timeout_s:.3g} s"
-
-
-def _closed(to: str) -> str:
-    return f"the connection to {to} was closed before the answer"

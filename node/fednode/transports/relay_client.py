@@ -20,18 +20,16 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.errors import Unreachable
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Roster
-from fednode.transports import http_proxy
-from fednode.transports.address import RelayEntry, parse, target_of
+from fednode.transports.address import RelayEntry, parse, proxy_options, target_of
 from fednode.transports.base import Address
 from fednode.transports.credentials import Own, channel_to
 from fednode.transports.exchange import opened, wrapped
-from fednode.transports.limits import REVOCATION
+from fednode.transports.limits import proofs_in
 from fednode.transports.relay_service import (
     DIAL,
     INVITATIONS_MAX,
@@ -42,8 +40,9 @@ from fednode.transports.relay_service import (
     TICKET,
     TO,
     WAIT,
+    run_ways,
 )
-from fednode.transports.server import KEEPALIVE, Options, socket_folder
+from fednode.transports.server import KEEPALIVE, Options, connected_as, socket_folder
 from fednode.wire.gen import relay_pb2
 
 CHUNK_BYTES: Final = 256 << 10
@@ -116,7 +115,6 @@ class RelayClient:
         self._paths: dict[str, str] = {}
         self._faults: dict[str, str] = {}
         self._ways: dict[str, Address] = {}
-        self._doubted: dict[str, Address] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubled = False
@@ -141,8 +139,6 @@ class RelayClient:
         """Return the gRPC target that leads to a node through a relay."""
         if who in self._paths:
             return self._paths[who]
-        if not self.relays or not who:
-            raise Unreachable(f"cannot reach {who or 'a node without a name'} through a relay")
         if len(self._paths) >= PATHS_MAX:
             raise Unreachable(f"{PATHS_MAX:,} nodes are reached through relays already")
         path = str(Path(self._folder.name) / str(next(self._numbers)))
@@ -155,14 +151,7 @@ class RelayClient:
 
     def way_to(self, who: str) -> Address:
         """Return the relay through which a node was dialled last, or would be."""
-        return self._ways.get(who) or self._sorted(who)[0].at.address
-
-    def doubt(self, who: str) -> bool:
-        """Dial a node through another relay from now on; tell whether there is one."""
-        used = self._ways.get(who, "")
-        if any(relay.up and relay.at.address != used for relay in self.relays):
-            self._doubted[who] = used
-        return self._doubted.get(who) == used
+        return self._ways.get(who) or self._sorted()[0].at.address
 
     def fault(self, who: str) -> str:
         """Return why the last dial of a node failed; "" if it did not."""
@@ -185,7 +174,7 @@ class RelayClient:
             self._drop(relay, RENEW_GRACE_S)
         if relay.channel is None:
             endpoint = parse(relay.at.address)
-            options = (*OPTIONS, *http_proxy.options(self._proxy, endpoint, relay=True))
+            options = (*OPTIONS, *proxy_options(self._proxy, endpoint, relay=True))
             callee = self._roster.callee(relay.at.name)
             relay.channel = channel_to(target_of(endpoint), shown, callee, options)
             relay.shown = shown
@@ -205,9 +194,10 @@ class RelayClient:
                 await self._wait(relay)
             except (grpc.aio.AioRpcError, TimeoutError) as fault:
                 relay.why = _sentence(relay, fault)
-                self._learn(fault)
                 if isinstance(fault, TimeoutError):  # its streams would hang for minutes
                     self._drop(relay, None)
+                else:  # it shows the revocation to a node that was removed
+                    self._roster.learn_revocations(proofs_in(fault))
             drains = relay.up and STOPPING in relay.why
             relay.up = False
             self._tell(relay)
@@ -215,48 +205,36 @@ class RelayClient:
                 self.draining()
             await asyncio.sleep(AGAIN_S * random.uniform(0.75, 1.25))  # not all nodes at once
 
-    def _learn(self, fault: grpc.aio.AioRpcError | TimeoutError) -> None:
-        """Take the revocation that a relay shows to a node which was removed."""
-        shown = fault.trailing_metadata() if isinstance(fault, grpc.aio.AioRpcError) else None
-        self._roster.learn_revocations(proof for key, proof in shown or () if key == REVOCATION)
-
     async def _wait(self, relay: Relay) -> None:
         """Wait at a relay until it is lost; tell it anew what it is to know when that changes."""
-        call: Any = None
-        before: Any = None
+        calls = list[Any]()  # the newest comes last
         said: Any = None
+        make = relay_pb2.WaitRequest.SerializeToString, relay_pb2.Ticket.FromString
         try:
             while True:
                 now = self._own(), self._statement()
                 if now != said:
-                    before, said = call, now
-                    wait = self._channel(relay).unary_stream(
-                        WAIT, relay_pb2.WaitRequest.SerializeToString
-                    )
-                    call = wait(now[1])
+                    said = now
+                    calls.append(self._channel(relay).unary_stream(WAIT, *make)(now[1]))
                 async with asyncio.timeout(SILENT_S):
-                    answer = await call.read()
-                if answer is grpc.aio.EOF:
-                    await call.code()  # what it ended with
+                    ticket = await calls[-1].read()
+                if ticket is grpc.aio.EOF:
+                    await calls[-1].code()  # what it ended with
                     relay.why = f"{relay.at.address} ended the wait"
                     return
-                try:
-                    ticket = relay_pb2.Ticket.FromString(answer)
-                except DecodeError:
+                if ticket is None:  # gRPC could not read it
                     relay.why = f"{relay.at.address} sends what is no ticket"
                     return
-                if before is not None:
-                    before.cancel()
-                    before = None
+                while calls[1:]:
+                    calls.pop(0).cancel()
                 if not relay.up:
                     relay.up, relay.why = True, ""
                     self._tell(relay)
                 if ticket.ticket and relay.taken < TAKEN_MAX:
                     self._spawn(self._take(relay, ticket))
         finally:
-            for one in (call, before):
-                if one is not None:
-                    one.cancel()
+            for call in calls:
+                call.cancel()
 
     def _statement(self) -> relay_pb2.WaitRequest:
         return relay_pb2.WaitRequest(
@@ -292,19 +270,10 @@ class RelayClient:
 
     async def _enter(self, caller: str) -> Any:
         """Connect with the node's own server, under a name that stands for the caller."""
-        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        inner.setblocking(False)
         mark = hashlib.sha256(caller.encode()).hexdigest()[:16]
         path = Path(self._folder.name) / f"{next(self._numbers)}.{mark}"
-        try:
-            inner.bind(str(path))
-            await asyncio.get_running_loop().sock_connect(inner, self.inside)
-            return await asyncio.open_unix_connection(sock=inner, limit=2 * CHUNK_BYTES)
-        except BaseException:
-            inner.close()
-            raise
-        finally:
-            path.unlink(missing_ok=True)
+        inner = connected_as(path, self.inside)
+        return await asyncio.open_unix_connection(sock=inner, limit=2 * CHUNK_BYTES)
 
     # Dialling -------------------------------------------------------------------------------------
 
@@ -324,7 +293,7 @@ class RelayClient:
         """Lead a connection of this node to another one, through the first relay that knows it."""
         faults = list[str]()
         with contextlib.closing(writer):
-            for relay in self._sorted(who):
+            for relay in self._sorted():
                 try:
                     call = await self._call(relay, DIAL, TO, who.encode())
                 except (grpc.aio.AioRpcError, TimeoutError) as fault:
@@ -351,10 +320,9 @@ class RelayClient:
             raise
         return call
 
-    def _sorted(self, who: str) -> list[Relay]:
-        """Return the relays in the order in which a node is dialled through them."""
-        doubted = self._doubted.get(who, "")
-        return sorted(self.relays, key=lambda relay: (not relay.up, relay.at.address == doubted))
+    def _sorted(self) -> list[Relay]:
+        """Return the relays in the order in which nodes are dialled through them."""
+        return sorted(self.relays, key=lambda relay: not relay.up)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -398,10 +366,4 @@ async def _join(call: Any, reader: asyncio.StreamReader, writer: asyncio.StreamW
             writer.write(data)
             await writer.drain()
 
-    ways = [asyncio.ensure_future(way) for way in (out(), back())]
-    try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+    await run_ways(out(), back())

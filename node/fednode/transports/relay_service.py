@@ -14,9 +14,9 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import grpc
 import grpc.aio
@@ -60,16 +60,17 @@ DRAIN_S: Final = 30.0
 STOPPING: Final = "this relay is about to stop"
 PING: Final = relay_pb2.Ticket()
 
+_CODES: Final = {
+    "refused": grpc.StatusCode.PERMISSION_DENIED,
+    "full": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "draining": grpc.StatusCode.UNAVAILABLE,
+    "silent": grpc.StatusCode.UNAVAILABLE,
+    "absent": grpc.StatusCode.NOT_FOUND,
+    "ticket": grpc.StatusCode.NOT_FOUND,
+}
+"""Why the relay does not grant a request, in one word for the metrics, and the code of gRPC."""
 _End = tuple[AsyncIterator[bytes], Any]
 """One end of a stream: what it says, and the call."""
-
-
-class Refused(Exception):
-    """A request that the relay does not grant. reason: one word, for the metrics."""
-
-    def __init__(self, reason: str, code: grpc.StatusCode, why: str) -> None:
-        super().__init__(why)
-        self.reason, self.code = reason, code
 
 
 @dataclass(eq=False, slots=True)
@@ -142,13 +143,10 @@ class RelayService:
     # A node that waits ----------------------------------------------------------------------------
 
     async def _wait(self, request: relay_pb2.WaitRequest, context: Any) -> AsyncIterator[Any]:
-        try:
-            name = self._member(context)
-            before = self._waiting.get(name)
-            self._admit_waiting(name, before is not None)
-        except Refused as fault:
-            await self._refuse(fault, context)
-            return
+        name = await self._member(context)
+        before = self._waiting.get(name)
+        if fault := self._waiting_fault(name):
+            await self._refuse(context, *fault)
         tickets = self._waiting[name] = asyncio.Queue(PAIR_MAX * PAIR_MAX)
         while before is not None and not before.empty():
             tickets.put_nowait(before.get_nowait())
@@ -168,14 +166,16 @@ class RelayService:
                 del self._waiting[name]
                 self._invite(name, ())
 
-    def _admit_waiting(self, name: str, again: bool) -> None:
+    def _waiting_fault(self, name: str) -> tuple[str, str] | None:
+        """Return why a node may not wait here now, in a word and in a sentence."""
         now = asyncio.get_running_loop().time()
         if self._draining:
-            raise _unavailable("draining", STOPPING)
-        if len(self._waiting) >= WAITING_MAX and not again:
-            raise _full(f"{WAITING_MAX:,} nodes wait here already")
+            return "draining", STOPPING
+        if len(self._waiting) >= WAITING_MAX and name not in self._waiting:
+            return "full", f"{WAITING_MAX:,} nodes wait here already"
         if not self._waits.of(name, now).take():
-            raise _full(f"a node may begin to wait {WAITS_S:g} times a second")
+            return "full", f"a node may begin to wait {WAITS_S:g} times a second"
+        return None
 
     def _learn(self, name: str, request: relay_pb2.WaitRequest) -> None:
         """Take the revocations that a node knows, and its open invitations."""
@@ -193,90 +193,72 @@ class RelayService:
     # Streams --------------------------------------------------------------------------------------
 
     async def _dial(self, said: AsyncIterator[bytes], context: Any) -> None:
-        try:
-            await self._connect(said, context)
-        except Refused as fault:
-            await self._refuse(fault, context)
-
-    async def _connect(self, said: AsyncIterator[bytes], context: Any) -> None:
         """Connect a caller with the node that it names, until one of them ends the stream."""
         to = dict(context.invocation_metadata()).get(TO, b"").decode(errors="replace")
         caller = caller_of(context, self._roster)
         if isinstance(caller, Guest) and caller.by == to:
             name, most, seconds = f"guests of {to}", GUEST_MAX, GUEST_S
         else:
-            name, most, seconds = self._member(context), PAIR_MAX, None
-        tickets = self._admit(name, to, most)
+            name, most, seconds = await self._member(context), PAIR_MAX, None
+        if fault := self._dialling_fault(name, to, most):
+            await self._refuse(context, *fault)
         stream, ticket = _Stream(name, to), secrets.token_bytes(16)
         with self._places(stream, ticket):
-            tickets.put_nowait(relay_pb2.Ticket(ticket=ticket, caller=name))
+            self._waiting[to].put_nowait(relay_pb2.Ticket(ticket=ticket, caller=name))
             try:
                 async with asyncio.timeout(TICKET_S):
                     taker = await stream.taken
             except TimeoutError:
                 text = f"{to} did not take the call within {TICKET_S:g} s"
-                raise _unavailable("silent", text) from None
+                await self._refuse(context, "silent", text)
             for one in (taker[1], context):
                 await one.send_initial_metadata(())
             self.counts.streams += 1
             await self._carry((said, context), taker, seconds)
 
     async def _take(self, said: AsyncIterator[bytes], context: Any) -> None:
-        try:
-            name = self._member(context)
-            ticket = dict(context.invocation_metadata()).get(TICKET, b"")
-            stream = self._calls.get(ticket)
-            if stream is None or stream.called != name or stream.taken.done():
-                code = grpc.StatusCode.NOT_FOUND
-                raise Refused("refused", code, "the ticket is spent, too old, or not for this node")
-        except Refused as fault:
-            await self._refuse(fault, context)
-            return
+        name = await self._member(context)
+        ticket = dict(context.invocation_metadata()).get(TICKET, b"")
+        stream = self._calls.get(ticket)
+        if stream is None or stream.called != name or stream.taken.done():
+            text = "the ticket is spent, too old, or not for this node"
+            await self._refuse(context, "ticket", text)
         stream.taken.set_result((said, context))
         await stream.over.wait()
 
     async def _carry(self, caller: _End, taker: _End, seconds: float | None) -> None:
-        """Pass messages on both ways until one end closes, or may call no more."""
-        ways = [
-            asyncio.ensure_future(self._copy(*ends)) for ends in ((caller, taker), (taker, caller))
-        ]
-        try:
+        """Pass messages on until one end closes or may call no more, or a guest's time is over."""
+
+        def may() -> bool:
+            return self._may(caller[1]) and self._may(taker[1])
+
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                done = set[Any]()
-                while not done and self._may(caller[1]) and self._may(taker[1]):
-                    done, _ = await asyncio.wait(
-                        ways, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED
-                    )
-        except TimeoutError:
-            pass  # a guest has stayed long enough
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+                await run_ways(self._copy(caller, taker), self._copy(taker, caller), may)
 
     async def _copy(self, source: _End, sink: _End) -> None:
         async for data in source[0]:
             self.counts.bytes += len(data)
             await sink[1].write(data)
 
-    def _admit(self, name: str, to: str, most: int) -> asyncio.Queue[relay_pb2.Ticket]:
-        """Return the tickets of the node to call; raise Refused if it may not be called now."""
+    def _dialling_fault(self, name: str, to: str, most: int) -> tuple[str, str] | None:
+        """Return why a node may not be called now, in a word and in a sentence."""
         now = asyncio.get_running_loop().time()
         if not self._dials.of(name, now).take():
-            raise _full(f"a node may dial {DIALS_S:g} times a second")
+            return "full", f"a node may dial {DIALS_S:g} times a second"
         if self._draining:
-            raise _unavailable("draining", STOPPING)
+            return "draining", STOPPING
         if to not in self._waiting:
-            raise Refused("absent", grpc.StatusCode.NOT_FOUND, f"{to} does not wait here")
+            return "absent", f"{to} does not wait here"
         if self._per_pair[frozenset((name, to))] >= most:
-            raise _full(f"the two nodes have {most} streams here already")
+            return "full", f"the two nodes have {most} streams here already"
         if max(self._per_key[name], self._per_key[to]) >= KEY_MAX:
-            raise _full(f"one of the nodes has {KEY_MAX} streams here already")
+            return "full", f"one of the nodes has {KEY_MAX} streams here already"
         if len(self._streams) >= STREAMS_MAX:
-            raise _full(f"this relay has {STREAMS_MAX:,} streams already")
+            return "full", f"this relay has {STREAMS_MAX:,} streams already"
         if self._waiting[to].full():
-            raise _full(f"{to} has many calls to take")
-        return self._waiting[to]
+            return "full", f"{to} has many calls to take"
+        return None
 
     @contextlib.contextmanager
     def _places(self, stream: _Stream, ticket: bytes) -> Iterator[None]:
@@ -301,21 +283,33 @@ class RelayService:
     def _may(self, context: Any) -> bool:
         return caller_of(context, self._roster) is not None
 
-    def _member(self, context: Any) -> str:
-        found = caller_of(context, self._roster)
-        if not isinstance(found, Member):
-            code = grpc.StatusCode.PERMISSION_DENIED
-            raise Refused("refused", code, "a guest may dial the node that has invited it alone")
-        return found.name
+    async def _member(self, context: Any) -> str:
+        caller = caller_of(context, self._roster)
+        if isinstance(caller, Member):
+            return caller.name
+        await self._refuse(
+            context, "refused", "a guest may dial the node that has invited it alone"
+        )
 
-    async def _refuse(self, fault: Refused, context: Any) -> None:
-        self.counts.refused[fault.reason] += 1
-        await context.abort(fault.code, str(fault))
+    async def _refuse(self, context: Any, reason: str, why: str) -> NoReturn:
+        """End a call."""
+        self.counts.refused[reason] += 1
+        await context.abort(_CODES[reason], why)
+        raise AssertionError("abort raises")
 
 
-def _full(why: str) -> Refused:
-    return Refused("full", grpc.StatusCode.RESOURCE_EXHAUSTED, why)
-
-
-def _unavailable(reason: str, why: str) -> Refused:
-    return Refused(reason, grpc.StatusCode.UNAVAILABLE, why)
+async def run_ways(
+    there: Coroutine[Any, Any, None],
+    back: Coroutine[Any, Any, None],
+    may: Callable[[], bool] = lambda: True,
+) -> None:
+    """Run both ways of a stream until one of them ends, or until the stream may last no longer."""
+    ways = [asyncio.ensure_future(there), asyncio.ensure_future(back)]
+    try:
+        done = set[Any]()
+        while not done and may():
+            done, _ = await asyncio.wait(ways, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)

@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from fednode.errors import AddressError
@@ -65,19 +66,35 @@ def socket_folder() -> tempfile.TemporaryDirectory[str]:
 
     Raise AddressError if there is no place for one.
     """
-    faults = list[str]()
-    for place in dict.fromkeys((os.environ.get("TMPDIR") or PLAIN, PLAIN)):
-        if len(os.fsencode(place)) > PLACE_BYTES:
-            faults.append(f"the path {place} is too long for sockets")
-            continue
-        try:
-            return tempfile.TemporaryDirectory(prefix="fednode-", dir=place)
-        except OSError as fault:
-            faults.append(f"{place}: {fault.strerror or fault}")
-    raise AddressError(
-        f"there is no place for this node's sockets ({'; '.join(faults)}): set TMPDIR to a folder "
-        f"that this user can write, with a path of at most {PLACE_BYTES} bytes"
-    )
+    place = tempfile.gettempdir()  # in the first of the usual places that can be written
+    if len(os.fsencode(place)) > PLACE_BYTES:
+        place = PLAIN
+    try:
+        return tempfile.TemporaryDirectory(prefix="fednode-", dir=place)
+    except OSError as fault:
+        raise AddressError(
+            f"there is no place for this node's sockets ({place}: {fault.strerror or fault}): set "
+            f"TMPDIR to a folder that this user can write, with a path of at most {PLACE_BYTES} "
+            "bytes"
+        ) from fault
+
+
+def connected_as(path: Path, to: str) -> socket.socket:
+    """Return a unix socket that is connected with another, under a name of its own.
+
+    Raise OSError if nobody listens there.
+    """
+    inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inner.setblocking(False)
+    try:
+        inner.bind(str(path))
+        inner.connect(to)
+    except OSError:
+        inner.close()
+        raise
+    finally:
+        path.unlink(missing_ok=True)
+    return inner
 
 
 def check_free(endpoint: Endpoint) -> None:

@@ -16,7 +16,7 @@ from fednode.core.rounds.catchup import STATE
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar
-from fednode.transports.dial_limiter import PER_PEER
+from fednode.transports.peers import PER_PEER
 from fednode.wire import codec
 from tests.e2e.attacks.floods import KINDS, flood
 from tests.e2e.attacks.http2 import context_of

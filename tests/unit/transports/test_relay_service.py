@@ -120,7 +120,7 @@ async def test_a_call_that_nobody_takes_ends(place: Place, monkeypatch: pytest.M
     assert (code, text) == (Code.UNAVAILABLE, "b did not take the call within 0 s")
     ticket = (await ticket_of(waiting)).ticket
     assert (await end(b.take(ticket)))[0] is Code.NOT_FOUND
-    assert place.relay.service.counts.refused == {"silent": 1, "refused": 1}
+    assert place.relay.service.counts.refused == {"silent": 1, "ticket": 1}
 
 
 @pytest.mark.parametrize(

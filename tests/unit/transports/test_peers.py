@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import Unreachable
-from fednode.transports import dial_limiter as module
-from fednode.transports.dial_limiter import MINUTE_S, MOVES_MAX, PER_PEER, DialLimiter
+from fednode.transports import peers as module
 from fednode.transports.grpc import GrpcTransport
+from fednode.transports.peers import MINUTE_S, MOVES_MAX, PER_PEER, DialLimiter
 from tests.meshes import Mesh
 
 GUARD_S = 180.0
