@@ -60,7 +60,7 @@ def answering(node: Node, got: Counter[str], busy: bool) -> None:
         answer = await inner(frame, caller)
         return codec.encode_ack("busy", "later") if busy and contribution else answer
 
-    node.transport._exchange._on_frame = on_frame  # type: ignore[union-attr]
+    node.transport._exchange.on_frame = on_frame
 
 
 def delaying(mesh: Mesh, name: str) -> None:
