@@ -66,10 +66,9 @@ def link_for(
         addresses=tuple(addresses),
         relays=plan.peers.relays[: links.RELAYS_MAX],
     )
-    text = links.encode(invitation)  # before the ledger changes: it may be too long
     key = Authority.invitation(token).key.public_key()
     ledger.invite(site, keys.point_of(key), days, again=again, approve=approve)
-    return text
+    return links.encode(invitation)
 
 
 def issue(
@@ -155,8 +154,7 @@ class Invitations:
 
         Raise ConfigError if this key does not wait under this name any more.
         """
-        settle = self._ledger.accept if good else self._ledger.refuse
-        await asyncio.to_thread(settle, name, id)
+        await asyncio.to_thread(self._ledger.settle, name, good, id)
         LOG.info("the operator %s %s on the page", "accepted" if good else "refused", name)
         return settled(name, good)
 

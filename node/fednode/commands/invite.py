@@ -63,9 +63,9 @@ def invite(
     if listing:
         _list(ledger)
     elif accept is not None:
-        click.echo(settled(ledger.accept(accept).site, good=True))
+        click.echo(settled(ledger.settle(accept, good=True).site, good=True))
     elif refuse is not None:
-        click.echo(settled(ledger.refuse(refuse).site, good=False))
+        click.echo(settled(ledger.settle(refuse, good=False).site, good=False))
     elif len(sites) > 1:
         raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
     else:

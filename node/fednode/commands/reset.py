@@ -21,15 +21,8 @@ from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
-from fednode.storage.files import text_of
-from fednode.storage.store import (
-    CHECKPOINTS,
-    CLASSES,
-    HISTORY,
-    RUNS,
-    SETTINGS,
-    refuse_journal,
-)
+from fednode.storage.files import refuse_earlier, text_of
+from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import confirm
 
@@ -60,7 +53,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     folder = find(state)
     if not folder.is_dir():
         raise StateError(f"There is no state directory {folder}: give another with --state.")
-    refuse_journal(folder)
+    refuse_earlier(folder)
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")

@@ -24,8 +24,6 @@ from fednode.transports.address import RelayEntry, parse
 
 HEAD: Final = "FEDNODE:"
 VERSION: Final = 3
-CHARACTERS_MAX: Final = 220
-"""Of a link with one address and no relay."""
 ADDRESSES_MAX: Final = 4
 RELAYS_MAX: Final = 2
 TEXT_MAX: Final = 4096
@@ -49,17 +47,8 @@ class Invitation:
 
 
 def encode(invitation: Invitation) -> str:
-    """Return the link of an invitation; raise ConfigError if its names are too long."""
-    text = HEAD + _letters(_sealed(_body(invitation)))
-    over = len(text) - CHARACTERS_MAX
-    if over > 0 and len(invitation.addresses) == 1 and not invitation.relays:
-        names = f"{invitation.mesh!r}, {invitation.site!r} and {invitation.sponsor!r}"
-        raise ConfigError(
-            f"The names {names} and the address {invitation.addresses[0]} are "
-            f"{-(-over * 5 // 8)} letters too long for a link of {CHARACTERS_MAX} characters: take "
-            "a shorter name."
-        )
-    return text
+    """Return the link of an invitation."""
+    return HEAD + _letters(_sealed(_body(invitation)))
 
 
 def decode(text: str) -> Invitation:

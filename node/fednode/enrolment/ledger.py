@@ -131,24 +131,18 @@ class Ledger:
             end = int(self._clock() + days * DAY_S)
             book.entries[site] = Entry(site, key.hex(), end, again, not approve)
 
-    def accept(self, site: str, id: str = "") -> Entry:
-        """Let the key that waits for a name have it; return its entry.
+    def settle(self, site: str, good: bool, id: str = "") -> Entry:
+        """Let the key that waits for a name have it, or end the invitation of a site.
 
-        id: the key that the operator saw. Raise ConfigError if no such key waits.
+        id: the key that the operator saw. Return the entry. Raise ConfigError if no such key waits,
+        or if there is no such invitation of a site that is no member yet.
         """
         with self._change() as book:
-            entry = _find(book, site, id, waiting=True)
-            book.entries[site] = replace(entry, accepted=True)
-            return entry
-
-    def refuse(self, site: str, id: str = "") -> Entry:
-        """End the invitation of a site that is no member yet; return its entry.
-
-        id: the key that the operator saw. Raise ConfigError if there is no such invitation.
-        """
-        with self._change() as book:
-            entry = _find(book, site, id, waiting=bool(id))
-            del book.entries[site]
+            entry = _find(book, site, id, waiting=good or bool(id))
+            if good:
+                book.entries[site] = replace(entry, accepted=True)
+            else:
+                del book.entries[site]
             return entry
 
     def forget(self, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
 from typing import Final
@@ -18,11 +17,10 @@ from fednode.identity.certificates import (
     Chain,
     Credential,
     pem_of_chain,
-    read_sponsor,
 )
 from fednode.identity.roster import Member, Roster, day
 from fednode.storage.disk import keep_private
-from fednode.storage.files import content_if_any, content_of, put
+from fednode.storage.files import content_if_any, content_of, put, refuse_earlier
 
 IDENTITY: Final = "identity"
 """Folder of a state directory."""
@@ -47,7 +45,7 @@ class NodeIdentity:
 
     def __init__(self, state: Path) -> None:
         """Read the identity in a state directory; raise StateError without one that can be used."""
-        refuse_earlier_state(state)
+        refuse_earlier(state)
         if not _has_key(state):
             raise StateError(
                 f"There is no key of a node in {state / IDENTITY}: give the state directory of a "
@@ -74,7 +72,7 @@ class NodeIdentity:
     @classmethod
     def create(cls, state: Path) -> NodeIdentity:
         """Return the identity in a state directory; make its key if there is none."""
-        refuse_earlier_state(state)
+        refuse_earlier(state)
         if not _has_key(state):
             keys.store(state / IDENTITY / keys.KEY_FILE, ec.generate_private_key(keys.CURVE))
         return cls(state)
@@ -146,28 +144,30 @@ class NodeIdentity:
         if self.chain is None or self.clock() > self.sponsor_end:
             return None
         right = pem_of_chain(self.chain.certificates[1:])
-        return Authority(f"{SPONSOR}{self.name}", self.key, right, self.sponsor_end)
+        return Authority(f"{SPONSOR}{self.name}", self.key, right)
 
     def take_sponsor(self, certificate: bytes, roster: Roster) -> bool:
         """Take the right to sign certificates, which the mesh key gave; sign the node's own by it.
 
         Return False, and store nothing, if the node has this right already. Raise IdentityError if
-        the certificate is not for this node, has ended, or ends before the right that the node has:
-        any member can send an earlier one, which stands in chains.
+        the certificate is not for this node, does not hold, or ends before the right that the node
+        has: any member can send an earlier one, which stands in chains.
         """
-        right = read_sponsor(certificate, self.key, roster.root)
-        if self.name not in {"", right.site}:
-            raise IdentityError(f"this sponsor's certificate is for {right.site!r}")
-        if self.clock() > right.ends:
-            raise IdentityError(f"this sponsor's certificate ended on {day(right.ends)}")
+        right = Chain.read(certificate)
+        if self.name not in {"", right.own.name}:
+            raise IdentityError(f"this sponsor's certificate is for {right.own.name!r}")
         if right.ends < self.sponsor_end:
             raise IdentityError(
                 f"this sponsor's certificate ends on {day(right.ends)}, and the present one on "
                 f"{day(self.sponsor_end)}"
             )
-        if self.chain and right.chain == pem_of_chain(self.chain.certificates[1:]):
+        if self.chain and right.certificates == self.chain.certificates[1:]:
             return False
-        self._store(Chain.read(right.node(right.site, self.key.public_key())))
+        authority = Authority(f"{SPONSOR}{right.own.name}", self.key, right.pem)
+        signed = authority.node(right.own.name, self.key.public_key())
+        if fault := roster.explain(signed):
+            raise IdentityError(f"this sponsor's certificate cannot be used: {fault}")
+        self._store(Chain.read(signed))
         return True
 
     def _store(self, chain: Chain) -> None:
@@ -200,22 +200,6 @@ def chain_in(state: Path) -> Chain | None:
     with contextlib.suppress(StateError, IdentityError):
         return Chain.read(content_of(state / IDENTITY / CERTIFICATE_FILE))
     return None
-
-
-def refuse_earlier_state(state: Path) -> None:
-    """Raise StateError if a state directory has an identity of an earlier version of fednode."""
-    folder = state / IDENTITY
-    earlier = [folder / "lease", state / "admission"]
-    with contextlib.suppress(StateError):
-        keys.load(folder / keys.KEY_FILE)
-        earlier.append(folder / keys.KEY_FILE)
-    if any(map(os.path.exists, earlier)):
-        raise StateError(
-            f"The identity in {state} is of an earlier version of fednode, whose keys and leases "
-            "this version cannot use; nothing there was changed. Move this folder away, then begin "
-            "anew: the founder with `fednode init MESH`, every other site with a new link and "
-            "`fednode join LINK`."
-        )
 
 
 def _has_key(state: Path) -> bool:

@@ -115,8 +115,8 @@ def _load(path: Path) -> object:
 
 def _damaged(path: Path) -> StateError:
     return StateError(
-        f"The key {path} is damaged, has a password, or is of another kind: restore it from a "
-        "backup."
+        f"The key {path} is damaged, has a password, or is of another kind, as earlier versions of "
+        "fednode made: restore it from a backup, or rename its folder and ask for a new link."
     )
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import secrets
 from pathlib import Path
+from typing import Final
 
 from fednode.errors import StateError
 from fednode.storage.disk import ASIDE, FILE_MODE, Disk, because
+
+EARLIER: Final = ("journal.db", "identity/lease", "admission")
+"""What versions before checkpoints and certificates wrote into a state directory."""
 
 
 def put(
@@ -67,3 +71,15 @@ def content_if_any(path: Path) -> bytes | None:
         if isinstance(fault.__cause__, FileNotFoundError):
             return None
         raise
+
+
+def refuse_earlier(state: Path) -> None:
+    """Raise StateError if an earlier version of fednode wrote a state directory."""
+    earlier = [name for name in EARLIER if (state / name).exists()]
+    if earlier:
+        raise StateError(
+            f"{state} is a state directory of an earlier version of fednode (it holds "
+            f"{', '.join(earlier)}), which this version cannot read; nothing in it was changed. "
+            "Rename this folder, then begin anew: in a mesh with keys the founder with `fednode "
+            "init MESH`, and every other site with a new link and `fednode join LINK`."
+        )

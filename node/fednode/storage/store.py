@@ -25,6 +25,7 @@ from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
 from fednode.storage.disk import ASIDE, Disk, because, lock
+from fednode.storage.files import refuse_earlier
 from fednode.storage.history import History, RoundRow
 
 CHECKPOINTS: Final = "checkpoints"
@@ -32,8 +33,6 @@ HISTORY: Final = "history.jsonl"
 RUNS: Final = "runs"
 SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
-JOURNAL: Final = "journal.db"
-"""The SQLite journal of versions before checkpoints."""
 CHECKPOINTS_KEPT: Final = 3
 BACKBONE: Final = "backbone"
 """The key of the model's fingerprint, among the facts that a directory is tied to."""
@@ -61,7 +60,7 @@ class Store:
         self.warnings: list[str] = []
         self._disk = disk or Disk()
         self._guard = threading.Lock()
-        refuse_journal(folder)
+        refuse_earlier(folder)
         with self._explained("cannot be used"):
             self._disk.make_folder(folder)
             self._lock = lock(folder)
@@ -213,7 +212,7 @@ def _shown(facts: Mapping[str, str], key: str) -> str:
 
 def is_state(folder: Path) -> bool:
     """Tell whether a node ran in a directory."""
-    return (folder / CHECKPOINTS).is_dir() or (folder / JOURNAL).exists()
+    return (folder / CHECKPOINTS).is_dir()
 
 
 def has_rounds(folder: Path) -> bool:
@@ -233,7 +232,7 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     Also return a sentence on each newer checkpoint, which is damaged. Raise StateError if no
     checkpoint is whole.
     """
-    refuse_journal(folder)
+    refuse_earlier(folder)
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed
@@ -283,14 +282,3 @@ def _rounds(folder: Path) -> list[int]:
 
 def _path(folder: Path, number: int) -> Path:
     return folder / CHECKPOINTS / f"{number:06d}.safetensors"
-
-
-def refuse_journal(folder: Path) -> None:
-    """Raise StateError if a version before checkpoints wrote a directory."""
-    if (folder / JOURNAL).exists():
-        raise StateError(
-            f"{folder} is a state directory of an earlier version of fednode (it holds {JOURNAL}), "
-            "which this version cannot read; nothing in it was changed. To begin at round 1, give "
-            "another directory with --state, or rename this one; to keep the node's key, copy its "
-            "folder identity into the new one."
-        )

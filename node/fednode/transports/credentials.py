@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -12,8 +11,6 @@ import grpc.aio
 from fednode.identity.certificates import Credential
 from fednode.identity.roster import Guest, Member, Roster
 
-CALLER: Final[ContextVar[str]] = ContextVar("caller", default="")
-"""The id behind the call that a handler answers; "" without keys."""
 Own = Callable[[], Credential]
 """Returns what this node shows; another object once it was renewed."""
 

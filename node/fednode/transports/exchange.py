@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import grpc
 import grpc.aio
 
 from fednode.transports.base import OnFrame
-from fednode.transports.credentials import CALLER
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
 
@@ -40,10 +39,12 @@ class ExchangeService:
     It is the service of exchange.proto.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, caller: Callable[[Any], str | None]) -> None:
+        """Set up. caller: returns the id behind a call; None if it may call no more."""
+        self._caller = caller
         self.on_frame: OnFrame | None = None
         """The node's handler."""
-        self._assembling: Counter[str] = Counter()
+        self._assembling: Counter[str | None] = Counter()
         self._expected = FRAME_BYTES_MAX
 
     def expect(self, frame_bytes: int) -> None:
@@ -61,7 +62,7 @@ class ExchangeService:
 
     async def _deliver_chunks(self, request_iterator: AsyncIterator[bytes], context: Any) -> bytes:
         """Collect the pieces of one frame; refuse too many bytes and too slow pieces."""
-        received, size, caller = list[bytes](), 0, CALLER.get()
+        received, size, caller = list[bytes](), 0, self._caller(context)
         clock = asyncio.get_running_loop().time
         end = clock() + HANDLING_MAX_S
         try:
@@ -89,7 +90,7 @@ class ExchangeService:
             self._assembling[caller] -= size
             self._assembling += Counter()  # forget zeros
 
-    def _over(self, size: int, caller: str) -> bool:
+    def _over(self, size: int, caller: str | None) -> bool:
         """Tell whether a frame is too large, or all pieces held of its sender or of all callers."""
         return (
             size > FRAME_BYTES_MAX
@@ -103,11 +104,13 @@ class ExchangeService:
 
     async def _answer(self, frame: bytes, context: Any) -> bytes:
         """Return the node's reply; end the call if the node is too slow or its reply too large."""
-        assert self.on_frame is not None
-        reply = b""
+        reply, caller = b"", self._caller(context)
+        if caller is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
+        assert self.on_frame is not None and caller is not None  # noqa: PT018 (abort raises)
         try:
             async with asyncio.timeout(HANDLING_MAX_S):
-                reply = await self.on_frame(frame, CALLER.get())
+                reply = await self.on_frame(frame, caller)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
         if len(reply) > REPLY_BYTES_MAX:

@@ -26,8 +26,7 @@ def wire_bytes(frame_bytes: int) -> int:
     headers of one call. Measured figures differ by less than 1 % or 100 bytes. Opening a connection
     (about 600 bytes), keepalive, TCP and IP are left out. gRPC itself offers no count.
     """
-    pieces = max(1, -(-frame_bytes // PIECE_BYTES))
-    full = pieces - 1
+    full = max(0, frame_bytes - 1) // PIECE_BYTES
     last = frame_bytes - full * PIECE_BYTES
     return _CALL + full * _piece_bytes(PIECE_BYTES) + _piece_bytes(last)
 

@@ -15,7 +15,7 @@ from fednode.identity.roster import Roster
 from fednode.transports.address import Endpoint, RelayEntry
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.connection_limiter import ALL_MAX, CALLS_S, ConnectionLimiter
-from fednode.transports.credentials import Own, server_credentials
+from fednode.transports.credentials import Own, caller_of, server_credentials
 from fednode.transports.exchange import ExchangeService
 from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.limits import Limits, Note
@@ -66,7 +66,7 @@ class GrpcTransport(Peers):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._server: Any = None
         self._services: list[Register] = []
-        self._exchange = ExchangeService()
+        self._exchange = ExchangeService(self.caller)
         self._ended: asyncio.Task[None] | None = None
 
     def add_service(self, register: Register) -> None:
@@ -126,6 +126,13 @@ class GrpcTransport(Peers):
 
     def expect(self, frame_bytes: int) -> None:
         self._exchange.expect(frame_bytes)
+
+    def caller(self, context: Any) -> str | None:
+        """Return the id behind a call; "" without keys; None if it may call no more."""
+        if self._roster is None:
+            return ""
+        member = caller_of(context, self._roster)
+        return None if member is None else member.id
 
     def disconnect(self, id: str, seconds: float) -> None:
         if self._limits.connections is not None:

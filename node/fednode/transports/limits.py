@@ -20,7 +20,7 @@ import grpc.aio
 from fednode.defects import reported
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.connection_limiter import ConnectionLimiter
-from fednode.transports.credentials import CALLER, chain_of
+from fednode.transports.credentials import chain_of
 from fednode.transports.relay_service import DIAL, ENDLESS
 
 CALLS_PER_KEY: Final = 32
@@ -120,7 +120,6 @@ class Limits(grpc.aio.ServerInterceptor):  # type: ignore[misc]
     async def _place(self, context: Any, method: str, streams: bool) -> AsyncIterator[None]:
         """Hold a place for a call; end the call if its caller may not call now."""
         caller = await self._admit(context, method)
-        CALLER.set(caller)
         key = (caller, streams)
         most = STREAMS_PER_KEY if streams else CALLS_PER_KEY
         if caller and method not in ENDLESS and self._held[key] >= most:

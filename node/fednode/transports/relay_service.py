@@ -292,7 +292,6 @@ class RelayService:
         )
 
     async def _refuse(self, context: Any, reason: str, why: str) -> NoReturn:
-        """End a call."""
         self.counts.refused[reason] += 1
         await context.abort(_CODES[reason], why)
         raise AssertionError("abort raises")

@@ -23,12 +23,10 @@ CLOSE_GRACE_S: Final = 0.5
 PLACE_BYTES: Final = 64
 """The longest path of a place for sockets; the system takes 107 bytes for the path of a socket."""
 PLAIN: Final = "/tmp"
-KEEPALIVE_S: Final = 20
-"""Seconds between two pings of each end of a connection."""
 # The protobuf field around the bytes of a Frame.
 AROUND_BYTES: Final = 16
 KEEPALIVE: Final[Options] = (
-    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
+    ("grpc.keepalive_time_ms", 20_000),
     # A connection that is lost on a busy machine costs a handshake, and makes it busier.
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),

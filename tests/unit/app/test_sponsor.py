@@ -91,7 +91,7 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
         assert said == f"a admits newcomers until {day(right.ends)}"
         await sponsor.look()
         await newcomer.describe()
-        sponsor.ledger.refuse("b")
+        sponsor.ledger.settle("b", good=False)
         await sponsor.look()
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()

@@ -77,17 +77,6 @@ def test_who_cannot_be_invited_is_said(
     assert "a link has 4 at most" in fednode.fault("invite", "b", *many)
 
 
-def test_a_command_that_makes_no_link_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    files = plan.state / "enrolment"
-    before = {file.name: file.read_bytes() for file in files.iterdir()}
-    for words in (("b" * 63,), ("b" * 63, "--again")):
-        assert "letters too long for a link" in fednode.fault("invite", *words)
-    assert {file.name: file.read_bytes() for file in files.iterdir()} == before
-
-
 def test_folders_are_written_without_a_running_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,14 +71,14 @@ def test_the_operator_accepts_a_key_or_refuses_it(tmp_path: Path) -> None:
     with pytest.raises(TokenReused):
         book.enrol("b", "thief", AT)
     with pytest.raises(ConfigError, match="No site 'b' waits; there waits: none"):
-        book.accept("b", "another key")
-    assert book.accept("b", "key-b").id == "key-b"
+        book.settle("b", True, "another key")
+    assert book.settle("b", True, "key-b").id == "key-b"
     book.enrol("b", "key-b", AT)
-    assert book.refuse("c").id == "key-c"
+    assert book.settle("c", False).id == "key-c"
     with pytest.raises(IdentityError, match="has ended"):
         book.enrol("c", "key-c", AT)
     with pytest.raises(ConfigError, match="No site 'b' has an open invitation"):
-        book.refuse("b")
+        book.settle("b", False)
 
 
 def test_a_name_belongs_to_its_key_until_it_is_given_again(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_change_is_noticed(tmp_path: Path) -> None:
     stamps = [book.stamp()]
     book.invite("b", KEY, 7)
     stamps.append(book.stamp())
-    book.refuse("b")
+    book.settle("b", False)
     stamps.append(book.stamp())
     assert len(set(stamps)) == 3
     assert book.stamp() == stamps[-1]

@@ -73,7 +73,7 @@ async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_not
 ) -> None:
     async with Site.create(tmp_path, "a").serving() as a:
         ended = a.invite("b")
-        a.ledger.refuse("b")
+        a.ledger.settle("b", good=False)
         a.follow()
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer(tmp_path / "b", ended).describe()
@@ -123,7 +123,7 @@ async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
             f"b at {AWAY} asks to join, words of its key: {words}; compare them by phone, then "
             "`fednode invite --accept b` or `fednode invite --refuse b`",
         )
-        a.ledger.accept("b")
+        a.ledger.settle("b", good=True)
         await new.enrol(AWAY)
         assert NodeIdentity(tmp_path / "b").name == "b"
 

@@ -86,10 +86,9 @@ def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
         assert (authority.name, authority.chain) == ("sponsor b", right)
         assert roster.identify(authority.node("c", mesh.key("c").public_key()))
         assert roster.identify(one.own().chain) == Member("b", node.id)
+    assert not node.take_sponsor(right, roster)
     node.clock = lambda: node.sponsor_end + 1
     assert node.sponsor() is None
-    with pytest.raises(IdentityError, match="ended on"):
-        node.take_sponsor(right, roster)
 
 
 def test_a_founder_takes_its_name_from_its_right(tmp_path: Path) -> None:
@@ -114,15 +113,24 @@ def test_an_earlier_right_replaces_no_later_one_and_nothing_else_is_stored(tmp_p
     assert file.read_bytes() == before
 
 
-def test_the_right_of_another_node_is_not_taken(tmp_path: Path) -> None:
-    mesh = SmallMesh()
+def test_the_right_of_another_node_or_mesh_is_not_taken(tmp_path: Path) -> None:
+    mesh, other = SmallMesh(), SmallMesh()
     mesh.write(tmp_path, "b")
-    node, roster = NodeIdentity(tmp_path), mesh.roster()
-    with pytest.raises(IdentityError, match="another key"):
-        node.take_sponsor(mesh.sponsor.chain, roster)
-    mesh.keys["x"] = mesh.key("b")
-    with pytest.raises(IdentityError, match="for 'x'"):
-        node.take_sponsor(mesh.sponsor_of("x").chain, roster)
+    node, roster, public = NodeIdentity(tmp_path), mesh.roster(), mesh.key("b").public_key()
+    mesh.keys["x"] = other.keys["b"] = mesh.key("b")
+    foreign = "cannot be used: it shows no certificate of this mesh"
+    for certificate, said in (
+        (mesh.sponsor_of("x").chain, "for 'x'"),
+        (mesh.root.sponsor("b", mesh.key("c").public_key()), foreign),
+        (other.sponsor_of("b").chain, foreign),
+        (mesh.sponsor.sponsor("b", public), "missing"),  # a sponsor makes no sponsor
+        (mesh.root.node("b", public), foreign),
+        (mesh.chain("b"), foreign),
+        (mesh.sponsor_of("b", days=-0.01).chain, "cannot be used: its certificate ended on"),
+    ):
+        with pytest.raises(IdentityError, match=said):
+            node.take_sponsor(certificate, roster)
+    assert not NodeIdentity(tmp_path).sponsor_end
 
 
 @pytest.mark.parametrize("name", ["node.key", "node.crt"])
@@ -166,18 +174,12 @@ def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
         NodeIdentity(tmp_path)
 
 
-@pytest.mark.parametrize("what", ["key", "lease", "admission"])
+@pytest.mark.parametrize("what", ["identity/lease", "admission", "journal.db"])
 def test_state_of_before_is_named_and_not_changed(tmp_path: Path, what: str) -> None:
-    """A folder as 0.0 left it: an Ed25519 key, a lease, and an admission folder at the founder."""
-    folder = tmp_path / "identity"
-    keys.store(folder / "node.key", Ed25519PrivateKey.generate())
-    (folder / "node.crt").write_text("x")
-    if what == "lease":
-        (folder / "lease").write_text("bGVhc2U=\n")
-    if what == "admission":
-        (tmp_path / "admission").mkdir()
+    keys.store(tmp_path / "identity" / "node.key", Ed25519PrivateKey.generate())
+    (tmp_path / what).write_text("x")
     before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
     for begin in (NodeIdentity, NodeIdentity.create):
-        with pytest.raises(StateError, match=r"earlier version.*nothing there was changed.*anew"):
+        with pytest.raises(StateError, match=r"earlier version.*nothing in it was changed.*anew"):
             begin(tmp_path)
     assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
