@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import signal
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +24,7 @@ import yaml
 
 from fednode.app.client import client_of
 from fednode.core.view import Life
-from fednode.errors import FAULT_CODES, ConfigError, FednodeError
+from fednode.errors import ConfigError, FednodeError
 from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
@@ -39,7 +37,6 @@ from fednode_bootstrap import preload
 from fednode_bootstrap.daemon import FORKS, PROGRAM, Daemon, exit_words, stop
 
 EVENTS_KEPT: Final = 200
-ANSWERS_KEPT: Final = 24
 NODES_MAX: Final = 64
 POLL_S: Final = 0.5
 CROWD: Final = 8
@@ -63,7 +60,6 @@ class MeshSettings:
         settings: "section.key=value", override config
         poll_s: time between status requests
         grace_s: time for a daemon to end by itself
-        restarts: times that each dead daemon is started again, unless its settings are at fault
         module: the daemon's program, run as `python -m` does
         tls: give every node a key and a certificate, and let them speak mutual TLS
         at_once: most daemons that load their model at the same time; the next one waits for them
@@ -76,7 +72,6 @@ class MeshSettings:
     name: str = "local"
     poll_s: float = POLL_S
     grace_s: float = 15.0
-    restarts: int = 0
     module: str = PROGRAM
     tls: bool = False
     at_once: int = 8
@@ -90,46 +85,19 @@ class MeshSettings:
                 raise ConfigError(f"'{setting}' is no setting: write --set section.key=value.")
 
 
-@dataclass(slots=True)
-class Past:
-    """The past of one node: losses of its latest rounds, and bytes sent with their times."""
-
-    losses: deque[float] = field(default_factory=lambda: deque(maxlen=ANSWERS_KEPT))
-    round: int = 0
-    sent: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=ANSWERS_KEPT))
-
-    def note(self, reply: StatusReply, now: float) -> None:
-        """Take one answer."""
-        loss = reply.metrics.get("loss", math.nan)
-        if reply.round != self.round and math.isfinite(loss):
-            self.losses.append(loss)
-        self.round = reply.round
-        self.sent.append((now, reply.traffic.serialized_out))
-
-    @property
-    def rate(self) -> float:
-        """Bytes a second over the answers that are kept."""
-        if len(self.sent) < 2:
-            return 0.0
-        (began, first), (ended, last) = self.sent[0], self.sent[-1]
-        return max(0, last - first) / (ended - began) if ended > began else 0.0
-
-
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One node of the mesh.
 
     status: its latest answer. answers: whether it answered the last status request. task: starts
-    the daemon, and again if it dies.
+    the daemon, and waits for its end.
     """
 
     name: str
     address: str
     daemon: Daemon
-    restarts_left: int = 0
     status: StatusReply | None = None
     answers: bool = False
-    past: Past = field(default_factory=Past)
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
@@ -291,9 +259,7 @@ class LocalMesh:
             for setting in (*self._own_settings(folder / name), *settings.settings):
                 words += ["--set", setting]
             daemon = Daemon(name, words, folder / f"{name}.log", settings.module)
-            members[name] = Member(
-                name=name, address=address, daemon=daemon, restarts_left=settings.restarts
-            )
+            members[name] = Member(name=name, address=address, daemon=daemon)
         self.members.update(members)  # at once, because another thread may show them
         listed = [{"name": member.name, "address": member.address} for member in members.values()]
         content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
@@ -335,10 +301,6 @@ class LocalMesh:
         words = member.daemon.last_line()
         said = f"its last words: {words}" if words else "it said nothing"
         self._tell(f"{member.name} ended with {exit_words(code)}; {said}")
-        if member.restarts_left > 0 and code not in {0, *FAULT_CODES}:
-            member.restarts_left -= 1
-            self._tell(f"{member.name} is started again")
-            self.launch(member.name)
         self._notify()
 
     async def _poll(self) -> None:
@@ -358,7 +320,6 @@ class LocalMesh:
         # Ignore an answer of a daemon that died meanwhile: it is not about its replacement.
         if member.daemon.running:
             member.status, member.answers = status, True
-            member.past.note(status, time.monotonic())
 
     def _tell(self, text: str) -> None:
         self.events.append(text)

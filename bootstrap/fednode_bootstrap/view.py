@@ -19,8 +19,6 @@ from fednode.terminal import show
 from fednode.units import size
 from fednode_bootstrap.mesh import LocalMesh, Member
 
-MATRIX_MAX: Final = 12
-BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 EVENTS: Final = 6
 LINE_EVERY_S: Final = 5.0
 
@@ -85,13 +83,11 @@ def accuracies(members: Collection[Member]) -> list[str]:
 
 
 def page(head: Text, members: Collection[Member]) -> RenderableType:
-    """Return the whole view: head, a line for each node, messages between them, latest warnings."""
+    """Return the whole view: head, a line for each node, latest warnings."""
     parts: list[RenderableType] = [head]
     replies = [(member.name, member.status) for member in members if member.status]
     if members:
         parts += [Text(), table(members)]
-    if replies and 1 < len(members) <= MATRIX_MAX:
-        parts += [Text("\nmessages sent, from row to column", "dim"), _matrix(members)]
     for name, reply in replies:
         lines = [(text, "yellow") for text in show.said_of(reply)]
         lines += [(text, "dim") for text in paths(reply)]
@@ -107,9 +103,9 @@ def table(members: Collection[Member]) -> Table:
     """Return a line for each node."""
     measured = show.accuracies_of([member.status for member in members if member.status])
     grid = show.grid(
-        *("node", "state", "round", "merged", "doing", "loss", ""),
+        *("node", "state", "round", "merged", "doing", "loss"),
         *(f"{key} %" for key in measured),
-        *("peers", "sent", "a second"),
+        *("peers", "sent"),
     )
     for member in members:
         reply, state = member.status, member.state
@@ -123,37 +119,8 @@ def table(members: Collection[Member]) -> Table:
             show.merged(reply),
             f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
             show.loss(reply),
-            Text(bars(list(member.past.losses)), "cyan"),
             *(show.percent(reply, key) for key in measured),
             "alone" if reply.alone else alive(reply),
             size(reply.traffic.serialized_out),
-            f"{size(round(member.past.rate))}/s",
         )
     return grid
-
-
-def _matrix(members: Collection[Member]) -> Table:
-    """Return who sent how many messages to whom, as each sender says."""
-    names = [member.name for member in members]
-    matrix = show.grid("", *names, numbers=names)
-    for member in members:
-        reply = member.status
-        peers = {peer.name: peer for peer in reply.peers} if reply else {}
-        row = [Text(member.name, "bold")]
-        for name in names:
-            if (peer := peers.get(name)) is not None:
-                sent = f"{peer.traffic.messages_out:,}"
-                row.append(Text(sent, show.STYLES.get(peer.state, "")))
-            else:
-                row.append(Text("\u00b7" if reply or name == member.name else "?", "dim"))
-        matrix.add_row(*row)
-    return matrix
-
-
-def bars(values: list[float]) -> str:
-    """Return numbers as a row of bars, the least of them the lowest."""
-    if not values:
-        return ""
-    low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    return "".join(BARS[round((value - low) / span * (len(BARS) - 1))] for value in values)

@@ -88,7 +88,7 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()
         said = sponsor.take_certificate(right.chain)
-        assert said == f"a admits newcomers until {day(right.ends)}"
+        assert said == f"a admits newcomers until {day(sponsor.identity.sponsor_end)}"
         await sponsor.look()
         await newcomer.describe()
         sponsor.ledger.settle("b", good=False)

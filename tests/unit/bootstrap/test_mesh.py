@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.errors import ConfigError, Unreachable
+from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member, Roster
@@ -48,7 +48,6 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     def build(
         *settings: str,
         nodes: int = 2,
-        restarts: int = 0,
         grace_s: float = LIMIT_S,
         at_once: int = 8,
         tls: bool = False,
@@ -59,7 +58,6 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
             settings=settings,
             poll_s=0.01,
             grace_s=grace_s,
-            restarts=restarts,
             module=FAKE,
             at_once=at_once,
             tls=tls,
@@ -165,21 +163,6 @@ async def test_a_daemon_that_dies_is_told_and_the_mesh_goes_on(make: Make) -> No
     assert list(mesh.events) == [
         "node-1 ended with exit code 70; its last words: The prompt is out of ink."
     ]
-
-
-@pytest.mark.parametrize("code", [70, Unreachable.exit_code])
-async def test_a_daemon_that_starting_again_may_mend_is_started_again(
-    make: Make, code: int
-) -> None:
-    async with make("fake.exit=node-1", f"fake.code={code}", restarts=1) as mesh:
-        assert await mesh.wait_finished(LIMIT_S) == ["node-1", "node-2"]
-    assert mesh.events[1] == "node-1 is started again"
-
-
-async def test_a_fault_of_settings_is_not_tried_again(make: Make) -> None:
-    async with make("fake.exit=node-1", "fake.code=2", restarts=1) as mesh:
-        assert await mesh.wait_finished(LIMIT_S) == ["node-2"]
-    assert len(mesh.events) == 1
 
 
 async def test_kill_and_launch_keep_name_port_and_state(make: Make) -> None:

@@ -1,4 +1,4 @@
-"""The live table of a local mesh, its line without a terminal, losses as bars, bytes a second."""
+"""The live table of a local mesh, and its line without a terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from fednode.wire.gen import status_pb2
 from fednode_bootstrap import view
-from fednode_bootstrap.mesh import Past
 from tests.unit.commands.canned import drawn, member
 
 
@@ -90,8 +89,8 @@ def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() 
         member("c", "exit code 70", None),
     ]
     assert [" ".join(line.split()) for line in drawn(view.table(nodes)).splitlines()] == [
-        "node state round merged doing loss own % base % new % peers sent a second",
-        "a running 3/9 2/3 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B 0 B/s",
+        "node state round merged doing loss own % base % new % peers sent",
+        "a running 3/9 2/3 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B",
         "b loading",
         "c exit code 70",
     ]
@@ -106,16 +105,3 @@ def test_the_live_view_shows_who_is_relayed_and_why() -> None:
     shown = drawn(view.page(Text("head"), [member("a", "running", one)]))
     assert "2/2, 1 relayed" in shown
     assert "a: relayed to b: its port is shut" in shown
-
-
-def test_losses_as_bars_and_bytes_a_second() -> None:
-    assert view.bars([]) == ""
-    assert view.bars([1.0, 2.0, 3.0]) == "▁▅█"
-    assert view.bars([2.0, 2.0]) == "▁▁"
-    past = Past()
-    for moment, number in enumerate((5, 6, 6, 7)):
-        traffic = status_pb2.Traffic(serialized_out=1000 * moment)
-        made = status_pb2.StatusReply(round=number, metrics={"loss": number}, traffic=traffic)
-        past.note(made, 10.0 + moment)
-    assert list(past.losses) == [5, 6, 7]
-    assert past.rate == 1000.0

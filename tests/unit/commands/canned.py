@@ -15,7 +15,6 @@ from rich.console import Console, RenderableType
 
 from fednode.observe.events import LEVELS
 from fednode.wire.gen import status_pb2, status_pb2_grpc
-from fednode_bootstrap.mesh import Past
 
 
 def reply(**changed: Any) -> status_pb2.StatusReply:
@@ -69,7 +68,7 @@ def hostile() -> status_pb2.StatusReply:
 
 def member(name: str, state: str, reply: status_pb2.StatusReply | None) -> Any:
     """Return a node of a local mesh, whose daemon nobody started."""
-    return SimpleNamespace(name=name, state=state, status=reply, past=Past())
+    return SimpleNamespace(name=name, state=state, status=reply)
 
 
 def drawn(page: RenderableType, width: int = 100) -> str:

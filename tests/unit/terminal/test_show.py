@@ -10,7 +10,6 @@ from rich.text import Text
 from fednode.terminal import show
 from fednode.wire.gen import status_pb2
 from fednode_bootstrap import view
-from fednode_bootstrap.mesh import Past
 from tests.unit.commands.canned import drawn, member, reply
 
 
@@ -139,10 +138,6 @@ def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]
 
 
-def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
+def test_markup_is_drawn_as_it_is() -> None:
     shown = drawn(show.node(reply(address="[/ghost]", phase="[/x]")), 300)
     assert "[/ghost]" in shown
-    past = Past()
-    for number, loss in enumerate((1.0, float("inf"), float("nan"), 2.0), 1):
-        past.note(status_pb2.StatusReply(round=number, metrics={"loss": loss}), float(number))
-    assert view.bars(list(past.losses)) == "▁█"

@@ -189,7 +189,6 @@ async def _meshes(
             config=options.config,
             settings=flags,
             name="demo",
-            restarts=3,
             poll_s=options.poll_s,
             module=options.module,
         )
