@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from fednode.errors import NeverMerged
-from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap import local
 from fednode_bootstrap.mesh import MeshError, MeshSettings
 from tests.unit.bootstrap.log_observer import LogObserver
@@ -73,7 +73,7 @@ async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
     screen, written = terminal()
     assert await local.run(options(), screen, LogObserver(tmp_path)) == 0
     head, *nodes = [" ".join(line.split()) for line in written.getvalue().splitlines()[-3:]]
-    assert head.endswith("state round merged doing loss own % base % new % peers sent a second")
+    assert head.endswith("state round merged doing loss own % base % new % peers sent")
     assert nodes[1].startswith("node-2 finished 2/2 idle 90.0 32.0 20.0 0/0 0 B")
     assert list((tmp_path / "runs").iterdir()) == []
 
@@ -152,20 +152,3 @@ async def test_a_mesh_of_which_nothing_is_left_is_an_error(
     # What happened stays where it can be read.
     assert (tmp_path / "runs" / "mesh" / "node-1.log").exists()
     assert "node-1 ended with exit code 2" in written.getvalue()
-
-
-async def test_signals_are_given_back(options: Options, tmp_path: Path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    await local.run(options(), plain()[0], LogObserver(tmp_path))
-    assert signal.getsignal(signal.SIGINT) == before
-
-
-async def test_the_observer_of_the_tests_has_the_contract_of_the_real_one(tmp_path: Path) -> None:
-    rounds: list[Round]
-    (tmp_path / "peers.yaml").write_text("peers: [{name: a-1, address: x}]")
-    (tmp_path / "a-1.log").write_text(
-        '{"name": "a-1", "life": "running", "round": 2, "rounds_max": 2, "pid": 1, "payload": 5,'
-        ' "metrics": {"base": 0.1, "new": 0.2, "own": 0.3}}'
-    )
-    rounds = await LogObserver(tmp_path).history("x")
-    assert [one.traffic.payload_out for one in rounds] == [0, 5]

@@ -179,14 +179,6 @@ async def test_kill_and_launch_keep_name_port_and_state(make: Make) -> None:
     assert gone(first)
 
 
-async def test_a_daemon_that_does_not_listen_is_killed(make: Make) -> None:
-    async with make("fake.stubborn=1", nodes=1, grace_s=0.01) as mesh:
-        await mesh.wait_finished(LIMIT_S)
-        pid = pid_of(mesh, "node-1")
-    assert gone(pid)
-    assert mesh.members["node-1"].state == "signal SIGKILL"
-
-
 async def test_hurrying_kills_at_once(make: Make) -> None:
     """Cancelling the stop, as a second Ctrl-C does, does not wait for the grace."""
     mesh = make("fake.stubborn=1", nodes=2, grace_s=1000.0)
@@ -199,12 +191,6 @@ async def test_hurrying_kills_at_once(make: Make) -> None:
     with pytest.raises(asyncio.CancelledError):
         await stop
     assert all(map(gone, pids))
-
-
-async def test_a_mesh_of_which_nothing_is_left_says_why(make: Make) -> None:
-    async with make("fake.exit=node-1", "fake.code=2", nodes=1) as mesh:
-        with pytest.raises(MeshError, match="exit code 2, and its last words were: The prompt"):
-            await mesh.wait_finished(LIMIT_S)
 
 
 async def test_running_out_of_time_names_who_is_late(make: Make) -> None:

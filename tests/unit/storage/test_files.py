@@ -62,7 +62,9 @@ put(Path(sys.argv[1]), "text", "folder", disk=Killed())
 """
 
 
-@pytest.mark.parametrize("name", ["privacy.json", "identity/certificate.pem", "admission/right"])
+@pytest.mark.parametrize(
+    "name", ["privacy.json", "identity/certificate.pem", "enrolment/ledger.json"]
+)
 def test_what_a_killed_process_left_aside_is_gone_after_the_next_start(
     tmp_path: Path, name: str
 ) -> None:

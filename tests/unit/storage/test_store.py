@@ -10,12 +10,10 @@ import shutil
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fednode.core.types import Tensors
 from fednode.errors import StateError
 from fednode.storage import history
 from fednode.storage.disk import Disk, because
@@ -31,13 +29,6 @@ def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
     assert store.latest() == snapshot(5)
     assert store.history(5, 1)[0].traffic == traffic(5)
     assert store.warnings == []
-    store.close()
-
-
-def test_a_snapshot_without_a_best_round_comes_back_as_such(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.commit(snapshot(1, best=False))
-    assert store.latest() == snapshot(1, best=False)
     store.close()
 
 
@@ -300,20 +291,6 @@ def test_faults_of_the_disk_are_put_in_words() -> None:
     assert because(OSError(30, "Read-only file system")) == "it is read-only"
     assert because(OSError(5, "Input/output error")) == "the disk failed to read or write"
     assert because(OSError(34, "something else")) == "something else"
-
-
-def test_classes_of_rows_come_back_with_their_tensors(tmp_path: Path) -> None:
-    plain = snapshot(1)
-    named = Tensors({"rows": [[1.0], [2.0]]}, ("gray wolf", "été"))
-    policy = replace(plain.policy, tensors=named, tuned=named, arrays=Tensors({"x": [1.0]}))
-    kept = replace(plain, policy=policy)
-    store = Store(tmp_path)
-    store.commit(kept)
-    assert store.latest() == kept
-    store.close()
-    found = read_snapshot(tmp_path)
-    assert found.policy.tuned.classes == ("gray wolf", "été")
-    assert found.best.classes == ()
 
 
 def test_a_store_that_cannot_be_swept_opens(

@@ -16,8 +16,6 @@ from fednode.errors import FednodeError, FrameError
 from fednode.wire.tensors import LIMITS, Limits, pack, payload_bytes, unpack
 from tests.unit.wire.samples import prompts
 
-SHAPES: list[tuple[int, ...]] = [(), (0,), (1,), (3, 0, 2), (2, 3, 4), (1,) * 8]
-
 
 def file(header: Any, block: bytes = b"") -> bytes:
     """Return a safetensors file with any header and any numbers."""
@@ -31,17 +29,6 @@ def entry(begin: int, end: int, shape: Any, dtype: Any = "F32") -> dict[str, Any
 
 def packed(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     return b"".join(pack(tensors, dtype, limits))
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_shape_survives(shape: tuple[int, ...], dtype: Dtype) -> None:
-    sent = Tensors({"a": np.full(shape, 0.5), "b.c/d:e-f_0": np.full(shape, -2.0)})
-    got, _ = unpack(packed(sent, dtype))
-    assert got.shapes == sent.shapes
-    assert got == roundtrip(sent, dtype)
-    if dtype != "int8":
-        assert got == sent
 
 
 def test_float32_keeps_every_bit_even_of_what_is_no_number() -> None:
@@ -63,14 +50,6 @@ def test_float16_refuses_a_number_beyond_it(number: float) -> None:
         pack(tensors, "float16")
     with pytest.raises(FednodeError, match=sentence):
         roundtrip(tensors, "float16")
-
-
-def test_int8_errs_by_at_most_half_a_step_of_each_array() -> None:
-    tensors = Tensors({"large": np.linspace(-300, 200, 501), "small": np.linspace(0, 1e-3, 11)})
-    got = roundtrip(tensors, "int8")
-    for name, largest in (("large", 300.0), ("small", 1e-3)):
-        assert float(np.abs(got[name] - tensors[name]).max()) <= largest / 127 * 0.5001
-        assert float(np.abs(got[name]).max()) == pytest.approx(largest, rel=1e-6)
 
 
 @pytest.mark.parametrize("number", [0.0, -0.0, 1e-45, 3.4028235e38, -3.4028235e38, 1e-38])
@@ -256,13 +235,6 @@ def test_payload_is_the_block(dtype: Dtype) -> None:
     assert payload_bytes(sent, dtype) == sum(map(len, block))
     assert payload_bytes(sent, dtype) == {"float32": 92, "float16": 46, "int8": 35}[dtype]
     assert int.from_bytes(header, "little") == len(text)
-
-
-def test_a_file_that_ends_too_early_is_refused() -> None:
-    good = packed(Tensors({"a": [1.0, 2.0]}), "float32")
-    for length in range(1, len(good)):
-        with pytest.raises(FrameError):
-            unpack(good[:length])
 
 
 def test_a_header_over_the_limit_is_refused_before_it_is_read() -> None:

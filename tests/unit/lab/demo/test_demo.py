@@ -118,22 +118,14 @@ async def test_methods_differ_in_policy_and_tuning_alone(options: Options, tmp_p
 async def test_a_daemon_that_crashed_is_a_warning(options: Options, tmp_path: Path) -> None:
     asked = options("fake.exit=node-1", "fake.code=70", quick=True)
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
-    warnings = [one.get("warnings", []) for one in report_of(tmp_path)["cells"]]
-    assert [len(one) for one in warnings] == [0, 2, 2, 2, 2]
-    assert warnings[1][0].startswith("node-1 ended with exit code 70")
-    assert "is started again" in warnings[1][1]
-    text = (tmp_path / "demo/report.md").read_text()
-    assert "- zerodfl, seed 1: node-1 ended with exit code 70" in text
-
-
-async def test_a_node_without_a_result_is_a_warning(options: Options, tmp_path: Path) -> None:
-    asked = options("fake.exit=node-1", "fake.code=2", quick=True)
-    assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
     zero, *others = report_of(tmp_path)["cells"]
     assert {name for nodes in zero["scores"].values() for name in nodes} == {"node-2"}
     for one in others:
-        assert "node-1 has no result." in one["warnings"]
+        assert one["warnings"][0].startswith("node-1 ended with exit code 70")
+        assert one["warnings"][1:] == ["node-1 has no result."]
         assert (one["nodes"], sorted(one["scores"]["new"])) == (1, ["node-2"])
+    text = (tmp_path / "demo/report.md").read_text()
+    assert "- zerodfl, seed 1: node-1 ended with exit code 70" in text
 
 
 async def test_without_matplotlib_the_report_is_whole_and_says_so(
