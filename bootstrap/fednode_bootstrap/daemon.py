@@ -47,7 +47,7 @@ class Daemon:
     """
 
     def __init__(self, name: str, words: Sequence[str], log: Path, module: str = PROGRAM) -> None:
-        """Set up. words: arguments of the program. name: what `ps` shows."""
+        """Set up. words: arguments of the program."""
         self.name = name
         self.words = tuple(words)
         self.log = log
@@ -83,7 +83,7 @@ class Daemon:
             return
         with self.log.open("ab") as output:
             self._log_start = output.tell()
-        given = (self.name, self._module, self.words, str(self.log), dict(os.environ), os.getcwd())
+        given = (self._module, self.words, str(self.log), dict(os.environ), os.getcwd())
         context: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         process = context.Process(target=_run, args=given, name=self.name, daemon=True)
         begun: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -194,12 +194,7 @@ def _no_main_module() -> Iterator[None]:
 
 
 def _run(
-    name: str,
-    module: str,
-    words: tuple[str, ...],
-    log: str,
-    environment: dict[str, str],
-    folder: str,
+    module: str, words: tuple[str, ...], log: str, environment: dict[str, str], folder: str
 ) -> None:
     """Become the daemon; runs in the child process."""
     os.setsid()
@@ -212,8 +207,6 @@ def _run(
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/comm").write_text(name, encoding="utf-8")
     threading.Thread(target=end_with_parent, name="parent", daemon=True).start()
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

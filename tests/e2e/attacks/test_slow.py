@@ -1,9 +1,7 @@
-"""Attacks that take their time: slow headers, two liars of nine under Krum."""
+"""An attack that takes its time: two liars of nine under Krum."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from yarl import URL
 
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
@@ -29,31 +26,9 @@ from fednode.learn.features import Features
 from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
-from tests.unit.observe.pages import get, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
-MORE = 40
-
-
-async def test_slow_headers_keep_no_reader_out_and_end(tmp_path: Path) -> None:
-    async with page(tmp_path) as (_, url), contextlib.AsyncExitStack() as held:
-        slow = []
-        for _ in range(CONNECTIONS_MAX + MORE):
-            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
-            held.callback(writer.close)
-            writer.write(b"GET / HTTP/1.1\r\n")
-            slow.append(reader)
-        assert (await get(url))[0] == 200
-        async with asyncio.timeout(REQUEST_MAX_S + LIMIT_S):
-            for reader in slow:
-                with contextlib.suppress(ConnectionResetError):
-                    assert await reader.read() == b""
-
-
-# Two that collude ---------------------------------------------------------------------------------
-
 SEVEN = tuple(f"honest-{number}" for number in range(1, 8))
 LIARS = ("liar-1", "liar-2")
 ROUNDS = RoundSettings("sync", 15, deadline_s=30.0, start=StartSettings(6, LIMIT_S))

@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -162,17 +161,6 @@ async def test_the_last_line_of_a_long_log_is_found_at_its_end(program: Make) ->
     await made.start()
     await made.ended()
     assert made.last_line() == "last"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-async def test_ps_shows_the_name_of_the_node(program: Make) -> None:
-    made = program(STUBBORN.format("SIG_DFL"))
-    await made.start()
-    while made.last_line() != "ready":
-        await pause(0.01)
-    comm = await asyncio.to_thread(Path(f"/proc/{made.pid}/comm").read_text)
-    assert comm == "a\n"
-    await stop((made,), GUARD_S)
 
 
 def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(

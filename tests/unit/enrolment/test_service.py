@@ -14,7 +14,6 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fednode.enrolment import client
 from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
 from fednode.errors import IdentityError, Refused, Unreachable
@@ -26,7 +25,7 @@ from fednode.storage.disk import alone
 from fednode.transports.connection_limiter import PER_KEY
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
-from fednode.wire.gen import enrolment_pb2_grpc, status_pb2, status_pb2_grpc
+from fednode.wire.gen import enrolment_pb2_grpc
 from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, ROOT, Site, newcomer
 
 LATE_S = 70 * 24 * 3600
@@ -128,41 +127,11 @@ async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
         assert NodeIdentity(tmp_path / "b").name == "b"
 
 
-async def test_a_guest_is_refused_everything_else(tmp_path: Path) -> None:
-    site = Site.create(tmp_path, "a")
-    site.transport.add_service(
-        lambda server: status_pb2_grpc.add_NodeServicer_to_server(
-            status_pb2_grpc.NodeServicer(), server
-        )
-    )
-    async with site.serving() as a:
+async def test_a_guest_does_not_renew(tmp_path: Path) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
         new = newcomer(tmp_path / "b", a.invite("b"))
-        shown = list[Credential]()
-
-        class Seen(GrpcTransport):
-            def __init__(self, own: object, *more: object, **named: object) -> None:
-                super().__init__(own, *more, **named)  # type: ignore[arg-type]
-                shown.append(own())  # type: ignore[operator]
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client, "GrpcTransport", Seen)
-            await new.describe()
-        guest = GrpcTransport(lambda: shown[0], new.roster)
-        channel = await guest.channel(a.address, "a")
-        node, enrolment = (
-            status_pb2_grpc.NodeStub(channel),
-            enrolment_pb2_grpc.EnrolmentStub(channel),
-        )
-        for call, said in (
-            (node.Status(status_pb2.StatusRequest()), "b is invited, and no member yet"),
-            (enrolment.Renew(pb.RenewRequest()), "only a member renews"),
-        ):
-            with pytest.raises(grpc.aio.AioRpcError) as fault:
-                await call
-            assert fault.value.code() == grpc.StatusCode.PERMISSION_DENIED
-            assert fault.value.details() == said
-        await channel.close()
-        await guest.close()
+        with pytest.raises(Refused, match="only a member renews"):
+            await new._ask("Renew", pb.RenewRequest())
 
 
 async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: Path) -> None:
@@ -261,21 +230,6 @@ async def test_the_holder_of_a_link_has_one_account_however_many_keys_it_makes(
         assert sum(isinstance(one, grpc.aio.AioRpcError) for one in answers) == 1
         for one in channels:
             await one.close()
-
-
-async def test_a_member_that_renews_all_the_time_is_one_line_a_minute(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "fednode")
-    async with Site.create(tmp_path, "a").serving() as a:
-        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
-        a.identity.clock = lambda: time.time() + LATE_S
-        own = NodeIdentity(tmp_path / "b")
-        transport = GrpcTransport(own.own, a.roster)
-        for a.now in (0.0, 1.0, 59.0, 61.0):
-            await renew(transport, [("a", a.address)], own, a.roster)
-        await transport.close()
-    assert sum("was renewed" in line for line in caplog.messages) == 2
 
 
 async def test_a_stolen_key_renews_no_earlier_than_its_owner_would(tmp_path: Path) -> None:

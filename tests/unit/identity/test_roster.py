@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import Authority, Chain, Revocation
-from fednode.identity.roster import Guest, Member, Roster
+from fednode.identity.roster import Guest, Member
 from tests.unit.identity.people import SmallMesh, invitation_key
 
 DAY = 86_400
@@ -401,8 +401,3 @@ def test_the_latest_right_of_a_sponsor_counts(mesh: SmallMesh) -> None:
         assert roster.identify(mesh.chain("b", 5, mesh.sponsor_of("s", days), at / 10 - 1))
     clock.now += 100 * DAY
     assert roster.sponsors() == ["s"]
-
-
-def test_a_roster_of_another_key_knows_nobody(mesh: SmallMesh) -> None:
-    roster = Roster("mesh", Ed25519PrivateKey.generate().public_key())
-    assert roster.identify(mesh.chain("b")) is None

@@ -257,21 +257,14 @@ def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:
         Store(tmp_path / "state")
 
 
-def test_close_is_idempotent_and_lets_others_in(tmp_path: Path) -> None:
-    store = filled(tmp_path, 1)
-    store.close()
-    store.close()
-    Store(tmp_path).close()
-    assert read_snapshot(tmp_path) == snapshot(1)
-
-
 def test_a_running_node_can_be_read_by_others(tmp_path: Path) -> None:
     store = filled(tmp_path, 3)
     assert read_snapshot(tmp_path) == snapshot(3)
     store.commit(snapshot(4))
-    assert read_snapshot(tmp_path) == snapshot(4)
-    store.close()
-    assert read_snapshot(tmp_path) == snapshot(4)
+    for _ in range(2):
+        assert read_snapshot(tmp_path) == snapshot(4)
+        store.close()
+    Store(tmp_path).close()
 
 
 def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
@@ -279,11 +272,6 @@ def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         read_snapshot(tmp_path / "nothing")
     Store(tmp_path).close()
     with pytest.raises(StateError, match="has not adopted a round yet: let it finish"):
-        read_snapshot(tmp_path)
-    store = filled(tmp_path, 1)
-    store.close()
-    files(tmp_path)[0].write_bytes(b"")
-    with pytest.raises(StateError, match=r"damaged: round 1 is damaged: .* is no checkpoint"):
         read_snapshot(tmp_path)
 
 
