@@ -8,12 +8,13 @@ both. A pass that cannot be recorded, such as one that waits for the GPU, runs a
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from typing import Any, Final
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -29,23 +30,20 @@ KNOWN_MOST: Final = 64
 
 Pass = Callable[..., tuple[Tensor, ...]]
 """Return tensors that depend on the given tensors alone; it may not wait for the GPU."""
-Recorder = Callable[[Pass, tuple[Tensor, ...]], Pass]
-"""Return a pass, recorded with sample tensors, whose results and gradients the next call reuses."""
 _ACTIVE: Final[ContextVar[GraphedPasses | None]] = ContextVar("graphed passes", default=None)
 
 
-def recorder_of(device: torch.device) -> Recorder | None:
-    """Return the recorder of a device; None: it repeats nothing."""
-    if device.type != "cuda" or not torch.cuda.is_available():
+def recorder_of(device: torch.device) -> Callable[..., Pass] | None:
+    """Return what records a pass with sample tensors; None: the device repeats nothing."""
+    if device.type != "cuda":
         return None
-    graphed = torch.cuda.make_graphed_callables
-    options: dict[str, Any] = {"allow_unused_input": True}
+    graphed: Any = partial(torch.cuda.make_graphed_callables, allow_unused_input=True)
     if "capture_error_mode" in signature(graphed).parameters:  # not in every version of torch
-        options["capture_error_mode"] = "thread_local"  # other threads may use the GPU meanwhile
+        graphed = partial(graphed, capture_error_mode="thread_local")  # others may use the GPU
 
     def record(work: Pass, samples: tuple[Tensor, ...]) -> Any:
         with torch.cuda.device(device):
-            return graphed(work, samples, **options)
+            return graphed(work, samples)
 
     return record
 
@@ -53,14 +51,12 @@ def recorder_of(device: torch.device) -> Recorder | None:
 class GraphedPasses:
     """The recorded passes of one learner; they are used in the block of a `with` statement.
 
-    Attributes:
-        notes: why passes are not recorded, as sentences
+    recorder: of the device; None: every pass runs as it is. notes: why passes are not recorded.
     """
 
-    def __init__(self, recorder: Recorder | None) -> None:
-        """Take the recorder of the device; None: every pass runs as it is."""
+    def __init__(self, recorder: Callable[..., Pass] | None) -> None:
         self._recorder = recorder
-        self._known: dict[object, _Known] = {}
+        self._known: dict[tuple[object, ...], _Known] = {}
         self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> GraphedPasses:
@@ -76,33 +72,28 @@ class GraphedPasses:
         if self._recorder is None or not moving:
             return work(*given)
         shapes = ((tuple(one.shape), one.dtype, one.requires_grad) for one in given)
-        known = self._known.setdefault((*map(id, owners), *shapes), _Known(tuple(owners)))
+        known = self._known.setdefault((*owners, *shapes), _Known())
         if len(self._known) > KNOWN_MOST:
             self._known = {key: one for key, one in self._known.items() if one.graphs}
         known.passes += 1
         graph = next((one for one in known.graphs if one.free), None)
-        many = len(known.graphs) == AT_ONCE or self._count == GRAPHS_MOST
-        if graph is None and known.passes > ORDINARY and not known.refused and not many:
+        few = len(known.graphs) < AT_ONCE and self._count < GRAPHS_MOST
+        if graph is None and few and known.passes > ORDINARY and not known.refused:
             samples = (one.detach().clone().requires_grad_(one.requires_grad) for one in given)
             try:
                 graph = _Graph(self._recorder(work, tuple(samples)))
                 known.graphs.append(graph)
             except RuntimeError as fault:  # of CUDA; the end of the memory is one, too
                 known.refused = True
-                first = str(fault).strip().splitlines()[:1] or [type(fault).__name__]
-                self.notes = (f"Some steps run without CUDA graphs, more slowly: {first[0]}",)
+                first = (str(fault).strip() or type(fault).__name__).partition("\n")[0]
+                self.notes = (f"Some steps run without CUDA graphs, more slowly: {first}",)
         return work(*given) if graph is None else graph(given)
-
-    def forget(self) -> None:
-        """Drop all recordings: the node's classes have changed."""
-        self._known.clear()
 
     def drop(self) -> bool:
         """Free the memory of all recordings and record no more; tell whether there were any."""
-        had = self._count > 0
-        self.forget()
-        if had:
+        if had := self._count > 0:
             self._recorder = None
+            self._known.clear()
             self.notes = ("The GPU's memory ended, so steps run without CUDA graphs, more slowly.",)
         return had
 
@@ -114,7 +105,7 @@ class GraphedPasses:
 def run(owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
     """Return work(*given), from a recording where a learner trains on a GPU.
 
-    owners: the objects on which the result depends beside `given`; they may not change.
+    owners: what the result depends on beside `given`; they may not change, or equal other objects.
     """
     active = _ACTIVE.get()
     return work(*given) if active is None else active.run(owners, work, given)
@@ -122,19 +113,18 @@ def run(owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
 
 @dataclass(slots=True)
 class _Known:
-    """A pass: what it belongs to (kept, so that no other object gets its id) and its recordings."""
+    """A pass: how often it ran, whether it cannot be recorded, and its recordings."""
 
-    owners: tuple[object, ...]
     passes: int = 0
     refused: bool = False
     graphs: list[_Graph] = field(default_factory=list)
 
 
+@dataclass(eq=False)
 class _Replay:
     """One replay of a forward pass; gone when nothing can ask for its backward pass any more."""
 
-    def __init__(self, gradients: int) -> None:
-        self.left = gradients  # that its backward pass has yet to give
+    left: int  # gradients that its backward pass has yet to give
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """Take a gradient of the backward pass and return a copy of it."""
@@ -143,24 +133,23 @@ class _Replay:
         return gradient.clone()
 
 
+@dataclass(eq=False)
 class _Graph:
     """A recorded pass; its results and gradients are copied, as the next replay reuses them."""
 
-    def __init__(self, recorded: Pass) -> None:
-        self._recorded = recorded
-        self._last: Callable[[], _Replay | None] = lambda: None
+    recorded: Pass
+    replays: WeakSet[_Replay] = field(default_factory=WeakSet)
 
     @property
     def free(self) -> bool:
         """Tell whether no backward pass needs what the last forward pass left."""
-        replay = self._last()
-        return replay is None or replay.left == 0
+        return not any(replay.left for replay in self.replays)
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         copies: list[Any] = [one.clone() for one in given]
         moving = [copy for copy in copies if copy.requires_grad]
         replay = _Replay(len(moving))
-        self._last = weakref.ref(replay)
+        self.replays.add(replay)
         for copy in moving:
             copy.register_hook(replay)
-        return tuple(one.clone() for one in self._recorded(*copies))
+        return tuple(one.clone() for one in self.recorded(*copies))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -53,16 +53,15 @@ class HookedTextEncoder:
         classes = len(tokens.names)
         ids = self._ids(tokens, count, length)
         if not classes:  # one text tells how wide features are
-            ids, contexts = ids.new_full((count, self.length_max), self._tokenizer.pad), contexts[:]
+            ids = ids.new_full((count, self.length_max), self._tokenizer.pad)
         fresh = [contexts, *(() if deep is None else deep)]
         repeated = [rows.repeat_interleave(max(classes, 1), dim=0) for rows in fresh]
         rough = self._dtype == torch.bfloat16
         with self._replaced(repeated), torch.autocast(ids.device.type, torch.bfloat16, rough):
             output = self._read(ids)
         features: Tensor = output[0] if isinstance(output, tuple) else output
-        return F.normalize(features.float(), dim=-1).view(count, -1, features.shape[-1])[
-            :, :classes
-        ]
+        unit = F.normalize(features.float(), dim=-1)
+        return unit.view(count, -1, features.shape[-1])[:, :classes]
 
     def _read(self, ids: Tensor) -> Any:
         """Return what open_clip's `encode_text` returns for ids [texts, L], or its first part.
@@ -108,20 +107,13 @@ class HookedTextEncoder:
 
             return hook
 
-        with self._lock:  # hooks belong to the modules, which threads share
-            handles = []
-            if fresh[0].shape[1]:
-                embedding = self._embedding
-                handles.append(
-                    embedding.register_forward_hook(lambda _, __, out: put(out, fresh[0]))
-                )
+        with self._lock, ExitStack() as hooks:  # hooks belong to the modules, which threads share
+            embedded = self._embedding.register_forward_hook(lambda _, __, out: put(out, fresh[0]))
+            hooks.enter_context(embedded)
             for block, new in zip(self.blocks[1:], fresh[1:], strict=False):
-                handles.append(block.register_forward_pre_hook(before(new), with_kwargs=True))
-            try:
-                yield
-            finally:
-                for handle in handles:
-                    handle.remove()
+                hook = block.register_forward_pre_hook(before(new), with_kwargs=True)
+                hooks.enter_context(hook)
+            yield
 
 
 def embedding_of(tower: Any) -> Any:

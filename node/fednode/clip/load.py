@@ -19,8 +19,9 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import huggingface_hub
@@ -70,9 +71,7 @@ BIOMEDICAL: Final = tuple(
     for end in ("", "-fulltext")
 )
 """Names that configurations have for BiomedCLIP's text tower."""
-TEXT_SIZES: Final[dict[str, Mapping[str, Any]]] = {
-    name: {"model_type": "bert"} for name in BIOMEDICAL
-}
+TEXT_SIZES: Final[dict[str, Any]] = {name: {"model_type": "bert"} for name in BIOMEDICAL}
 """Sizes of text towers whose folders have no file with them; BiomedCLIP's are BERT's defaults."""
 TEMPLATES: Final = dict.fromkeys(BIOMEDICAL, "this is a photo of {}")
 """Hand-written prompts by text tower. BiomedCLIP (arXiv:2303.00915): the example of its card."""
@@ -106,7 +105,7 @@ def load_model(settings: ModelSettings) -> LoadedModel:
     name, source = settings.name, settings.pretrained
     if not name.startswith((FOLDER, HUB)):
         text = config_of(name)["text_cfg"]
-        model, label = _open_clip(name, source), f"{name} ({Path(source or '').name})"
+        model, label = _open_clip(name, source, text), f"{name} ({Path(source or '').name})"
         return LoadedModel(model, label, *tokenizer_of(text), template_of(text))
     if source is not None:
         raise ModelError(
@@ -150,8 +149,7 @@ def config_of(name: str) -> dict[str, Any]:
 def template_of(text: Mapping[str, Any]) -> str:
     """Return the hand-written prompt of a model's authors, by the name of its text tower.
 
-    text: "text_cfg" of its configuration. open_clip measures all its architectures with CLIP's
-    sentences, and CLIP's paper names "A photo of a {label}." a good default.
+    text: "text_cfg" of its configuration. CLIP's paper calls "A photo of a {label}." a good one.
     """
     return TEMPLATES.get(str(text.get("hf_model_name", "")), PLAIN)
 
@@ -191,15 +189,14 @@ def byte_pairs() -> Any:
     return open_clip.tokenizer.SimpleTokenizer()
 
 
-def _open_clip(name: str, source: str | None) -> nn.Module:
+def _open_clip(name: str, source: str | None, text: Mapping[str, Any]) -> nn.Module:
     """Return a model of open_clip with the weights of a tag or a file."""
     if source is None:
         raise ModelError(
             f"model.pretrained is not set: name the weights of {name} by a tag of open_clip "
             "(openai, ...) or a checkpoint file."
         )
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    text, path = config_of(name)["text_cfg"], Path(source)
+    tags, path = open_clip.list_pretrained_tags_by_model(name), Path(source)
     if source in tags:
         what, remedy = f"the checkpoint {source!r} of {name}", "give a file as model.pretrained"
         with _from_hub(what, remedy), text_sizes(text):
@@ -244,13 +241,9 @@ def _with_weights(
     """
     state, openai = read_checkpoint(path)
     options: dict[str, Any] = {"load_weights": False} if folder else {"force_quick_gelu": openai}
+    make: Any = partial(open_clip.create_model, source, pretrained_text=False, **options)
     with without_records(), offline(folder is not None), text_sizes(text, folder):
-        return build_model(
-            lambda device: open_clip.create_model(
-                source, device=device, pretrained_text=False, **options
-            ),
-            lambda model: _put_weights(model, state, path, name),
-        )
+        return build_model(make, lambda model: _put_weights(model, state, path, name))
 
 
 def _fetched_folder(name: str) -> Path:
@@ -322,17 +315,17 @@ def without_records() -> Iterator[None]:
     of its own. So a handler that writes nothing stands there meanwhile.
     """
     root, nothing = logging.getLogger(), logging.NullHandler()
+
+    def is_true(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(UNTRUE)
+
     root.addHandler(nothing)
-    root.addFilter(_is_true)
+    root.addFilter(is_true)
     try:
         yield
     finally:
-        root.removeFilter(_is_true)
+        root.removeFilter(is_true)
         root.removeHandler(nothing)
-
-
-def _is_true(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(UNTRUE)
 
 
 @contextlib.contextmanager
@@ -352,23 +345,21 @@ def text_sizes(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[
     before, theirs = asked.AutoConfig, importlib.import_module("transformers").AutoConfig
     sizes = (read_sizes(folder) if folder else None) or TEXT_SIZES.get(name)
 
-    class AutoConfig:
-        @staticmethod
-        def from_pretrained(name: str, **_: Any) -> Any:
-            if sizes is not None:
-                return theirs.for_model(**sizes)
-            why = f"{folder} has no {SIZES} with them"
-            try:
-                if folder is None:
-                    return theirs.from_pretrained(name)
-            except OSError:
-                why = "the hub does not give them, and they are not in its cache"
-            raise ModelError(
-                f"the sizes of the text tower {name} are unknown, because {why}: put the {SIZES} "
-                f"of {name} into a folder with the model's files, and name it {FOLDER}FOLDER."
-            )
+    def from_pretrained(name: str, **_: Any) -> Any:
+        if sizes is not None:
+            return theirs.for_model(**sizes)
+        why = f"{folder} has no {SIZES} with them"
+        try:
+            if folder is None:
+                return theirs.from_pretrained(name)
+        except OSError:
+            why = "the hub does not give them, and they are not in its cache"
+        raise ModelError(
+            f"the sizes of the text tower {name} are unknown, because {why}: put the {SIZES} of "
+            f"{name} into a folder with the model's files, and name it {FOLDER}FOLDER."
+        )
 
-    asked.AutoConfig = AutoConfig
+    asked.AutoConfig = SimpleNamespace(from_pretrained=from_pretrained)
     try:
         yield
     finally:
@@ -388,9 +379,8 @@ def _need_transformers(what: str) -> None:
 def read_checkpoint(path: Path) -> tuple[State, bool]:
     """Return a file's tensors by name, and whether they are OpenAI's (which use QuickGELU).
 
-    Reads .safetensors, and files that torch.load accepts with weights_only, so no file can run
-    code. A training checkpoint's "state_dict" and the prefix of data-parallel training are
-    unwrapped.
+    No file can run code. A training checkpoint's "state_dict" and the prefix of data-parallel
+    training are unwrapped.
     """
     if not path.is_file():
         raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
@@ -439,8 +429,7 @@ def _load_safetensors(path: Path) -> State:
 def _load_torch(path: Path) -> Any:
     """Return what torch.load reads from a file with weights_only, so no file can run code.
 
-    Raise ModelError for any other file; torch's error is its cause. torch's warnings are
-    suppressed, because they are about its own calls and source lines.
+    torch's warnings are suppressed, because they are about its own calls and source lines.
     """
     inflated = 0
     # If the archive is damaged, torch says what is wrong.
@@ -466,21 +455,21 @@ def _load_torch(path: Path) -> Any:
         ) from fault
 
 
-def build_model(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) -> nn.Module:
-    """Return a model that `make` builds on a device and `fill` gives its weights.
+def build_model(make: Callable[..., nn.Module], fill: Callable[[nn.Module], Any]) -> nn.Module:
+    """Return a model that `make` builds (on `device`) and `fill` gives its weights.
 
     The model is built without memory for weights and then filled. If tensors other than causal
     masks remain empty, because no state dict holds them, the model is built again in memory.
     """
     with torch.device("meta"):
-        model = make("meta")
+        model = make(device="meta")
     fill(model)
     for module in model.modules():
         mask: Any = getattr(module, "attn_mask", None)
         if mask is not None and mask.is_meta:
             module.attn_mask = torch.full(mask.shape, -torch.inf).triu_(1)
     if any(array.is_meta for array in (*model.parameters(), *model.buffers())):
-        model = make("cpu")
+        model = make(device="cpu")
         fill(model)
     return model
 

@@ -31,8 +31,6 @@ from fednode.clip.settings import ASSETS
 from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
 
-VERSION: Final = 2
-"""The version of config.json that this module reads."""
 EMBEDDING: Final = "token_embedding.weight"
 PARTS: Final = ("rows", "index", "fill")
 
@@ -59,12 +57,7 @@ def expand(folder: Path = ASSETS) -> tuple[CLIP, frozenset[int]]:
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        version, content = config.get("version", 1), (folder / "model.safetensors").read_bytes()
-        if version != VERSION:
-            raise ModelError(
-                f"{folder} holds version {version!r} of the embedded model; this fednode reads "
-                f"version {VERSION}: install the fednode of that version."
-            )
+        content = (folder / "model.safetensors").read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if config.get("sha256", digest) != digest:
             raise ValueError("the SHA-256 of model.safetensors is not that of config.json")
@@ -77,7 +70,7 @@ def expand(folder: Path = ASSETS) -> tuple[CLIP, frozenset[int]]:
             table[index.long()] = rows.float()
             made.load_state_dict({**weights, EMBEDDING: table}, assign=True)
 
-        model = build_model(lambda _: create(config), put)
+        model = build_model(lambda device: create(config), put)
         visual: Any = model.visual
         visual.preprocess_cfg = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     except (FileNotFoundError, ArithmeticError, AssertionError, LookupError, RuntimeError,

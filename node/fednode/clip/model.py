@@ -197,19 +197,16 @@ def _bounded(settings: PreprocessCfg) -> Callable[[Image.Image], Tensor]:
     If the short side is scaled to the model's and the centre is cut out, the ends of an image that
     is longer than SIDES times its width are cut off before: no pixel that is seen depends on them.
     """
-    transform = image_transform_v2(settings, is_train=False)
-    if settings.resize_mode != "shortest":
-        return transform  # type: ignore[no-any-return]
+    transform: Callable[[Image.Image], Tensor] = image_transform_v2(settings, is_train=False)
 
     def bounded(image: Image.Image) -> Tensor:
-        short = min(image.size)
-        across, down = (max(0, side - SIDES * short - MARGIN) // 2 for side in image.size)
+        most = SIDES * min(image.size) + MARGIN
+        across, down = (max(0, side - most) // 2 for side in image.size)
         if across or down:
-            box = (across, down, image.width - across, image.height - down)
-            image = image.crop(box)
-        return transform(image)  # type: ignore[no-any-return]
+            image = image.crop((across, down, image.width - across, image.height - down))
+        return transform(image)
 
-    return bounded
+    return bounded if settings.resize_mode == "shortest" else transform
 
 
 def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: str = "") -> str:
@@ -235,7 +232,7 @@ class ModelCapabilities:
         deep: whether text prompts may be deep
         has_class_token: whether the class token's attention is known, for Fed-DPT
         features: width of its features
-        reads: tokens of a text; None if the tokenizer is unknown or it takes no prompts
+        reads: tokens of a text; None if it encodes none here
         tokens_left: for a class name behind the longest context of tuning.context_length: auto
         tokenizer: "" if its tokenizer is here, else why not
         template: the hand-written prompt of its authors
@@ -259,8 +256,7 @@ class ModelCapabilities:
 def describe(name: str, frozen: FrozenClip | None = None) -> ModelCapabilities:
     """Return what a loaded model takes, or what an architecture of open_clip takes.
 
-    An architecture is built on torch's meta device, so nothing is downloaded and no weights are
-    drawn.
+    An architecture is built on torch's meta device: nothing is downloaded, no weights are drawn.
     """
     if frozen is not None:
         model, text, vision = frozen.model, frozen.text, frozen.vision

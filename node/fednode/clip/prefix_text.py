@@ -78,7 +78,7 @@ class PackedSuffixes:
         return PackedSuffixes(*(to_device(part, device) for part in parts))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ClassTokens:
     """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
 
@@ -229,8 +229,7 @@ class PrefixTextEncoder:
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the token embeddings [..., width] of ids [...]."""
-        embedded: Tensor = F.embedding(ids, self._tower.token_embedding.weight)
-        return embedded.detach()
+        return F.embedding(ids, self._tower.token_embedding.weight).detach()
 
     def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None) -> Tensor:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""

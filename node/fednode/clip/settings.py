@@ -65,12 +65,7 @@ class ModelSettings:
         """
         if self.name.startswith(FOLDER):
             return FOLDER + Path(self.name.removeprefix(FOLDER)).name
-        return f"{MINI}, version {embedded_version()}" if self.name == MINI else self.name
-
-
-def embedded_version() -> int:
-    """Return the version of the embedded model; 1 if its config.json names no version."""
-    try:
-        return int(json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))["version"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return 1
+        if self.name != MINI:
+            return self.name
+        config = json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))
+        return f"{MINI}, version {config['version']}"

@@ -4,18 +4,16 @@ A tower is asked what it is: which tokens see which, where it reads the text, an
 consists. A causal tower of CLIP's plain blocks goes through prefix_text.py, which is fast; any
 other tower goes through its own modules (hooked_text.py). Both are exact. Words may stand between
 context and name (DiPrompT's domain prompts). Prompts may be deep (PLAN).
-
-A tower that takes no vectors still encodes hand-written texts, as open_clip does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fednode.clip import cuda_graphs
 from fednode.clip.blocks import blocks_of
@@ -25,11 +23,6 @@ from fednode.clip.prefix_text import ClassTokens, PackedSuffixes, PrefixTextEnco
 from fednode.clip.tokens import Tokenizer, tokenizer_of
 from fednode.errors import ModelError
 
-STILL: Final = (
-    "hand-written prompts, policy fedclip and everything that needs image features alone work with "
-    "it; for learned text prompts choose another model, such as ViT-B-16"
-)
-"""What a model still does whose text tower takes no vectors."""
 TextEncoder = PrefixTextEncoder | HookedTextEncoder
 
 
@@ -37,7 +30,7 @@ class TextTower:
     """Encode class names behind learned context vectors, as open_clip encodes texts.
 
     Attributes:
-        fault: why the tower takes no vectors, as half a sentence; "" if it takes them
+        fault: why it encodes no text, as half a sentence; "" if it does
         missing: why there is no tokenizer, as half a sentence; "" if there is one
     """
 
@@ -54,9 +47,7 @@ class TextTower:
         dtype: of matrix products; everything else is float32. missing: why there is no tokenizer.
         """
         self._model: Any = model
-        self._theirs, self._label, self.missing = tokenizer, label, missing
-        self._kind: TextEncoder | None = None
-        self.fault = missing
+        self._label, self.missing, self.fault = label, missing, missing
         if missing:
             return
         try:
@@ -94,33 +85,18 @@ class TextTower:
         """Tokenize "words name." for each name.
 
         words: of each prompt (DiPrompT's domains), or of all prompts. Raise ModelError if a text
-        leaves no room for context_length vectors, or if the tower takes none.
+        leaves no room for context_length vectors, or if the tower encodes no text.
         """
-        self._need()
-        said = [f"{name}." for name in names]
-        return self._tokenize(names, said, context_length, words)
+        return self._tokenize(names, [f"{name}." for name in names], context_length, words)
 
     def texts(self, names: Sequence[str], template: str) -> ClassTokens:
         """Tokenize a hand-written template with each name in place of {}."""
-        texts = [template.replace("{}", name) for name in names]
-        return self._tokenize(names, texts, 0) if self._kind else self._finished(names, texts)
-
-    def _finished(self, names: Sequence[str], texts: list[str]) -> ClassTokens:
-        """Tokenize texts as open_clip does, for a tower that takes no vectors."""
-        if self.missing:
-            raise ModelError(f"{self._label} encodes no text: {self.missing}.")
-        ids = torch.stack([self._theirs([text])[0] for text in texts or [""]])[: len(texts)]
-        nothing = torch.zeros(0, dtype=torch.long, device=self._device)
-        endings = PackedSuffixes.of([1] * max(1, len(names))).to(self._device)
-        return ClassTokens(tuple(names), (), ids.to(self._device), nothing, endings)
+        return self._tokenize(names, [template.replace("{}", name) for name in names], 0, ("",))
 
     def _tokenize(
-        self,
-        names: Sequence[str],
-        texts: list[str],
-        context_length: int,
-        words: Sequence[str] = ("",),
+        self, names: Sequence[str], texts: list[str], context_length: int, words: Sequence[str]
     ) -> ClassTokens:
+        self._need()
         tokenizer = self._tokenizer
         put = tokenizer.encode_continuation if context_length else tokenizer.encode
         before = list(map(put, words))
@@ -128,26 +104,23 @@ class TextTower:
         if longest:
             put = tokenizer.encode_continuation
         rows = [[*put(text), *tokenizer.end] for text in texts]
-        begin = len(tokenizer.begin)
         for name, row in zip(names, rows, strict=True):
-            taken = begin + longest + len(row)
+            taken = len(tokenizer.begin) + longest + len(row)
             if taken + context_length > self.length_max:
                 raise ModelError(
                     f"the class name {name[:60]!r} takes {taken} tokens, with "
                     f"{context_length} context vectors {taken + context_length}; {self._label} "
                     f"reads {self.length_max}: shorten the name or lower tuning.context_length."
                 )
-        lengths, device = [len(row) for row in rows], self._device
-        endings = PackedSuffixes.of(lengths)
-        flat = torch.tensor([token for row in rows for token in row], dtype=torch.long)
-        ids = torch.full((len(rows), max(lengths, default=1)), tokenizer.pad, dtype=torch.long)
-        for at, row in enumerate(rows):
-            ids[at, : len(row)] = torch.tensor(row)
+        tokens = [torch.tensor(row, dtype=torch.long) for row in (*rows, *before)]
+        endings, device = PackedSuffixes.of([len(row) for row in rows]), self._device
+        own = tokens[: len(rows)] or [torch.tensor([tokenizer.pad])]
+        ids = pad_sequence(own, batch_first=True, padding_value=tokenizer.pad)[: len(rows)]
         return ClassTokens(
             tuple(names),
-            tuple(to_device(torch.tensor(one, dtype=torch.long), device) for one in before),
+            tuple(to_device(one, device) for one in tokens[len(rows) :]),
             to_device(ids, device),
-            to_device(flat[endings.source], device),
+            to_device(torch.cat(own)[endings.source], device),
             endings.to(device),
         )
 
@@ -181,11 +154,8 @@ class TextTower:
 
         N prompts at once, [N, m, width] and [d, N, m, width], give [N, classes, D] (Fed-DPT,
         DiPrompT). Gradients flow to context and deep alone. Raise ModelError if deep prompts do not
-        fit, or if the tower takes no vectors.
+        fit, or if the tower encodes no text.
         """
-        if self._kind is None and context is None:
-            output = self._model.encode_text(tokens.ids)
-            return F.normalize((output[0] if isinstance(output, tuple) else output).float(), dim=-1)
         kind = self._need()
         if context is None:
             context = torch.zeros(0, self.width, device=self._device)
@@ -216,8 +186,11 @@ class TextTower:
         return deep
 
     def _need(self) -> TextEncoder:
-        if self._kind is None:
-            raise ModelError(f"{self._label} takes no learned text prompts: {self.fault}; {STILL}.")
+        if self.fault:
+            raise ModelError(
+                f"{self._label} encodes no text: {self.fault}; choose another model, such as "
+                "ViT-B-16."
+            )
         return self._kind
 
     @property
@@ -227,7 +200,7 @@ class TextTower:
 
 
 def prompt_fault(model: Any, tokenizer: Tokenizer | None) -> str:
-    """Say why a text tower takes no context vectors, as half a sentence; "" if it takes them.
+    """Say why no text of class names can be encoded, as half a sentence; "" if it can.
 
     tokenizer: None if it cannot be had; then it is taken to be the tower's.
     """

@@ -32,9 +32,8 @@ class TimmTower(VisionTower):
         rows, columns = self._grid
         self.num_tokens = self._prefix + rows * columns
 
-    def _encode(self, images: Tensor, prompts: Tensor | None) -> VisionOutput:
+    def _encode(self, images: Tensor, prompts: Tensor) -> VisionOutput:
         """Return the tower's outputs; `query` and `keys` are empty."""
-        prompts = self._fitting(prompts)
         with self._precision(images):
             x = self._through(images if images.dim() == 3 else self.tokens(images), prompts)
             raw = self._tower.head(self._trunk.forward_head(self._trunk.norm(x)))

@@ -43,8 +43,7 @@ class ClipTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
-        ids: list[int] = self._theirs.encode(text)
-        return ids
+        return self._theirs.encode(text)  # type: ignore[no-any-return]
 
     encode_continuation = encode
 
@@ -70,10 +69,9 @@ class FileTokenizer:
         # CLIPA's texts have 0 in place of the separator.
         self._dropped = inner.sep_token_id if getattr(theirs, "strip_sep_token", False) else None
         whole, bare = self._ids(PROBE, True), self._ids(PROBE, False)
-        at = next(
-            (at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), len(whole)
-        )
-        if not bare or at == len(whole):
+        places = (at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+        at = next(places, None) if bare else None
+        if at is None:
             raise ModelError("its tokenizer changes the ids of a text that it puts tokens around")
         self.begin, self.end = tuple(whole[:at]), tuple(whole[at + len(bare) :])
         self.pad = int(inner.pad_token_id)

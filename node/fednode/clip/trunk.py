@@ -117,7 +117,7 @@ class Trunk(nn.Module):
 
         The grid's tokens come first, row by row; the concept token is the last.
         """
-        if images.device.type != "cpu" or torch.is_grad_enabled():
+        if images.device.type != "cpu":
             return self._tokens(images)
         parts = torch.split(images, CHUNK)
         return torch.cat(list(_workers(_wanted).map(self._chunk, parts)))

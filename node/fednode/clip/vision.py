@@ -14,8 +14,7 @@ the class token, the last block computes nothing else. Exact, forward and backwa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,8 +27,7 @@ from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
 
 
-@dataclass(frozen=True, slots=True)
-class VisionOutput:
+class VisionOutput(NamedTuple):
     """The tower's outputs for a batch of B images with m prompts.
 
     Fed-DPT's equation 5 uses query and keys: how much the class token attends to each domain's
@@ -101,16 +99,10 @@ class VisionTower:
 
         Raise ModelError if prompts do not fit.
         """
-        if prompts is None:
-            return self._encode(images, None)
-        return VisionOutput(*cuda_graphs.run((self,), self._parts, (images, prompts)))
+        given = images, self._fitting(prompts)
+        return VisionOutput(*cuda_graphs.run((self,), self._encode, given))
 
-    def _parts(self, images: Tensor, prompts: Tensor) -> tuple[Tensor, ...]:
-        seen = self._encode(images, prompts)
-        return seen.features, seen.raw, seen.query, seen.keys
-
-    def _encode(self, images: Tensor, prompts: Tensor | None) -> VisionOutput:
-        prompts = self._fitting(prompts)
+    def _encode(self, images: Tensor, prompts: Tensor) -> VisionOutput:
         x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
         deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts

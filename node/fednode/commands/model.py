@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from fednode.clip.model import ModelCapabilities
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("fedclip", "gda"), ()),
-    **dict.fromkeys(("zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"), ("text",)),
+    **dict.fromkeys(
+        ("fedclip", "gda", "zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"),
+        ("text",),
+    ),
     **dict.fromkeys(("fedmaple", "plan"), ("text", "deep", "visual")),
     "feddpt": ("text", "visual", "has_class_token"),
     "fedotp": ("text", "patches"),

@@ -249,7 +249,7 @@ class TorchLearner(Learner):
             self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
             self._features.keep_only(fresh.files)
-            self._graphs.forget()
+            self._graphs = GraphedPasses(recorder_of(self.frozen.device))
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]

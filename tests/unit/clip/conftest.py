@@ -11,7 +11,7 @@ from fednode.clip.text import TextTower
 from tests.unit.clip import twins
 
 
-@pytest.fixture(scope="module", params=twins.TEXT)
+@pytest.fixture(scope="module", params=[*twins.TEXT, *twins.VARIANTS])
 def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a kind, a model of it, open_clip's tokenizer for it, and the tower."""
     kind = request.param

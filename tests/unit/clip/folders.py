@@ -44,17 +44,16 @@ CONFIG: Final[dict[str, Any]] = {
     },
 }
 """The shape of BiomedCLIP's own configuration; only the sizes are smaller."""
+_PARTS = CONFIG["model_cfg"]
 REAL: Final[dict[str, Any]] = {
     "model_cfg": {
         "embed_dim": 512,
         "vision_cfg": {
+            **_PARTS["vision_cfg"],
             "timm_model_name": "vit_base_patch16_224",
-            "timm_model_pretrained": False,
-            "timm_pool": "",
-            "timm_proj": "linear",
             "image_size": 224,
         },
-        "text_cfg": {**CONFIG["model_cfg"]["text_cfg"], "context_length": 256},
+        "text_cfg": {**_PARTS["text_cfg"], "context_length": 256},
     },
     "preprocess_cfg": {key: CONFIG["preprocess_cfg"][key] for key in ("mean", "std")},
 }

@@ -87,19 +87,22 @@ def test_weights_of_other_kinds_count_as_missing(tmp_path: Path) -> None:
     assert set(state) == {"w"}
 
 
-def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
+LONG = b"{" + b" " * HEADER_MAX + b"}"
+"""A header with room for a million empty tensors."""
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "or a damaged one: fetch the file again"),
+        (b"\xff" * 64, "or a damaged one: fetch the file again"),
+        (struct.pack("<Q", len(LONG)) + LONG, "names its tensors in 8 MiB, and no model needs mor"),
+    ],
+)
+def test_a_damaged_safetensors_file_is_named(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "noise.safetensors"
-    for content in (b"", b"\xff" * 64):
-        path.write_bytes(content)
-        with pytest.raises(ModelError, match="or a damaged one: fetch the file again"):
-            read_checkpoint(path)
-
-
-def test_a_safetensors_file_of_a_million_empty_tensors_is_not_read(tmp_path: Path) -> None:
-    header = b"{" + b" " * HEADER_MAX + b"}"
-    path = tmp_path / "many.safetensors"
-    path.write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(ModelError, match="names its tensors in 8 MiB, and no model needs more"):
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=sentence):
         read_checkpoint(path)
 
 

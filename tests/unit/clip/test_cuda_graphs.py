@@ -17,14 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fednode.clip import cuda_graphs
-from fednode.clip.cuda_graphs import (
-    AT_ONCE,
-    GRAPHS_MOST,
-    KNOWN_MOST,
-    ORDINARY,
-    GraphedPasses,
-    recorder_of,
-)
+from fednode.clip.cuda_graphs import AT_ONCE, ORDINARY, GraphedPasses, recorder_of
 
 OWNER: Final = object()
 DEVICES: Final = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -111,31 +104,27 @@ def slope(found: Tensor, x: Tensor) -> float:
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_pass_has_the_results_and_gradients_of_its_own_numbers(device: str) -> None:
     y = torch.full((2, 3), 5.0, device=device)
+    numbers, kept = range(1, 2 * ORDINARY + 2), []
     with GraphedPasses(recorder(device)) as captures:
-        kept = []
-        for number in range(1, 2 * ORDINARY + 2):
+        for number in numbers:
             x = leaf(number, device)
             found, fixed = cuda_graphs.run((OWNER,), cube, (x, y))
             assert fixed.flatten()[0] == 10
             assert slope(found, x) == 15 * number**2
-            kept.append(found)
+            kept.append(float(found.detach()[0]))
         assert captures._count == 1
-    assert [float(found.detach()[0]) for found in kept] == [
-        10 * number**3 for number in range(1, 2 * ORDINARY + 2)
-    ]
+    assert kept == [10 * number**3 for number in numbers]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_losses_may_call_a_pass_several_times_before_they_descend(device: str) -> None:
-    y = torch.full((2, 3), 5.0, device=device)
+    y, numbers = torch.full((2, 3), 5.0, device=device), range(1, AT_ONCE + 3)
     with GraphedPasses(recorder(device)) as captures:
         for _ in range(3 * ORDINARY):
-            xs = [leaf(number, device) for number in range(1, AT_ONCE + 3)]
+            xs = [leaf(number, device) for number in numbers]
             found = [cuda_graphs.run((OWNER,), cube, (x, y))[0].sum() for x in xs]
             gradients = torch.autograd.grad(sum(found), xs)
-            assert [float(one[0, 0]) for one in gradients] == [
-                15 * number**2 for number in range(1, AT_ONCE + 3)
-            ]
+            assert [float(one[0, 0]) for one in gradients] == [15 * at**2 for at in numbers]
         assert captures._count == AT_ONCE
 
 
@@ -217,28 +206,29 @@ def test_a_pass_that_waits_for_the_gpu_runs_as_it_is() -> None:
 
 
 def test_recordings_are_bounded() -> None:
-    owners = [object() for _ in range(KNOWN_MOST + 20)]
+    most, known_most = cuda_graphs.GRAPHS_MOST, cuda_graphs.KNOWN_MOST
+    owners = [object() for _ in range(known_most + 20)]
     with GraphedPasses(Again()) as captures:
         for _ in range(ORDINARY + 1):
-            for owner in owners[: GRAPHS_MOST + 5]:
+            for owner in owners[: most + 5]:
                 cuda_graphs.run((owner,), cube, (leaf(1), leaf(1)))[0].sum().backward()
-        assert captures._count == GRAPHS_MOST
+        assert captures._count == most
         for owner in owners:
             cuda_graphs.run((owner,), cube, (leaf(1), leaf(1)))
-        assert captures._count == GRAPHS_MOST
-        assert len(captures._known) <= KNOWN_MOST
+        assert captures._count == most
+        assert len(captures._known) <= known_most
 
 
-def test_other_classes_and_the_end_of_the_memory_drop_recordings() -> None:
+def test_the_end_of_the_memory_drops_recordings_for_good() -> None:
     recorder = Again()
     captures = GraphedPasses(recorder)
-    for drop in (captures.forget, captures.drop, lambda: None):
+    for dropped in (True, False):
         with captures:
             for _ in range(ORDINARY + 1):
                 cuda_graphs.run((OWNER,), cube, (leaf(1), leaf(1)))[0].sum().backward()
-        drop()
+        assert captures.drop() is dropped
         assert captures._count == 0
-    assert recorder.recorded == 2
+    assert recorder.recorded == 1
     assert captures.notes == (
         "The GPU's memory ended, so steps run without CUDA graphs, more slowly.",
     )

@@ -1,7 +1,4 @@
-"""Models from folders and from the hub: what loads, what is said, and that no network is asked.
-
-The hub is asked once whether it answers, turned off for a while, and its records are dropped.
-"""
+"""Models from folders and from the hub: what loads, what is said, and that no network is asked."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from unittest import mock
 
 import huggingface_hub
 import open_clip
@@ -23,7 +21,6 @@ from fednode.clip import model as clip
 from fednode.clip.load import (
     ANSWER_S,
     BIOMEDICAL,
-    TEMPLATES,
     load_model,
     offline,
     template_of,
@@ -52,18 +49,29 @@ def mine(folder: Path, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
+class Session:
+    """A session of the hub's library that raises a fault, or answers; asked: with which limits."""
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = OSError("Name or service\n  not known")
+        self.asked: list[tuple[str, float]] = []
+
+    def head(self, url: str, timeout: float) -> None:
+        self.asked.append((url, timeout))
+        if self.fault is not None:
+            raise self.fault
+
+
+ONCE: Final = [(constants.ENDPOINT, ANSWER_S)]
+
+
 @pytest.fixture(autouse=True)
-def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Fail a test in which anything asks the hub; return what it was asked."""
-    asked: list[str] = []
-
-    class Session:
-        def head(self, url: str, timeout: float) -> None:
-            asked.append(url)
-            raise OSError("Name or service not known")
-
-    monkeypatch.setattr(huggingface_hub, "get_session", Session)
-    return asked
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    """No network: whatever asks the hub gets an error."""
+    made = Session()
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: made)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return made
 
 
 def load(folder: Path | str) -> clip.FrozenClip:
@@ -71,11 +79,11 @@ def load(folder: Path | str) -> clip.FrozenClip:
 
 
 def test_a_folder_of_biomedclips_form_loads_offline(
-    folder: Path, no_network: list[str], caplog: pytest.LogCaptureFixture
+    folder: Path, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.clear()
     frozen = load(folder)
-    assert (no_network, caplog.text) == ([], "")
+    assert (session.asked, caplog.text) == ([], "")
     assert frozen.label == f"local-dir:{folder.name}"  # a path is nobody else's business
     assert (frozen.text.fault, frozen.text.length_max, frozen.text.layers) == ("", 48, 3)
     context = frozen.text.embed_words("chest x-ray of")
@@ -166,21 +174,11 @@ def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
         frozen.text.texts(NAMES, "{}")
 
 
-class Attack:
-    """Pickles into a call: what weights_only must refuse."""
-
-    def __reduce__(self) -> Any:
-        return (print, ("code ran",))
-
-
-@pytest.mark.parametrize("what", ["weights", "tokenizer", "configuration", "other model"])
+@pytest.mark.parametrize("what", ["tokenizer", "configuration", "other model"])
 def test_damaged_files_and_files_with_code_are_one_sentence(
     mine: Path, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sentence = "cannot be read as a file of weights only"
-    if what == "weights":
-        torch.save({"weights": Attack()}, mine / "open_clip_pytorch_model.bin")
-    elif what == "tokenizer":
+    if what == "tokenizer":
         described = {"tokenizer_class": "Strange", "auto_map": {"AutoTokenizer": ["code.T", None]}}
         (mine / "tokenizer_config.json").write_text(json.dumps(described))
         (mine / "tokenizer.json").unlink()
@@ -237,18 +235,41 @@ def test_weights_beside_a_folder_or_the_hub_are_refused() -> None:
             clip.load(ModelSettings(name=name, pretrained="x.pt"))
 
 
-def test_the_hub_offline_is_one_sentence_after_one_question(no_network: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "what", "remedy"),
+    [
+        (
+            ModelSettings(name="hf-hub:microsoft/nothing-here"),
+            "the model hf-hub:microsoft/nothing-here",
+            "download the files and set model.name to local-dir:FOLDER",
+        ),
+        (
+            ModelSettings(name="ViT-B-16", pretrained="openai"),
+            "the checkpoint 'openai' of ViT-B-16",
+            "give a file as model.pretrained",
+        ),
+    ],
+)
+def test_without_a_network_one_question_is_followed_by_one_sentence(
+    settings: ModelSettings,
+    what: str,
+    remedy: str,
+    session: Session,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The hub's library would ask six times for each of several files, 100 s in all."""
     with pytest.raises(ModelError) as fault:
-        clip.load(ModelSettings(name="hf-hub:microsoft/nothing-here"))
+        clip.load(settings)
     assert str(fault.value) == (
-        "the model hf-hub:microsoft/nothing-here is not on this machine, and "
-        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
-        "download the files and set model.name to local-dir:FOLDER."
+        f"{what} is not on this machine, and {constants.ENDPOINT} does not answer (Name or service "
+        f"not known): connect it once, or {remedy}."
     )
-    assert no_network == [constants.ENDPOINT]
+    assert (session.asked, caplog.text, constants.HF_HUB_OFFLINE) == (ONCE, "", False)
 
 
-def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_a_folder_in_its_cache(
+    folder: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     def snapshot(name: str, **options: Any) -> str:
@@ -259,13 +280,12 @@ def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.Monk
         def list_repo_files(self, name: str) -> list[str]:
             return [*(one.name for one in folder.iterdir()), "README.md", "pytorch_model.bin"]
 
-    monkeypatch.setattr("fednode.clip.load.unreachable_reason", lambda: "")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    session.fault = None
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     found = clip.load(ModelSettings(name="hf-hub:owner/name", device="cpu"))
     assert found.fingerprint == load(folder).fingerprint
-    assert found.label == "hf-hub:owner/name"
+    assert (found.label, session.asked) == ("hf-hub:owner/name", ONCE)
     ((name, options),) = asked
     wanted = set(options["allow_patterns"])
     assert name == "owner/name"
@@ -274,15 +294,12 @@ def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.Monk
     assert not wanted & {"README.md", "pytorch_model.bin"}
 
 
-def test_a_name_whose_tokenizer_is_not_here_still_gives_features(
-    tmp_path: Path, no_network: list[str]
-) -> None:
-    """SigLIP's tokenizer is on the hub; nothing waits for it, and nothing is written."""
-    logging.getLogger().handlers.clear()
+def test_a_tokenizer_that_is_not_here_is_missing(session: Session) -> None:
+    """SigLIP's tokenizer is on the hub; nothing waits for it."""
     tokenizer, missing = tokenizer_of({"hf_tokenizer_name": "owner/missing"})
     assert tokenizer is None
     assert missing.startswith("its tokenizer owner/missing is not on this machine, and https://")
-    assert no_network == [constants.ENDPOINT]
+    assert session.asked == ONCE
 
 
 def test_without_transformers_one_sentence_says_what_to_install(
@@ -297,32 +314,14 @@ def test_without_transformers_one_sentence_says_what_to_install(
     assert missing.endswith("run `pip install 'fednode[hf]'`")
 
 
-def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any, **__: Any) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(open_clip, "create_model", refused)
-    monkeypatch.setattr("fednode.clip.load.unreachable_reason", lambda: "")
-    with pytest.raises(
-        ModelError, match=r"the checkpoint 'openai' of ViT-B-16 cannot be had .*route"
-    ):
-        clip.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
-
-
-def test_a_tag_without_a_network_takes_one_question(
-    no_network: list[str], caplog: pytest.LogCaptureFixture
+def test_a_tag_that_cannot_be_fetched_says_so(
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hub's library would ask six times for each of several files, 100 s in all."""
-    with pytest.raises(ModelError) as caught:
+    session.fault = None
+    monkeypatch.setattr(open_clip, "create_model", mock.Mock(side_effect=OSError("no route")))
+    wanted = r"the checkpoint 'openai' of ViT-B-16 cannot be had .*no route"
+    with pytest.raises(ModelError, match=wanted):
         clip.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
-    assert str(caught.value) == (
-        "the checkpoint 'openai' of ViT-B-16 is not on this machine, and "
-        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
-        "give a file as model.pretrained."
-    )
-    assert no_network == [constants.ENDPOINT]
-    assert caplog.text == ""
-    assert not constants.HF_HUB_OFFLINE
 
 
 def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,35 +337,7 @@ def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.M
     assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
 
 
-class Session:
-    """A session of the hub's library that answers, or raises a fault."""
-
-    def __init__(self, fault: Exception | None = None) -> None:
-        self.fault = fault
-        self.asked: list[tuple[str, float]] = []
-
-    def head(self, url: str, timeout: float) -> None:
-        self.asked.append((url, timeout))
-        if self.fault is not None:
-            raise self.fault
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> Session:
-    made = Session()
-    monkeypatch.setattr(huggingface_hub, "get_session", lambda: made)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return made
-
-
-def test_a_hub_that_answers_is_asked_once_with_a_short_limit(session: Session) -> None:
-    assert unreachable_reason() == ""
-    assert session.asked == [(constants.ENDPOINT, ANSWER_S)]
-
-
-def test_a_hub_that_does_not_answer_is_quoted_in_one_line(session: Session) -> None:
-    session.fault = OSError("no route\n  to host")
-    assert unreachable_reason() == "no route to host"
+def test_a_fault_without_words_is_named_by_its_kind(session: Session) -> None:
     session.fault = TimeoutError()
     assert unreachable_reason() == "TimeoutError"
 
@@ -439,21 +410,10 @@ def test_open_clip_asks_as_before_behind_the_block() -> None:
     assert asked().AutoConfig is before
 
 
-@pytest.mark.parametrize("name", ["BiomedBERT", "PubMedBERT"])
-def test_biomedclip_is_known_by_its_text_tower(name: str) -> None:
-    """Both names that its configuration had on the hub."""
-    text = {"hf_model_name": f"microsoft/BiomedNLP-{name}-base-uncased-abstract"}
-    assert template_of(text) == "this is a photo of {}"
-
-
-def test_open_clip_s_own_architectures_have_clip_s_sentence() -> None:
-    names = open_clip.list_models()
-    texts = [open_clip.get_model_config(name)["text_cfg"] for name in names]
+def test_biomedclip_has_the_sentence_of_its_authors_and_all_others_have_clip_s() -> None:
+    for name in ("BiomedBERT", "PubMedBERT"):  # the names that its configuration had on the hub
+        text = {"hf_model_name": f"microsoft/BiomedNLP-{name}-base-uncased-abstract"}
+        assert template_of(text) == "this is a photo of {}"
+        assert TuningSettings(template=template_of(text)).template == template_of(text)
+    texts = [open_clip.get_model_config(name)["text_cfg"] for name in open_clip.list_models()]
     assert {template_of(text) for text in texts} == {PLAIN}
-    assert template_of({"context_length": 77}) == PLAIN
-
-
-@pytest.mark.parametrize("template", [PLAIN, *TEMPLATES.values()])
-def test_each_sentence_fits_the_setting(template: str) -> None:
-    assert TuningSettings(template=template).worded("another {}").template == template
-    assert TuningSettings().worded(template).template == template

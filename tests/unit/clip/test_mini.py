@@ -16,7 +16,7 @@ from fednode.clip import mini
 from fednode.clip import model as clip
 from fednode.clip.load import LoadedModel
 from fednode.clip.model import FrozenClip
-from fednode.clip.settings import ModelSettings, embedded_version
+from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
 
@@ -52,13 +52,10 @@ def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:
 
 
 def change(folder: Path, **keys: Any) -> None:
-    config = json.loads((folder / "config.json").read_text())
-    for key, value in keys.items():
-        if value is None:
-            del config[key]
-        else:
-            config[key] = value
-    (folder / "config.json").write_text(json.dumps(config))
+    """Change keys of a folder's config.json; None: leave the key out."""
+    config = {**json.loads((folder / "config.json").read_text()), **keys}
+    written = {key: value for key, value in config.items() if value is not None}
+    (folder / "config.json").write_text(json.dumps(written))
 
 
 TRUNK = tiny.HYBRID["trunk_cfg"]
@@ -67,8 +64,6 @@ TRUNK = tiny.HYBRID["trunk_cfg"]
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"version": 3}, "holds version 3 of the embedded model; this fednode reads"),
-        ({"version": "two"}, "holds version 'two' of the embedded model"),
         ({"trunk_cfg": None}, r"a damaged one \(KeyError: 'trunk_cfg'\): install fednode again"),
         ({"trunk_cfg": {**TRUNK, "last": [[1, 3]]}}, "a damaged one .*out of range"),
         ({"trunk_cfg": {**TRUNK, "last": TRUNK["last"][:1]}}, "of trunk_cfg multiply to 8"),
@@ -94,11 +89,3 @@ def test_weights_that_are_missing_are_named(folder: Path) -> None:
     change(folder, sha256=None)
     with pytest.raises(ModelError, match=r"KeyError: .token_embedding\.fill"):
         mini.expand(folder)
-
-
-def test_people_read_the_version_and_settings_do_not_name_it() -> None:
-    title = f"fednode-mini, version {embedded_version()}"
-    assert ModelSettings().title == title
-    assert ModelSettings().name == "fednode-mini"
-    assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
-    assert clip.load(ModelSettings()).label == title

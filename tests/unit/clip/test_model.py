@@ -33,8 +33,16 @@ def name(tmp_path: Path) -> Iterator[str]:
     open_clip.factory._MODEL_CONFIGS.pop(tiny.NAME, None)
 
 
-def settings(name: str, path: object, **others: Any) -> ModelSettings:
-    return ModelSettings(name=name, pretrained=str(path), **others)
+@pytest.fixture
+def state() -> dict[str, torch.Tensor]:
+    return {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+
+
+def load(name: str, path: Path, state: dict[str, Any] | None = None) -> clip.FrozenClip:
+    """Load a checkpoint; state: to write into it first."""
+    if state is not None:
+        (save_file if path.suffix == ".safetensors" else torch.save)(state, path)
+    return clip.load(ModelSettings(name=name, pretrained=str(path)))
 
 
 def test_the_shipped_model_reads_its_dimensions_from_itself(mini: clip.FrozenClip) -> None:
@@ -91,15 +99,13 @@ def test_bfloat16_is_near_float32(mini: clip.FrozenClip) -> None:
     assert not torch.equal(texts[2], texts[0])
 
 
-def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Path) -> None:
-    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
-    save_file(state, tmp_path / "a.safetensors")
-    torch.save(state, tmp_path / "b.pt")
+def test_every_form_of_a_checkpoint_gives_the_same_model(
+    name: str, tmp_path: Path, state: Any
+) -> None:
     parallel = {f"module.{key}": value for key, value in state.items()}
-    torch.save({"epoch": 3, "state_dict": parallel, "optimizer": {}}, tmp_path / "c.pt")
-    found = [
-        clip.load(settings(name, tmp_path / file)) for file in ("a.safetensors", "b.pt", "c.pt")
-    ]
+    trained = {"epoch": 3, "state_dict": parallel, "optimizer": {}}
+    files = {"a.safetensors": state, "b.pt": state, "c.pt": trained}
+    found = [load(name, tmp_path / file, held) for file, held in files.items()]
     assert len({one.fingerprint for one in found}) == 1
     loaded = found[0].model.state_dict()
     assert all(torch.equal(loaded[key], value) for key, value in state.items())
@@ -108,44 +114,29 @@ def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Pa
     assert found[0].out_of_vocabulary(["gerenuk"]) == []
 
 
-def test_an_openai_state_dict_is_recognised_and_gets_quick_gelu(name: str, tmp_path: Path) -> None:
-    state = {key: value.half() for key, value in tiny.clip(7).state_dict().items()}
+def test_an_openai_state_dict_is_recognised_and_gets_quick_gelu(
+    name: str, tmp_path: Path, state: Any
+) -> None:
+    half = {key: value.half() for key, value in state.items()}
     extras = {"input_resolution": 32, "context_length": 24, "vocab_size": 49408}
-    openai = {**state, **{key: torch.tensor(value) for key, value in extras.items()}}
-    torch.save(openai, tmp_path / "openai.pt")
-    torch.save(state, tmp_path / "plain.pt")
-    theirs = clip.load(settings(name, tmp_path / "openai.pt"))
-    plain = clip.load(settings(name, tmp_path / "plain.pt"))
+    openai = {**half, **{key: torch.tensor(value) for key, value in extras.items()}}
+    theirs = load(name, tmp_path / "openai.pt", openai)
+    plain = load(name, tmp_path / "plain.pt", half)
     kinds = [type(one.model.transformer.resblocks[0].mlp.gelu).__name__ for one in (theirs, plain)]
     assert kinds == ["QuickGELU", "GELU"]
     assert theirs.model.ln_final.weight.dtype == torch.float32
 
 
-def test_the_fingerprint_sees_one_changed_weight(name: str, tmp_path: Path) -> None:
-    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
-    save_file(state, tmp_path / "a.safetensors")
+def test_the_fingerprint_sees_one_changed_weight(name: str, tmp_path: Path, state: Any) -> None:
+    first = load(name, tmp_path / "a.safetensors", state).fingerprint
     state["ln_final.bias"][0] += 1e-6
-    save_file(state, tmp_path / "b.safetensors")
-    first, second = (
-        clip.load(settings(name, tmp_path / file)).fingerprint
-        for file in ("a.safetensors", "b.safetensors")
-    )
-    assert first != second
-
-
-def test_weights_that_are_not_finite_are_named(name: str, tmp_path: Path) -> None:
-    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
-    state["ln_final.bias"][0] = float("nan")
-    save_file(state, tmp_path / "a.safetensors")
-    with pytest.raises(ModelError, match=r"is damaged: ln_final\.bias holds values that are not"):
-        clip.load(settings(name, tmp_path / "a.safetensors"))
+    assert first != load(name, tmp_path / "b.safetensors", state).fingerprint
 
 
 def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, state: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_file(tiny.clip(7).state_dict(), tmp_path / "a.safetensors")
-    quick = clip.load(settings(name, tmp_path / "a.safetensors"))
+    quick = load(name, tmp_path / "a.safetensors", state)
     create = open_clip.create_model
 
     def odd(*words: Any, **named: Any) -> Any:
@@ -154,39 +145,35 @@ def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
         return model
 
     monkeypatch.setattr(open_clip, "create_model", odd)
-    slow = clip.load(settings(name, tmp_path / "a.safetensors"))
+    slow = load(name, tmp_path / "a.safetensors")
     assert torch.equal(slow.model.odd, torch.ones(2))
     assert torch.equal(slow.model.attn_mask, quick.model.attn_mask)
     assert slow.fingerprint == quick.fingerprint
 
 
-def test_a_checkpoint_of_another_architecture_is_one_sentence(name: str, tmp_path: Path) -> None:
-    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
-    state["visual.conv1.weight"] = torch.zeros(32, 3, 8, 8)
-    save_file(state, tmp_path / "patch8.safetensors")
-    with pytest.raises(ModelError) as fault:
-        clip.load(settings(name, tmp_path / "patch8.safetensors"))
-    text = str(fault.value)
-    assert "another architecture than tiny-test-model" in text
-    assert "visual.conv1.weight is [32, 3, 8, 8] in the file and [32, 3, 16, 16]" in text
-    assert "\n" not in text
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda state: state.pop("ln_final.bias"), r"lacks ln_final\.bias \(and 0 more of"),
-        (lambda state: state.update(extra=torch.zeros(1)), "has extra, which it has not"),
+        (
+            {"visual.conv1.weight": torch.zeros(32, 3, 8, 8)},
+            r"another architecture than tiny-test-model: visual\.conv1\.weight is \[32, 3, 8, 8\] "
+            r"in the file and \[32, 3, 16, 16\]",
+        ),
+        ({"ln_final.bias": None}, r"lacks ln_final\.bias \(and 0 more of"),
+        ({"extra": torch.zeros(1)}, "has extra, which it has not"),
+        (
+            {"ln_final.bias": torch.full((32,), torch.nan)},
+            r"is damaged: ln_final\.bias holds values that are not",
+        ),
     ],
 )
-def test_missing_and_unknown_entries_are_named(
-    name: str, tmp_path: Path, change: Any, reason: str
+def test_a_checkpoint_that_does_not_fit_is_one_sentence(
+    name: str, tmp_path: Path, state: Any, change: Any, reason: str
 ) -> None:
-    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
-    change(state)
-    save_file(state, tmp_path / "odd.safetensors")
-    with pytest.raises(ModelError, match=reason):
-        clip.load(settings(name, tmp_path / "odd.safetensors"))
+    changed = {key: value for key, value in {**state, **change}.items() if value is not None}
+    with pytest.raises(ModelError, match=reason) as fault:
+        load(name, tmp_path / "odd.safetensors", changed)
+    assert "\n" not in str(fault.value)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +197,8 @@ def test_weights_from_a_file_are_not_called_random(
 ) -> None:
     model = open_clip.create_model(name)
     caplog.clear()
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
     handlers = list(logging.getLogger().handlers)
-    clip.load(settings(name, tmp_path / "weights.pt"))
+    load(name, tmp_path / "weights.pt", model.state_dict())
     assert "No pretrained weights" not in caplog.text
     assert logging.getLogger().handlers == handlers
     logging.warning("%s of another model", files.UNTRUE[0])

@@ -7,24 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from fednode.clip import settings
-from fednode.clip.settings import ASSETS, MINI, ModelSettings, embedded_version
-
-
-@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
-def test_known_devices_are_taken(device: str) -> None:
-    assert ModelSettings(device=device).device == device
+from fednode.clip.settings import ASSETS, MINI, ModelSettings
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "cpu ", "CPU"])
 def test_other_devices_are_a_sentence(device: str) -> None:
     with pytest.raises(ValueError, match=f"model.device is '{device}'; it must be auto, cpu or"):
         ModelSettings(device=device)
+    assert all(ModelSettings(device=known) for known in ("auto", "cpu", "cuda", "cuda:1"))
 
 
 def test_the_embedded_model_is_named_with_its_version_and_others_as_they_are() -> None:
     version = json.loads((ASSETS / "config.json").read_text())["version"]
-    assert embedded_version() == version
     assert ModelSettings().title == f"{MINI}, version {version}"
     assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
     assert ModelSettings(name="local-dir:/home/jane/biomed").title == "local-dir:biomed"
@@ -42,12 +36,3 @@ def test_only_the_path_of_a_folder_becomes_absolute(
         *(f"local-dir:{tmp_path}/biomed", "local-dir:/home/jane/biomed", "local-dir:"),
         *("hf-hub:a/b", MINI),
     ]
-
-
-@pytest.mark.parametrize("text", ["{}", "no json", '{"version": null}'])
-def test_a_model_without_a_version_is_the_first(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "config.json").write_text(text)
-    monkeypatch.setattr(settings, "ASSETS", tmp_path)
-    assert embedded_version() == 1

@@ -99,17 +99,8 @@ def test_patches_go_through_the_last_norm_and_projection(twin: Any) -> None:
     wanted = model.visual.head(trunk.fc_norm(normed[:, trunk.num_prefix_tokens :]))
     assert (tower.patches(images(model)) - F.normalize(wanted, dim=-1)).abs().max() < 1e-5
     if kind in {"average", "ViTamin"}:
-        alone = normed.mean(dim=1)
-        assert (
-            model.visual.head(trunk.fc_norm(alone)) - tower.encode(images(model)).raw
-        ).abs().max() < 1e-5
-
-
-def test_prompts_that_do_not_fit_are_refused(twin: Any) -> None:
-    _, model, tower = twin
-    for shape in ((4, 2, 32), (1, 2, 31), (2, 32)):
-        with pytest.raises(ModelError, match=r"takes \[1 to 3, any number, 32\]"):
-            tower.encode(images(model), torch.zeros(shape))
+        alone = model.visual.head(trunk.fc_norm(normed.mean(dim=1)))
+        assert (alone - tower.encode(images(model)).raw).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("name", eyes.OTHERS)

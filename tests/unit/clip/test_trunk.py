@@ -97,13 +97,6 @@ def test_it_is_efficientnet_lite() -> None:
 
 
 @torch.no_grad()
-def test_single_precision_is_near_double() -> None:
-    one = small()
-    exact = one.double()(images(3).double())
-    torch.testing.assert_close(one.float()(images(3)).double(), exact, rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
 def test_an_image_s_tokens_hang_on_neither_company_nor_threads() -> None:
     one, pixels = small(), images(2 * CHUNK + 3)
     whole = one(pixels)
@@ -125,17 +118,3 @@ def test_each_worker_computes_with_one_thread() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_torch_keeps_its_threads() -> None:
-    before = torch.get_num_threads()
-    trunk.use_workers(3)
-    with torch.inference_mode():
-        small()(images(1))
-    assert torch.get_num_threads() == before
-
-
-def test_gradients_pass_where_they_are_asked_for() -> None:
-    one = small().requires_grad_()
-    torch.autograd.backward(one(images(2)).square().mean())
-    assert all(parameter.grad is not None for parameter in one.parameters())

@@ -9,14 +9,10 @@ import torch
 from open_clip.model import CLIP
 from torch import Tensor
 
-from fednode.clip import model as clip
 from fednode.clip import vision
-from fednode.clip.settings import ModelSettings
 from fednode.clip.vision import VisionTower
 from fednode.errors import ModelError
-from tests.unit.clip import tiny
-
-RESNET = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}
+from tests.unit.clip import eyes, tiny
 
 
 def pixels(count: int = 2) -> Tensor:
@@ -28,14 +24,6 @@ def test_prompts_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
     tower = VisionTower(tiny.clip(), "tiny")
     with pytest.raises(ModelError, match=r"tiny takes \[1 to 2, any number, 32\]"):
         tower.encode(pixels(), torch.zeros(shape))
-
-
-def test_a_resnet_takes_no_prompts_and_still_encodes() -> None:
-    model = CLIP(tiny.EMBED, RESNET, tiny.TEXT).eval()
-    tower = VisionTower(model, "resnet")
-    assert not tower.promptable
-    with pytest.raises(ModelError, match=r"resnet takes no visual prompts and .*ModifiedResNet"):
-        tower.encode(pixels())
 
 
 def test_only_the_prompts_get_a_gradient() -> None:
@@ -107,14 +95,5 @@ def test_it_knows_whether_tokens_are_fewer_than_pixels() -> None:
 
     assert compact()
     assert not compact(patch_size=2)
-    assert not VisionTower(CLIP(tiny.EMBED, RESNET, tiny.TEXT), "").tokens_smaller_than_pixels
+    assert not VisionTower(eyes.OTHERS["ResNet"](), "").tokens_smaller_than_pixels
     assert VisionTower(tiny.hybrid(), "").tokens_smaller_than_pixels
-
-
-def test_the_shipped_model_sees_as_open_clip_does() -> None:
-    frozen = clip.load(ModelSettings())
-    side = frozen.model.visual.image_size[0]
-    images = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        wanted = torch.nn.functional.normalize(frozen.model.encode_image(images), dim=-1)
-    assert (frozen.encode_images(images) - wanted).abs().max() < 1e-5

@@ -42,17 +42,9 @@ ENCODER: Final = {
 }
 FROM_HUB: Final[dict[str, dict[str, Any]]] = {
     "bert": {"model_type": "bert", **ENCODER},
-    "roberta": {
-        "model_type": "roberta",
-        **ENCODER,
-        "pad_token_id": 1,
-        "type_vocab_size": 1,
-    },
-    "xlm-roberta": {
-        "model_type": "xlm-roberta",
-        **ENCODER,
-        "pad_token_id": 1,
-        "type_vocab_size": 1,
+    **{
+        kind: {"model_type": kind, **ENCODER, "pad_token_id": 1, "type_vocab_size": 1}
+        for kind in ("roberta", "xlm-roberta")
     },
     "mt5": {
         "model_type": "mt5",
@@ -187,12 +179,8 @@ def _joined(tokenizer: Any, **changes: Any) -> CLIP:
 
 def _coca(tokenizer: Any) -> CoCa:
     text = _text(tokenizer, embed_cls=True, output_tokens=True)
-    vision = {
-        **tiny.VISION,
-        "attentional_pool": True,
-        "attn_pooler_heads": 2,
-        "output_tokens": True,
-    }
+    pooled = {"attentional_pool": True, "attn_pooler_heads": 2, "output_tokens": True}
+    vision = {**tiny.VISION, **pooled}
     decoder = {"context_length": READ, "vocab_size": 100, "width": 32, "heads": 2, "layers": 1}
     return CoCa(tiny.EMBED, decoder, text, vision)
 
@@ -220,17 +208,15 @@ def given(name: str, known: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+_OPEN: Final = {"no_causal_mask": True}
 Twin = tuple[Callable[[Path], Any], Callable[[Any], Any]]
 TEXT: Final[dict[str, Twin]] = {
     "CLIP": (byte_pairs, lambda one: _joined(one)),
     "MetaCLIP 2": (xlm, lambda one: _joined(one, pool_type="eos", eos_id=2)),
     "MetaCLIP 2 with mT5's tokenizer": (t5, lambda one: _joined(one, pool_type="eos", eos_id=1)),
-    "CLIPA": (clipa, lambda one: _joined(one, no_causal_mask=True, pool_type="last")),
-    "SigLIP": (
-        siglip,
-        lambda one: _own(one, no_causal_mask=True, pool_type="last", proj_bias=True),
-    ),
-    "MobileCLIP-S": (byte_pairs, lambda one: _own(one, no_causal_mask=True)),
+    "CLIPA": (clipa, lambda one: _joined(one, pool_type="last", **_OPEN)),
+    "SigLIP": (siglip, lambda one: _own(one, pool_type="last", **_OPEN, proj_bias=True)),
+    "MobileCLIP-S": (byte_pairs, lambda one: _own(one, **_OPEN)),
     "CoCa": (byte_pairs, _coca),
     "BERT": (word_pieces, _from_hub("bert")),
     "RoBERTa": (byte_level, _from_hub("roberta")),
@@ -239,11 +225,19 @@ TEXT: Final[dict[str, Twin]] = {
     "NLLB": (nllb, _from_hub("nllb")),
 }
 """A tokenizer and a model for each kind of text tower."""
+VARIANTS: Final[dict[str, Twin]] = {
+    "end token by id": (byte_pairs, lambda one: _joined(one, pool_type="eos", eos_id=49407)),
+    "linear projection": (byte_pairs, lambda one: _joined(one, proj_bias=True)),
+    "no projection": (byte_pairs, lambda one: _joined(one, proj_type="none")),
+    "qk norm": (byte_pairs, lambda one: _joined(one, qk_norm=True)),
+    "tower of its own": (byte_pairs, lambda one: _own(one)),
+}
+"""Variants of CLIP's own kind."""
 
 
 def twin(kind: str, folder: Path, seed: int = 0) -> tuple[Any, Any]:
     """Return a model of a kind and open_clip's tokenizer for it."""
-    tokenizer_of, make = TEXT[kind]
+    tokenizer_of, make = {**TEXT, **VARIANTS}[kind]
     tokenizer = tokenizer_of(folder)
     torch.manual_seed(seed)
     model = make(tokenizer).float().eval().requires_grad_(False)
