@@ -12,7 +12,7 @@ from fednode.core.events import Effect, Record
 from fednode.core.starts import COPIED, Boots, Older
 from fednode.core.types import Account, Message
 from fednode.lab.commands.simulate import load
-from fednode.lab.simulate.older import OlderIsTrue
+from fednode.lab.simulate.checkers import OlderIsTrue
 from fednode.lab.simulate.scenario import draw, play
 from tests.simulation.test_planted_bugs import FILE
 

@@ -26,7 +26,7 @@ from fednode.lab.commands.simulate import load
 from fednode.lab.sim import setup
 from fednode.lab.simulate import checkers
 from fednode.lab.simulate import scenario as scenarios
-from fednode.lab.simulate.check import Violation
+from fednode.lab.simulate.checkers import Violation
 from fednode.lab.simulate.scenario import Scenario, draw, play
 from fednode.wire import codec
 from tests.contract.seeds import seeds

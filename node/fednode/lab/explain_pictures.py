@@ -12,9 +12,9 @@ from fednode.core import foreign
 from fednode.core.types import Array
 from fednode.data.decode import decode
 from fednode.data.pixels import Window
-from fednode.errors import ConfigError, StateError
+from fednode.errors import StateError
+from fednode.lab.experiment.picture import new_figure
 
-EXTRA: Final = "pip install 'fednode[plot]'"
 SIZE_IN: Final = 2.2
 SIDE_MAX: Final = 1024
 """Pixels of a side of a picture in a figure."""
@@ -36,7 +36,7 @@ def draw_maps(
     values, by which images are decoded (data.window).
     """
     count = len(images)
-    figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.4) * count)
+    figure = new_figure(3 * SIZE_IN, (SIZE_IN + 0.4) * count)
     axes = figure.subplots(count, 3, squeeze=False)
     for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
         picture = _square(path, window)
@@ -49,7 +49,12 @@ def draw_maps(
             lines = (words or title).split("\n")
             axis.set_title("\n".join(foreign.line(line, TITLE_MAX) for line in lines), fontsize=9)
             axis.set_axis_off()
-    _save(figure, to)
+    try:
+        figure.savefig(to, dpi=120)
+    except (OSError, ValueError) as fault:
+        raise StateError(
+            f"{to} cannot be written: {fault}; choose another with --to, such as picture.png."
+        ) from fault
 
 
 def _square(path: Path, window: Window) -> Any:
@@ -60,20 +65,3 @@ def _square(path: Path, window: Window) -> Any:
         square = decoded.image.crop((left, top, left + side, top + side))
         square.thumbnail((SIDE_MAX, SIDE_MAX))
     return np.asarray(square)
-
-
-def _figure(width_in: float, height_in: float) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as fault:
-        raise ConfigError(f"Pictures need matplotlib: run `{EXTRA}`.") from fault
-    return Figure(figsize=(width_in, height_in), layout="constrained")
-
-
-def _save(figure: Any, to: Path) -> None:
-    try:
-        figure.savefig(to, dpi=120)
-    except (OSError, ValueError) as fault:
-        raise StateError(
-            f"{to} cannot be written: {fault}; choose another with --to, such as picture.png."
-        ) from fault

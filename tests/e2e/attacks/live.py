@@ -75,7 +75,7 @@ class Mouth(GrpcTransport):
         if self.liar is None:
             return await super().send(to, frame, timeout_s, who)
         reply = codec.encode_ack("ok", "")
-        for _, message in self.liar(who, codec.decode(frame)):
+        for _, message in self.liar.say(who, codec.decode(frame)):
             reply = await super().send(to, codec.encode(message, "float32"), timeout_s, who)
         return reply
 

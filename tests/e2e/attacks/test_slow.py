@@ -58,11 +58,11 @@ def colluding(name: str, plot: Plot) -> Liar:
 
     def say(to: str, message: Message) -> list[tuple[str, Message]]:
         if message.phase != "prompts":
-            return collude(to, message)
+            return collude.say(to, message)
         false = {
             key: 7.0 + numbers.normal(0, 0.01, one.shape) for key, one in message.tensors.items()
         }
-        return [(to, replace(message, tensors=Tensors(false))), *collude(to, message)]
+        return [(to, replace(message, tensors=Tensors(false))), *collude.say(to, message)]
 
     return Liar(say)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,19 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 from fednode.errors import ConfigError
 from fednode.lab.experiment.cells import Done, Job, Outcome
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.scores import read
 from fednode.terminal.paths import PATH
+from fednode.units import duration
 
 if TYPE_CHECKING:
     from fednode.lab.experiment.executors import Pool
@@ -156,28 +150,16 @@ def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
 
 
 class _View:
-    """A progress bar on a terminal, which estimates the time left; else a line for each run."""
+    """A line for each run, with the time left; at the end how many runs are kept."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total = console, total
+        self._console, self._total, self._began = console, total, time.monotonic()
         self._kept = self._ended = 0
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            speed_estimate_period=math.inf,  # one run may take an hour
-        )
-        self._task = self._bar.add_task("starting", total=total)
 
     def __enter__(self) -> _View:
-        self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._bar.stop()
         if self._kept:
             self._console.print(f"{self._kept} of {self._total} runs were there from before.")
         if kind is SystemExit:
@@ -193,10 +175,11 @@ class _View:
         """Show that one more run ended."""
         if not done.fresh:
             self._kept += 1
-            count = self._kept + self._ended  # the estimate begins behind what is taken over
-            self._bar.reset(self._task, completed=count, description="taken over")
             return
         self._ended += 1
-        self._bar.update(self._task, advance=1, description=done.cell.title)
-        line = f"{self._kept + self._ended}/{self._total} {done.cell.title}: {done.summary}"
+        count = self._kept + self._ended
+        line = f"{count}/{self._total} {done.cell.title}: {done.summary}"
+        if self._console.is_terminal:
+            left = (time.monotonic() - self._began) / self._ended * (self._total - count)
+            line += f"; about {duration(left)} left"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)

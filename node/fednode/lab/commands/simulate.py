@@ -14,8 +14,7 @@ from typing import Any, Final
 import click
 
 from fednode.errors import ConfigError, FednodeError
-from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play
-from fednode.lab.simulate.shrink import shrink
+from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play, shrink
 from fednode.settings.read import Source, checked, chosen_of, read_yaml
 from fednode.storage import files
 from fednode.terminal.paths import PATH

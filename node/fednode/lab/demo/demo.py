@@ -11,8 +11,9 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,16 +25,15 @@ from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD
 from fednode.lab.experiment import picture, report
 from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
-from fednode.lab.experiment.figures import mean
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, until_stopped
-from fednode.units import scaled
+from fednode.units import duration
 from fednode_bootstrap.daemon import PROGRAM
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings
 from fednode_bootstrap.view import shown
 
 CONFIG: Final = config_file("demo/node.yaml")
@@ -44,8 +44,6 @@ SEEDS: Final = (1, 2)
 QUICK_ROUNDS: Final = 5
 # A mesh that takes longer than this is named as hanging; on two idle cores one takes about 40 s.
 MESH_TIMEOUT_S: Final = 1200.0
-# Share of a mesh's time that its daemons need to come up, for the estimate of the time left.
-STARTUP_SHARE: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,58 +97,6 @@ class DemoOptions:
         return (policy, *tuning, f"seed={seed}", f"data.seed={seed}", *self.common, *limit)
 
 
-@dataclass(slots=True)
-class Clock:
-    """How far the demo is, and about how long it still takes.
-
-    total: meshes to run; done: meshes run.
-    """
-
-    total: int
-    now: Callable[[], float] = time.monotonic
-    done: int = 0
-    begun: float = field(init=False)
-    mesh: LocalMesh | None = None
-    label: str = ""
-
-    def __post_init__(self) -> None:
-        self.begun = self.now()
-
-    def fraction(self) -> float:
-        """Return the share of the work that is done, 0 to 1."""
-        return min(1.0, (self.done + self._of_mesh()) / self.total)
-
-    def left_s(self) -> float | None:
-        """Return about how many seconds are left; None while there is nothing to go by."""
-        fraction = self.fraction()
-        spent = self.now() - self.begun
-        return None if fraction < 0.02 else spent * (1.0 - fraction) / fraction
-
-    def headline(self) -> str:
-        """Return one line: what runs, how far, how long still."""
-        left = self.left_s()
-        text = f"{self.label} ({self.done + 1} of {self.total}), {100 * self.fraction():.0f} %"
-        return text if left is None else f"{text}, about {duration(left)} left"
-
-    def _of_mesh(self) -> float:
-        members = [] if self.mesh is None else list(self.mesh.members.values())
-        return sum(map(_progress, members)) / len(members) if members else 0.0
-
-
-def _progress(member: Member) -> float:
-    status = member.status
-    if status is None:
-        return 0.0
-    share = min(1.0, status.round / status.rounds_max) if status.rounds_max else 0.0
-    return STARTUP_SHARE + (1.0 - STARTUP_SHARE) * share
-
-
-def duration(seconds: float) -> str:
-    """Return seconds for people."""
-    whole = round(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
-
-
 async def run(options: DemoOptions, client: Client | None, console: Console) -> int:
     """Run the demo, write its tables and print them; return the exit code.
 
@@ -177,12 +123,12 @@ async def _meshes(
 ) -> list[Done]:
     """Run a mesh for each method and seed; return the cells, in the order of the table."""
     plan = [(method, seed) for method in METHODS for seed in options.seeds_run]
-    clock = Clock(total=len(plan))
     ended: list[Done] = []
     untuned: dict[int, Done] = {}
+    first = time.monotonic()
     for method, seed in plan:
-        clock.label = f"{method.label}, seed {seed}"
         flags = options.overrides(method, seed)
+        cell = cells.cell(method, seed, flags)
         settings = MeshSettings(
             run_dir=folder / f"{method.label.replace(', ', '-').replace(' ', '-')}-{seed}",
             nodes=options.nodes,
@@ -192,20 +138,22 @@ async def _meshes(
             poll_s=options.poll_s,
             module=options.module,
         )
-        mesh = clock.mesh = LocalMesh(settings, client)
-        began = clock.now()
-        async with shown(mesh, console, clock.headline):
+        mesh, began = LocalMesh(settings, client), time.monotonic()
+        headline = f"{cell.title} ({len(ended) + 1} of {len(plan)})"
+        if ended:
+            left = (began - first) / len(ended) * (len(plan) - len(ended))
+            headline += f", about {duration(left)} left"
+        async with shown(mesh, console, partial(str, headline)):
             names = await mesh.wait_finished(options.timeout_s)
             said = {name: (await mesh.look(name), await mesh.history(name)) for name in names}
-        clock.mesh = None
-        clock.done += 1
         silent = sorted(set(mesh.members) - set(names))
         warnings = [f"{text}." for text in mesh.events]
         warnings += [f"{name} has no result." for name in silent]
-        result = cells.outcome(cells.cell(method, seed, flags), said, warnings, clock.now() - began)
+        result = cells.outcome(cell, said, warnings, time.monotonic() - began)
         ended.append(result)
         untuned.setdefault(seed, cells.zero_shot(seed, said, flags))
-        console.print(line(result), soft_wrap=True, highlight=False, markup=False)
+        line = f"{cell.title}: {result.summary}"
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
     return [*untuned.values(), *ended]
 
 
@@ -219,10 +167,11 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
             path = Job(made, result.cell, options.out).path
             path.parent.mkdir(exist_ok=True)
             put(path, json.dumps(result.outcome, indent=1), ELSEWHERE, for_all=True)
-    notes = cells.differences(done)
-    for result in done:
-        said = result.outcome.get("warnings", ())
-        notes += [f"{result.cell.title}: {text}" for text in said]
+    notes = [
+        f"{result.cell.title}: {text}"
+        for result in done
+        for text in result.outcome.get("warnings", ())
+    ]
     command = " ".join(("fednode mesh demo", *_flags(options)))
     written = report.write(made, done, options.out, command, notes)
     console.print(written.read_text("utf-8"), soft_wrap=True, highlight=False, markup=False)
@@ -232,16 +181,6 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
         console.print(f"curves.png was not drawn: {fault}")
     console.print(f"Written: {options.out}/report.md", highlight=False)
     console.print(cells.verdict(done), soft_wrap=True, highlight=False, markup=False)
-
-
-def line(done: Done) -> str:
-    """Return one line on a mesh that has just ended."""
-    if done.fault:
-        return f"{done.cell.title}: {done.fault}"
-    scores = done.outcome["scores"]
-    shown = [f"{test} {100 * mean(list(nodes.values())):.1f} %" for test, nodes in scores.items()]
-    sent = scaled(done.outcome["bytes"]["all"]["payload"], 1024, ("B", "KiB", "MiB"))
-    return f"{done.cell.title}: {', '.join(shown) or 'no accuracies'}, {sent} sent"
 
 
 def _flags(options: DemoOptions) -> list[str]:

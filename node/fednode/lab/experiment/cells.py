@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +34,11 @@ class Cell:
         return "_".join(parts) + ".json"
 
     @property
+    def place(self) -> list[Any]:
+        """The first columns of a line in a CSV file: method, seed, domain left out."""
+        return [self.method.label, self.seed, self.target]
+
+    @property
     def title(self) -> str:
         """For people."""
         return ", ".join([self.method.label, f"seed {self.seed}", *filter(None, [self.target])])
@@ -46,6 +52,12 @@ class Done:
     outcome: Outcome
     fault: str = ""
     fresh: bool = True
+
+    def scores(self) -> Iterator[tuple[str, str, float]]:
+        """Yield test, node and accuracy (0 to 1) of each test of each node."""
+        for test, nodes in self.outcome.get("scores", {}).items():
+            for node, accuracy in sorted(nodes.items()):
+                yield test, node, accuracy
 
     @property
     def summary(self) -> str:

@@ -40,8 +40,7 @@ class Result:
     @property
     def place(self) -> list[Any]:
         """The first columns of a line: whose results they are."""
-        cell = self.cell
-        return [cell.method.label, cell.seed, cell.target, self.test, self.node]
+        return [*self.cell.place, self.test, self.node]
 
 
 def packed(results: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, Any]:

@@ -82,11 +82,6 @@ def gpus() -> tuple[str, ...]:
     return tuple(map(str, range(torch.cuda.device_count())))
 
 
-def gpu_of(number: int, names: Sequence[str]) -> str | None:
-    """Return the GPU of a process by its number (0, 1, ...); None if there is nothing to choose."""
-    return names[number % len(names)] if len(names) > 1 else None
-
-
 # This machine ---------------------------------------------------------------------------------
 
 
@@ -147,9 +142,8 @@ def prepare(begun: Any, names: Sequence[str] = ()) -> None:
     """
     with begun.get_lock():
         number, begun.value = begun.value, begun.value + 1
-    gpu = gpu_of(number, names)
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    if len(names) > 1:
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()

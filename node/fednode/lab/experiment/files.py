@@ -20,7 +20,6 @@ from fednode import registry
 from fednode.errors import ConfigError
 from fednode.lab.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
 from fednode.settings.read import (
-    POLICY,
     Settings,
     Source,
     Tree,
@@ -99,20 +98,12 @@ def _name_model(tree: dict[str, Any]) -> None:
 
 def _missing(path: Path) -> str:
     """Return a sentence on a file that is not there, with those that it may have been."""
-    folders = [sorted(folder.glob("*.yaml")) for folder in (path.parent, SHIPPED)]
-    for files in folders:
-        near = get_close_matches(path.stem, [file.stem for file in files], NAMED, 0.5)
-        if near:
-            return _holds(path, files, near)
-    if not folders[-1]:
-        return f"There is no file {path}: docs/experiments.md says how to write one."
-    return _holds(path, folders[-1], [file.stem for file in folders[-1][:NAMED]])
-
-
-def _holds(path: Path, files: Sequence[Path], named: Sequence[str]) -> str:
-    more = "" if len(files) == len(named) else f", of {len(files)}"
-    shown = ", ".join(f"{stem}.yaml" for stem in named)
-    return f"There is no file {path}. {files[0].parent} holds {shown}{more}."
+    for folder in (path.parent, SHIPPED):
+        stems = [file.stem for file in sorted(folder.glob("*.yaml"))]
+        if near := get_close_matches(path.stem, stems, NAMED, 0.5):
+            shown = ", ".join(f"{stem}.yaml" for stem in near)
+            return f"There is no file {path}. {folder} holds {shown}."
+    return f"There is no file {path}: docs/experiments.md says how to write one."
 
 
 def settings_of(
@@ -199,7 +190,6 @@ def _methods(given: Any, path: Path) -> list[Tree]:
             if isinstance(named, dict) and isinstance(named.get("name"), type):
                 named = {**named, "name": _added(named["name"])}
             row = {**entry, **({} if named is None else {"policy": named})}
-            row = _of_node(row, path) if "node" in row else row
             methods += _grid(row, path) if "grid" in row else [row]
         else:
             raise ConfigError(f"{path}: methods holds {entry!r}; name a policy, or give a section.")
@@ -211,23 +201,6 @@ def _added(offered: type) -> str:
     name = f"{offered.__module__}:{offered.__qualname__}"
     registry.add(name, offered)
     return name
-
-
-def _of_node(row: Tree, path: Path) -> Tree:
-    """Return a row with the policy, tuning and rounds of a node.yaml under what it says itself.
-
-    If the row names another policy, only the tuning and the rounds are those of the file.
-    """
-    name = row.pop("node")
-    if not isinstance(name, str):
-        raise ConfigError(f"{path}: node is {name!r}; give the path of a node.yaml.")
-    tree = read_yaml(path.parent / name).tree
-    under: Tree = {"tuning": tree.get("tuning") or {}}
-    policy = tree.get("policy") or {"name": POLICY}
-    if (row.get("policy") or policy).get("name") == policy["name"]:
-        under["policy"] = policy
-    rounds = (tree.get("rounds") or {}).get("max")
-    return _merged({**under, **({"rounds": rounds} if rounds else {})}, row)
 
 
 def _grid(row: Tree, path: Path) -> list[Tree]:

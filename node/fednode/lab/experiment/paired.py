@@ -36,9 +36,8 @@ def scores(done: Sequence[Done], label: str, column: str) -> Scores:
         (ended.cell.seed, f"{ended.cell.target}/{test}/{node}"): value
         for ended in done
         if ended.cell.method.label == label
-        for test, nodes in ended.outcome.get("scores", {}).items()
+        for test, node, value in ended.scores()
         if column == "avg" or test.split("/")[-1] == column
-        for node, value in nodes.items()
     }
 
 

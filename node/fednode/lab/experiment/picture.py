@@ -41,13 +41,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def figure(panels: Sequence[Panel]) -> Any:
     """Return matplotlib's figure; raise ConfigError where matplotlib is not there."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "matplotlib draws the curves and is not installed: pip install 'fednode[plot]'."
-        ) from None
-    made = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    made = new_figure(5 * len(panels), 4.5)
     axes = made.subplots(1, len(panels), squeeze=False)[0]
     for axis, panel in zip(axes, panels, strict=True):
         for label, points in panel.lines.items():
@@ -62,6 +56,17 @@ def figure(panels: Sequence[Panel]) -> Any:
         axis.grid(alpha=0.3)
     below(made, *_named(axes))
     return made
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure of so many inches; raise ConfigError where matplotlib is not there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "matplotlib draws pictures and is not installed: run pip install 'fednode[plot]'."
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _named(axes: Any) -> tuple[list[Any], list[str]]:

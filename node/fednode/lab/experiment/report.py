@@ -157,17 +157,10 @@ def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:
             body.append([*_about(row), *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
             continue
         sizes = (sent.payload, sent.serialized, sent.wire)
-        body.append(
-            [
-                *_about(row),
-                f"{sent.messages:.0f}",
-                *(f"{size / MIB:.2f}" for size in sizes),
-                "-" if sent.paper is None else f"{sent.paper / MIB:.2f}",
-                "-" if row.consensus is None else f"{row.consensus:.3g}",
-                f"{row.seconds:.0f}",
-                str(row.warnings),
-            ]
-        )
+        cells = [f"{sent.messages:.0f}", *(f"{size / MIB:.2f}" for size in sizes)]
+        cells.append("-" if sent.paper is None else f"{sent.paper / MIB:.2f}")
+        cells.append("-" if row.consensus is None else f"{row.consensus:.3g}")
+        body.append([*_about(row), *cells, f"{row.seconds:.0f}", str(row.warnings)])
     text = (
         "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
     )
@@ -182,15 +175,8 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
         if kept.clip is None or row.traffic is None:
             continue
         spent = epsilon([(kept.noise, row.traffic.rounds)], kept.delta)
-        body.append(
-            [
-                *_about(row),
-                f"{kept.clip:g}",
-                f"{kept.noise:g}",
-                f"{spent:.3g}",
-                f"{kept.delta:g}",
-            ]
-        )
+        cells = [f"{kept.clip:g}", f"{kept.noise:g}", f"{spent:.3g}", f"{kept.delta:g}"]
+        body.append([*_about(row), *cells])
     if not body:
         return []
     text = (
@@ -207,15 +193,11 @@ def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
         for number, tested in ended.outcome.get("curve", {}).items():
             for test, nodes in tested.items():
                 shown = f"{mean(list(nodes.values())):.6f}"
-                lines.append([*_place(ended), number, f"accuracy {test}", shown])
+                lines.append([*ended.cell.place, number, f"accuracy {test}", shown])
         for what in ("loss", "consensus"):
             for number, value in enumerate(ended.outcome.get(what, ()), 1):
-                lines.append([*_place(ended), number, what, f"{value:.6g}"])
+                lines.append([*ended.cell.place, number, what, f"{value:.6g}"])
     return lines
-
-
-def _place(ended: Done) -> list[Any]:
-    return [ended.cell.method.label, ended.cell.seed, ended.cell.target]
 
 
 def _json(

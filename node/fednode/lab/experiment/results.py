@@ -109,6 +109,5 @@ def _rows(done: Sequence[Done]) -> list[dict[str, Any]]:
             "accuracy": accuracy,
         }
         for ended in done
-        for test, nodes in ended.outcome.get("scores", {}).items()
-        for node, accuracy in sorted(nodes.items())
+        for test, node, accuracy in ended.scores()
     ]

@@ -16,13 +16,12 @@ COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cel
 
 def lines(done: Sequence[Done]) -> list[list[Any]]:
     """Return the rows of scores.csv, the header first: one row for each test of each node."""
-    rows: list[list[Any]] = [list(COLUMNS)]
-    for ended in done:
-        place = [ended.cell.method.label, ended.cell.seed, ended.cell.target]
-        for test, nodes in ended.outcome.get("scores", {}).items():
-            for node, value in sorted(nodes.items()):
-                rows.append([*place, test, node, f"{value:.6f}", ended.cell.key])
-    return rows
+    rows = (
+        [*ended.cell.place, test, node, f"{value:.6f}", ended.cell.key]
+        for ended in done
+        for test, node, value in ended.scores()
+    )
+    return [list(COLUMNS), *rows]
 
 
 def read(path: Path) -> dict[str, Outcome]:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
 
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
@@ -22,20 +21,8 @@ Later = Callable[[int], int]
 """Return the round in which a hostile node says that an earlier start of a peer was."""
 
 
-class Build(Protocol):
-    """Makes a node's kernel at each of its starts."""
-
-    def __call__(self, held: Snapshot | None, account: Account | None = None) -> Kernel:
-        """Return a kernel; held: the snapshot on its disk. account: its privacy account."""
-        ...
-
-
-def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-    return code, detail
-
-
-def _unchanged(later: int) -> int:
-    return later
+Build = Callable[..., Kernel]
+"""Make a node's kernel at a start, of the snapshot on its disk (or None) and its account."""
 
 
 @lru_cache(maxsize=64)
@@ -49,12 +36,8 @@ class Liar:
     """The behaviour of a hostile node: it changes what its node sends and how its node answers."""
 
     say: Say
-    answer: Answers = _as_it_is
-    later: Later = _unchanged
-
-    def __call__(self, to: str, message: Message) -> list[tuple[str, Message]]:
-        """Return the (receiver, message) pairs to send in place of a message."""
-        return self.say(to, message)
+    answer: Answers = lambda _, __, code, detail: (code, detail)
+    later: Later = lambda later: later
 
 
 @dataclass(slots=True)

@@ -49,7 +49,22 @@ class Setup:
 
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
         """Return what makes a node's kernel at each of its starts."""
-        return _Builder(self, name, peers, learner)
+        starts = itertools.count(1)
+
+        def build(held: Snapshot | None, account: Account | None = None) -> Kernel:
+            return kernel_of(
+                replace(self.context(name, peers, learner), boot=f"{next(starts):08x}"),
+                self.policy,
+                self.config,
+                learner.initial,
+                self.facts(),
+                held,
+                self.membership,
+                self.tolerance,
+                account=account,
+            )
+
+        return build
 
     def facts(self) -> dict[str, str]:
         """Return the settings that the nodes must agree on."""
@@ -69,28 +84,4 @@ class Setup:
             guard=self.guard,
             start=self.start,
             private=self.private,
-        )
-
-
-class _Builder:
-    """Makes one node's kernel at each of its starts."""
-
-    def __init__(self, setup: Setup, name: str, peers: tuple[str, ...], learner: Learner) -> None:
-        self._setup, self._name, self._peers, self._learner = setup, name, peers, learner
-        self._starts = itertools.count(1)
-
-    def __call__(self, held: Snapshot | None, account: Account | None = None) -> Kernel:
-        """Return a kernel; parameters as in Build."""
-        setup = self._setup
-        context = setup.context(self._name, self._peers, self._learner)
-        return kernel_of(
-            replace(context, boot=f"{next(self._starts):08x}"),
-            setup.policy,
-            setup.config,
-            self._learner.initial,
-            setup.facts(),
-            held,
-            setup.membership,
-            setup.tolerance,
-            account=account,
         )

@@ -42,7 +42,7 @@ TIMEOUT_S: Final = 0.5
 
 
 class Checker(Protocol):
-    """Inspects every step of every node, and raises Violation (lab/simulate/check.py)."""
+    """Inspects every step of every node, and raises Violation (lab/simulate/checkers.py)."""
 
     def started(self, world: World, name: str) -> None:
         """Inspect a node that was just switched on, before its first step."""
@@ -290,7 +290,7 @@ class World:
             return
         liar = self.hosts[sender].liar
         told = False  # a hostile node learns the end of one exchange only
-        for target, said in [(to, message)] if liar is None else liar(to, message):
+        for target, said in [(to, message)] if liar is None else liar.say(to, message):
             exchange = InFlight(sender, boot, to, message, done=told)
             told = True
             self._fail(exchange, limit_s)

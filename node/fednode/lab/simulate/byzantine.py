@@ -25,7 +25,7 @@
     foreign-text   puts escape sequences and markup wherever the protocol allows text
     renamed        gives the rows of each class to the next class name (policies that name classes)
 
-Label-flipped training is an honest node with a hostile learner (flipped.py).
+Label-flipped training is an honest node with a hostile learner (Flipped).
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ import numpy as np
 from fednode.core.events import AckCode
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT, adopted_round
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.types import PHASES, Message, Phase, Tensors, Update
+from fednode.core.types import PHASES, Job, Message, Phase, Progress, Report, Tensors, Update
 from fednode.lab.sim.host import Liar
+from fednode.learn.learner import Learner
 
 Said = list[tuple[str, Message]]
 FLIPPED: Final = "label-flip"
@@ -99,15 +100,20 @@ def liar(
     return KINDS[kind](names, generator, first)
 
 
+def _changing(change: Callable[[Message], Message]) -> Callable[[str, Message], Said]:
+    """Return what sends each message with a change."""
+    return lambda to, message: [(to, change(message))]
+
+
 def _each(change: Callable[[Tensors], Tensors]) -> Liar:
     """Change the arrays of each message; send messages without arrays unchanged."""
 
-    def say(to: str, message: Message) -> Said:
+    def changed(message: Message) -> Message:
         if not message.tensors:
-            return [(to, message)]
-        return [(to, replace(message, tensors=change(message.tensors)))]
+            return message
+        return replace(message, tensors=change(message.tensors))
 
-    return Liar(say)
+    return Liar(_changing(changed))
 
 
 def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
@@ -168,11 +174,10 @@ def _free_rider(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
 
 
 def _far_round(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def say(to: str, message: Message) -> Said:
-        far = message.round + generator.choice([3, 1000, FAR])
-        return [(to, replace(message, round=far))]
+    def far(message: Message) -> Message:
+        return replace(message, round=message.round + generator.choice([3, 1000, FAR]))
 
-    return Liar(say)
+    return Liar(_changing(far))
 
 
 def _impostor(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
@@ -183,27 +188,27 @@ def _impostor(names: tuple[str, ...], generator: random.Random, __: Tensors) -> 
 
 
 def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def say(to: str, message: Message) -> Said:
+    def untrue(message: Message) -> Message:
         about, age = generator.choice(names), generator.choice([0, 1, 5, 10**6])
         state = generator.choice(["dead", "left", "suspect", "alive"])
         rumour = Update(about, state, age)  # type: ignore[arg-type]
         strange = Update(f"nobody-{generator.randrange(1000)}", "alive")
-        return [(to, replace(message, members=(*message.members, rumour, strange)))]
+        return replace(message, members=(*message.members, rumour, strange))
 
-    return Liar(say)
+    return Liar(_changing(untrue))
 
 
 def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     """Claim to be three rounds ahead, and give invented arrays to peers that ask for the state."""
 
-    def say(to: str, message: Message) -> Said:
+    def ahead(message: Message) -> Message:
         far = replace(message, round=message.round + 3)
         if message.phase != STATE:
-            return [(to, far)]
+            return far
         facts = {ADOPTED: str(message.round + 3)}
-        return [(to, replace(far, tensors=_all(FALSE, message.tensors), facts=facts))]
+        return replace(far, tensors=_all(FALSE, message.tensors), facts=facts)
 
-    return Liar(say)
+    return Liar(_changing(ahead))
 
 
 def _flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
@@ -222,16 +227,15 @@ def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
 def _colluding(plot: Plot) -> Liar:
     """Claim a far round, give a false state, and claim in each message to hold that one."""
 
-    def say(to: str, message: Message) -> Said:
+    def ahead(message: Message) -> Message:
         far = replace(message, round=message.round + plot.ahead)
-        if message.phase == STATE:
-            number = adopted_round(message) + plot.ahead
-            made = _all(FALSE, message.tensors)
-            plot.digest = made.digest
-            return [(to, replace(far, tensors=made, facts={ADOPTED: str(number)}))]
-        return [(to, replace(far, contributors=plot.digest or message.contributors))]
+        if message.phase != STATE:
+            return replace(far, contributors=plot.digest or message.contributors)
+        made, number = _all(FALSE, message.tensors), adopted_round(message) + plot.ahead
+        plot.digest = made.digest
+        return replace(far, tensors=made, facts={ADOPTED: str(number)})
 
-    return Liar(say)
+    return Liar(_changing(ahead))
 
 
 def _collude(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
@@ -254,14 +258,14 @@ def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar
 
 
 def _readdress(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def say(to: str, message: Message) -> Said:
+    def elsewhere(message: Message) -> Message:
         if message.phase not in PHASES:
-            return [(to, message)]
+            return message
         place = generator.choice([*PLACES, *names])
         own = Update(message.sender, "alive", generator.randrange(100), place)
-        return [(to, replace(message, members=(own, *message.members)))]
+        return replace(message, members=(own, *message.members))
 
-    return Liar(say)
+    return Liar(_changing(elsewhere))
 
 
 def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
@@ -275,10 +279,10 @@ def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> L
 def _far_word(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     ahead = generator.choice([3, 1000, FAR])
 
-    def say(to: str, message: Message) -> Said:
-        return [(to, message if message.tensors else replace(message, round=message.round + ahead))]
+    def far(message: Message) -> Message:
+        return message if message.tensors else replace(message, round=message.round + ahead)
 
-    return Liar(say)
+    return Liar(_changing(far))
 
 
 def _again_flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
@@ -320,33 +324,33 @@ def _false_past(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
     def later(_: int) -> int:
         return generator.choice([1, 10, FAR])
 
-    def say(to: str, message: Message) -> Said:
+    def reborn(message: Message) -> Message:
         if not message.boot or generator.random() < 0.5:
-            return [(to, message)]
-        return [(to, replace(message, boot=generator.choice(["a0a0a0a0", "b0b0b0b0"])))]
+            return message
+        return replace(message, boot=generator.choice(["a0a0a0a0", "b0b0b0b0"]))
 
-    return Liar(say, later=later)
+    return Liar(_changing(reborn), later=later)
 
 
 def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     """Send hostile text in facts that the receiver quotes, in addresses and in answers."""
 
-    def say(to: str, message: Message) -> Said:
+    def marked(message: Message) -> Message:
         text = generator.choice(NASTY)
         if message.phase not in PHASES or generator.random() < 0.5:
-            return [(to, message)]
+            return message
         if generator.random() < 0.5:
             facts = dict.fromkeys(("policy.name", text[:40]), text)
-            return [(to, replace(message, facts=facts, fingerprint="00"))]
+            return replace(message, facts=facts, fingerprint="00")
         own = Update(message.sender, "alive", 0, text[:200])
-        return [(to, replace(message, members=(own, *message.members)))]
+        return replace(message, members=(own, *message.members))
 
     def answer(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
         if generator.random() < 0.5:
             return code, detail
         return generator.choice(EXCUSES), generator.choice(NASTY)
 
-    return Liar(say, answer)
+    return Liar(_changing(marked), answer)
 
 
 def _renamed(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
@@ -389,3 +393,21 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Li
     "foreign-text": _foreign_text,
     "renamed": _renamed,
 }
+
+
+class Flipped:
+    """A learner that moves away from where its inner learner moves, as with flipped labels."""
+
+    def __init__(self, inner: Learner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        """Return the inner learner's report with the sign of its change reversed."""
+        report = self._inner.tune(job, cancelled, progress)
+        turned = {name: 2 * job.tensors[name] - one for name, one in report.tensors.items()}
+        return replace(report, tensors=Tensors(turned))

@@ -1,27 +1,57 @@
 """Safety properties: what holds at every step of every honest node under any fault or attack.
 
-Each checker is one promise. If a node breaks it, the checker raises Violation
-(node/fednode/lab/simulate/check.py) with the values that it found. Checkers read events, effects
-and what hosts hold; they know nothing of the inside of a policy. Checkers of the texts that people
-read are in node/fednode/lab/simulate/speech.py.
+Each checker is one promise. If a node breaks it, the checker raises Violation with the values that
+it found. Checkers read events, effects and what hosts hold; they know nothing of the inside of a
+policy. scenario.py judges what must hold once all faults have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import permutations
+from typing import Final, cast
 
 from fednode.core import events as ev
+from fednode.core.agreement import DIFFERS, PEERS
+from fednode.core.events import Effect, Event
+from fednode.core.members.table import GONE
 from fednode.core.policy import RESEND_S
-from fednode.core.rounds.catchup import QUESTIONS
-from fednode.core.rounds.exchange import AGAIN
-from fednode.core.types import PHASES, Phase, Tensors
+from fednode.core.rounds.catchup import QUESTIONS, STATE, adopted_round
+from fednode.core.rounds.exchange import AGAIN, participants, period
+from fednode.core.starts import COPIED, OLDER
+from fednode.core.types import MEASURE, PHASES, Json, Message, Phase, Tensors
+from fednode.core.view import KernelView
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.check import Check
-from fednode.lab.simulate.moves import MovesByProof
-from fednode.lab.simulate.older import OlderIsTrue
-from fednode.lab.simulate.speech import SaysOnlyText
+
+
+class Violation(AssertionError):
+    """A node broke a promise. checker: the name of the checker that found it."""
+
+    def __init__(self, checker: str, text: str) -> None:
+        super().__init__(checker, text)
+        self.checker = checker
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.args[1]}"
+
+
+@dataclass(slots=True)
+class Check:
+    """A promise that honest nodes keep; liars: the names of the hostile nodes."""
+
+    liars: Collection[str] = ()
+
+    def started(self, world: World, name: str) -> None:
+        """Inspect a node that was just switched on, before its first step."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Inspect one step of a node: its event and its effects, before any effect is performed."""
+
+    def broken(self, world: World, name: str, text: str) -> Violation:
+        """Return the Violation of this promise by a node; the caller raises it."""
+        return Violation(type(self).__name__, f"at {world.now:.3f} s {name} {text}")
 
 
 @dataclass(slots=True)
@@ -29,7 +59,6 @@ class ResumesWhereItWas(Check):
     """A node that restarts resumes from exactly the state that its disk holds."""
 
     def started(self, world: World, name: str) -> None:
-        """Compare the policy's state with the durable state."""
         host = world.hosts[name]
         kernel, held = host.kernel, host.durable
         if kernel is not None and held is not None and kernel.policy.state() != held.policy:
@@ -44,14 +73,10 @@ class RoundsGoForward(Check):
     _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
 
     def started(self, world: World, name: str) -> None:
-        """Set the node's newest round to the round on its disk."""
         held = world.hosts[name].durable
         self._newest[name] = held.policy.round if held else 0
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Check the round of each snapshot that the node is about to adopt."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if not isinstance(effect, ev.Adopt) or isinstance(event, ev.AdoptFailed):
                 continue
@@ -80,15 +105,11 @@ class AdoptsWhatIsSound(Check):
     _shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Record the shapes of the node's prompts."""
         kernel = world.hosts[name].kernel
         assert kernel is not None, "it was switched on"
         self._shapes[name] = kernel.policy.state().tensors.shapes
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Check each snapshot that the node is about to adopt."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, ev.Adopt) and name not in self.liars:
                 policy = effect.snapshot.policy
@@ -113,13 +134,9 @@ class OneTuningAtATime(Check):
     _storing: dict[str, bool] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Record that no tuning and no commit is running."""
         self._tuning[name] = self._storing[name] = False
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Track the begin and the end of tunings and commits."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         if isinstance(event, ev.Tuned | ev.TuneFailed):
             self._tuning[name] = False
         if isinstance(event, ev.Adopted | ev.AdoptFailed):
@@ -142,13 +159,9 @@ class AnswersEachOnce(Check):
     _open: dict[str, set[int]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Forget the messages that the node left unanswered before it restarted."""
         self._open[name] = set()
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Match answers with received messages."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         waiting = self._open.setdefault(name, set())
         if isinstance(event, ev.Received):
             waiting.add(event.token)
@@ -166,10 +179,7 @@ class AnswersEachOnce(Check):
 class SpeaksInItsName(Check):
     """A node sends in its own name, only to nodes of the mesh, and never to itself."""
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Check the sender and the receiver of each message."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, ev.Send):
                 if effect.message.sender != name:
@@ -182,10 +192,7 @@ class SpeaksInItsName(Check):
 class TellsOnlyWhatIsStored(Check):
     """A node sends messages of a round only after it stored the round before."""
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Compare the rounds of policy messages with the round on disk."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         held = world.hosts[name].durable
         stored = held.policy.round if held else 0
         for effect in effects:
@@ -204,10 +211,7 @@ class KeepsWithinBounds(Check):
     ANSWERS_MAX: Final = 500
     ARRAYS_MAX: Final = 200
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Count timers, unanswered messages and arrays; check the delay of each new timer."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         host = world.hosts[name]
         if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
             text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
@@ -226,10 +230,7 @@ class KeepsWithinBounds(Check):
 class HonestStayFree(Check):
     """No honest node quarantines another honest node."""
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Check the peer that each quarantine record names."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if not isinstance(effect, ev.Record) or effect.kind != "peer.quarantined":
                 continue
@@ -247,13 +248,9 @@ class WaitsWithinDeadlines(Check):
     _said: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Reset the node's waiting time."""
         self._since[name], self._said[name] = world.now, set()
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Measure how long a policy waits for others without starting anything."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         kernel = world.kernel(name)
         if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
             self._since[name] = world.now
@@ -285,13 +282,9 @@ class RepeatsItselfSlowly(Check):
     )
 
     def started(self, world: World, name: str) -> None:
-        """Forget what the node sent before it restarted."""
         self._times[name] = {}
 
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Compare the time of each contribution with those of the last two equal ones."""
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         if name in self.liars:
             return
         for effect in effects:
@@ -304,6 +297,192 @@ class RepeatsItselfSlowly(Check):
                 text = f"sends {said.phase!r} of round {said.round} to {effect.to} too often"
                 raise self.broken(world, name, text)
             times[key] = last, world.now
+
+
+@dataclass(slots=True)
+class MovesByProof(Check):
+    """A node's round and its state move only as far as most members prove that they are.
+
+    The record "round.taken" names a state that the node took over. Its supporters are the peers
+    that gave that state, or said in a message of the kernel or in a contribution that they hold it
+    (node/fednode/core/rounds/catchup.py). Where a node leaves out rounds, the supporters are the
+    peers that sent a contribution to the round before the one that it adopts, or to a later one.
+    They must be more than half of all members that began and that the node knew of since it adopted
+    last. Half is enough if the node, since it adopted last,
+    saw no other member alive and active (node/fednode/core/run.py). In a mesh of two nodes
+    the other is enough.
+    After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
+    not judged, and a state after the round before may be taken over from half of all members. A
+    node that restarts may use contributions that it had heard at its last commit.
+    """
+
+    _heard: dict[str, dict[str, int]] = field(default_factory=dict)
+    _stored: dict[str, dict[str, int]] = field(default_factory=dict)  # as heard at the last commit
+    _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _fewest: dict[str, int] = field(default_factory=dict)  # alive and active since the last Adopt
+    _known: dict[str, int] = field(default_factory=dict)  # fewest since the last Adopt
+    _inactive: dict[str, set[str]] = field(default_factory=dict)  # peers, as they say
+
+    def started(self, world: World, name: str) -> None:
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+        self._heard[name] = dict(self._stored.get(name, {})) if held else {}
+        self._states[name], self._inactive[name] = {}, set()
+        self._fewest[name] = self._alive(world, name)
+        self._known[name] = self._members(world, name)
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        if name in self.liars:
+            return
+        if isinstance(event, ev.Received):
+            self._hear(name, event.message)
+        refused = isinstance(event, ev.Undelivered) and event.code == "refused"
+        if effects and (refused or not isinstance(event, ev.Delivered | ev.Undelivered)):
+            self._fewest[name] = min(self._fewest[name], self._alive(world, name))
+        for effect in effects:
+            if isinstance(effect, ev.Record) and effect.kind == "round.taken":
+                number, digest = effect.fields["round"], effect.fields["digest"]
+                assert isinstance(number, int)
+                assert isinstance(digest, str)
+                voices = self._states[name].get((number, digest), ())
+                self._judge(world, name, effect.text, voices, number > self._newest[name])
+            elif isinstance(effect, ev.Adopt):
+                self._stored[name] = dict(self._heard[name])
+                self._adopted(world, name, effect.snapshot.policy.round)
+        if isinstance(event, ev.Adopted):
+            self._fewest[name] = self._alive(world, name)
+            self._known[name] = self._members(world, name)
+
+    def _hear(self, name: str, message: Message) -> None:
+        heard, states = self._heard[name], self._states[name]
+        if message.active:
+            self._inactive[name].discard(message.sender)
+        else:
+            self._inactive[name].add(message.sender)
+        if message.phase == STATE:
+            key = adopted_round(message), message.tensors.digest
+        else:
+            if message.tensors:
+                heard[message.sender] = max(message.round, heard.get(message.sender, 0))
+            key = message.round - (message.phase not in PHASES), message.contributors
+        states.setdefault(key, set()).add(message.sender)
+
+    def _adopted(self, world: World, name: str, number: int) -> None:
+        before, self._newest[name] = self._newest[name], number
+        most = world.kernel(name).context.rounds.max
+        if number <= before + 1:
+            return
+        if 0 < most < number:
+            raise self.broken(world, name, f"goes to round {number} of {most} by others' claims")
+        proved = number - self._slack(world, name)
+        beyond = [peer for peer, at in self._heard[name].items() if at >= proved]
+        self._judge(world, name, f"goes to round {number} after {before}", beyond, True)
+
+    def _members(self, world: World, name: str) -> int:
+        """Return how many members the node knows, itself included, without those that are gone."""
+        peers = world.kernel(name).view().peers
+        return 1 + sum(peer.state not in GONE for peer in peers)
+
+    def _alive(self, world: World, name: str) -> int:
+        """Return how many peers the node sees alive and active."""
+        seen, inactive = world.kernel(name).view().peers, self._inactive[name]
+        return sum(peer.state == "alive" and peer.name not in inactive for peer in seen)
+
+    def _slack(self, world: World, name: str) -> int:
+        """Return how many rounds may pass until each member contributes once more."""
+        method = getattr(world.kernel(name).policy, "method", None)
+        return period(len(world.hosts), participants(getattr(method, "config", None)))
+
+    def _judge(
+        self, world: World, name: str, what: str, voices: Collection[str], moves: bool
+    ) -> None:
+        began = sum(host.boot > 0 for host in world.hosts.values())
+        count, every = len(voices), min(self._known[name], began)
+        half = 2 * count >= every and (not moves or 2 * self._fewest[name] <= every)
+        if not (half or 2 * count > every or (every == 2 and count)):
+            text = f"moves by the word of {count} of {every} members: {what}"
+            raise self.broken(world, name, text)
+
+
+@dataclass(slots=True)
+class OlderIsTrue(Check):
+    """A node says that its state is older only if its disk has lost a round that it had stored.
+
+    What counts is what the disk had lost when the node was switched on. Until its operator decides,
+    also after a restart, the node sends no message of its policy and begins no round. A round that
+    is under way may end: it begins when the node measures what it adopted, unless the node is
+    paused by then.
+    """
+
+    _newest: Counter[str] = field(default_factory=Counter)  # the newest round that was stored
+    _lost: dict[str, bool] = field(default_factory=dict)  # whether it had, when it was switched on
+    _waits: dict[str, bool] = field(default_factory=dict)  # for its operator, after its last step
+    _begun: Counter[str] = field(default_factory=Counter)  # the last round under way
+
+    def started(self, world: World, name: str) -> None:
+        held = world.hosts[name].durable
+        self._lost[name] = self._newest[name] > (0 if held is None else held.policy.round)
+        self._waits[name] = bool(world.hosts[name].account.undecided)
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        held = world.hosts[name].durable
+        self._newest[name] = max(self._newest[name], 0 if held is None else held.policy.round)
+        accepts = isinstance(event, ev.Commanded) and event.command == "resume --older-state"
+        before = self._waits.get(name, False) and not accepts
+        waits = self._waits[name] = bool(world.kernel(name).older.undecided)
+        if before and not waits:
+            raise self.broken(world, name, "speaks again, and its operator has not decided")
+        for one in effects:
+            if isinstance(one, ev.Tune):
+                trains = one.job.stage != MEASURE
+                if before and trains and one.job.round > self._begun[name]:
+                    text = f"begins round {one.job.round}, and its operator has not decided"
+                    raise self.broken(world, name, text)
+                if trains or not before:
+                    self._begun[name] = one.job.round
+            if isinstance(one, ev.Record) and one.kind in {OLDER, COPIED}:
+                self._judge(world, name, one)
+            if waits and isinstance(one, ev.Send) and one.message.phase not in PHASES:
+                raise self.broken(world, name, "speaks while its operator has not decided")
+
+    def _judge(self, world: World, name: str, said: ev.Record) -> None:
+        peer = said.fields.get("peer", name)
+        if name in self.liars or peer in self.liars:
+            return
+        if said.kind == COPIED:
+            raise self.broken(world, name, f"names a peer of one process: {said.text}")
+        if not self._lost[name]:
+            raise self.broken(world, name, f"lost nothing, and says: {said.text}")
+
+
+@dataclass(slots=True)
+class SaysOnlyText(Check):
+    """Records hold printable text only and no defect, and so do status fields, whatever comes."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        if name in self.liars:
+            return
+        records = [effect for effect in effects if isinstance(effect, ev.Record)]
+        for record in records:
+            if record.cause is not None:
+                raise self.broken(world, name, record.text) from record.cause
+        texts = [
+            text
+            for record in records
+            for text in (record.kind, record.text, *map(str, record.fields))
+        ]
+        if self._spoken_to(event):
+            texts += shown(world.kernel(name).view())
+        for text in texts:
+            if not text.isprintable():
+                raise self.broken(world, name, f"shows {text!r}")
+
+    def _spoken_to(self, event: Event) -> bool:
+        """Tell whether a hostile node sent a membership message, or failed to accept a message."""
+        if isinstance(event, ev.Received):
+            return event.message.sender in self.liars and event.message.phase in PHASES
+        return isinstance(event, ev.Undelivered) and event.to in self.liars
 
 
 ALL: Final[tuple[type[Check], ...]] = (
@@ -322,4 +501,46 @@ ALL: Final[tuple[type[Check], ...]] = (
     OlderIsTrue,
     SaysOnlyText,
 )
-"""All safety checkers; scenario.py judges what must hold once all faults have ended."""
+"""All safety checkers."""
+
+
+def decide(world: World) -> None:
+    """Let the operator of each node that waits for a decision accept its state."""
+    for name, host in world.hosts.items():
+        if host.kernel is not None and host.kernel.older.undecided:
+            world.command(name, "resume --older-state")
+
+
+def unsaid(world: World, names: Sequence[str]) -> str:
+    """Name two nodes whose prompts differ after the same round without a report; else "".
+
+    A node reports a difference in its status and in a record. Only `sync` requires that all nodes
+    hold the same prompts.
+    """
+    states = {name: world.kernel(name).policy.state() for name in names}
+    for node, other in permutations(names, 2):
+        same_round = states[node].round == states[other].round
+        if not same_round or states[node].digest == states[other].digest:
+            continue
+        said = other in world.kernel(node).view().apart and other in _told(world, node)
+        if not said and _in_sync(world, node):
+            return f"{node} does not say that {other} holds others after round {states[node].round}"
+    return ""
+
+
+def _in_sync(world: World, name: str) -> bool:
+    kernel = world.kernel(name)
+    return kernel.policy.shared_state and kernel.context.rounds.mode == "sync"
+
+
+def _told(world: World, name: str) -> set[str]:
+    """Return the peers that a node's records name as different."""
+    records = (record for record in world.hosts[name].records if record.kind == DIFFERS)
+    return {str(peer) for record in records for peer in cast("list[Json]", record.fields[PEERS])}
+
+
+def shown(view: KernelView) -> Iterator[str]:
+    """Yield all texts of a node's status."""
+    yield from (view.life, view.phase, *view.metrics, *view.refused)
+    for peer in view.peers:
+        yield from (peer.name, peer.state, peer.reason, peer.address, peer.id)

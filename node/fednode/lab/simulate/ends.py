@@ -16,7 +16,7 @@ import numpy as np
 
 from fednode.core.types import Tensors
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.check import Violation
+from fednode.lab.simulate.checkers import Violation
 
 LENGTH: Final = 16
 

@@ -8,6 +8,9 @@ from typing import Final
 
 from fednode.lab.sim.world import World
 
+Whom = tuple[str, ...]
+Switch = Callable[[World, Whom], None]
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -18,7 +21,7 @@ class Fault:
 
     at: float
     kind: str
-    whom: tuple[str, ...]
+    whom: Whom
     lasts: float
 
     def __str__(self) -> str:
@@ -41,85 +44,55 @@ def switch_on(world: World, name: str) -> None:
         world.start(name)
 
 
-def _off(world: World, whom: tuple[str, ...]) -> None:
-    world.crash(whom[0])
-
-
-def _on(world: World, whom: tuple[str, ...]) -> None:
+def _on(world: World, whom: Whom) -> None:
     switch_on(world, whom[0])
 
 
-def _wipe(world: World, whom: tuple[str, ...]) -> None:
+def _wipe(world: World, whom: Whom) -> None:
     world.crash(whom[0])
     world.hosts[whom[0]].wipe()
 
 
-def _back_up(world: World, whom: tuple[str, ...]) -> None:
-    world.hosts[whom[0]].back_up()
-
-
-def _restore(world: World, whom: tuple[str, ...]) -> None:
+def _restore(world: World, whom: Whom) -> None:
     world.crash(whom[0])
     world.hosts[whom[0]].restore()
     world.start(whom[0])
 
 
-def _links(world: World, whom: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(node, other) for node in whom for other in sorted(set(world.hosts) - set(whom))]
+def _links(change: Callable[[World, str, str], None]) -> Switch:
+    """Return what changes each link between some nodes and the rest."""
+
+    def change_all(world: World, whom: Whom) -> None:
+        for node in whom:
+            for other in sorted(set(world.hosts) - set(whom)):
+                change(world, node, other)
+
+    return change_all
 
 
-def _part(world: World, whom: tuple[str, ...]) -> None:
-    for node, other in _links(world, whom):
-        world.cut(node, other)
-
-
-def _join(world: World, whom: tuple[str, ...]) -> None:
-    for node, other in _links(world, whom):
-        world.mend(node, other)
-
-
-def _deafen(world: World, whom: tuple[str, ...]) -> None:
-    world.network.cut(whom[0], whom[1])
-
-
-def _hear(world: World, whom: tuple[str, ...]) -> None:
-    world.network.mend(whom[0], whom[1])
-
-
-def _clog(world: World, whom: tuple[str, ...]) -> None:
-    world.network.clog(whom[0], whom[1])
-
-
-def _clear(world: World, whom: tuple[str, ...]) -> None:
+def _clear(world: World, whom: Whom) -> None:
     for arrive in world.network.clear(whom[0], whom[1]):
         world.at(0.0, arrive)
 
 
-def _fill(world: World, whom: tuple[str, ...]) -> None:
-    world.hosts[whom[0]].full = True
+def _fill(full: bool) -> Switch:
+    return lambda world, whom: setattr(world.hosts[whom[0]], "full", full)
 
 
-def _empty(world: World, whom: tuple[str, ...]) -> None:
-    world.hosts[whom[0]].full = False
-
-
-def _pause(world: World, whom: tuple[str, ...]) -> None:
-    world.command(whom[0], "pause")
-
-
-def _resume(world: World, whom: tuple[str, ...]) -> None:
-    world.command(whom[0], "resume")
-
-
-Switch = Callable[[World, tuple[str, ...]], None]
 FAULTS: Final[dict[str, tuple[Switch, Switch]]] = {
-    "crash": (_off, _on),
+    "crash": (lambda world, whom: world.crash(whom[0]), _on),
     "wipe": (_wipe, _on),
-    "cut": (_part, _join),
-    "one-way": (_deafen, _hear),
-    "clog": (_clog, _clear),
-    "fill": (_fill, _empty),
-    "pause": (_pause, _resume),
-    "backup": (_back_up, _restore),
+    "cut": (_links(World.cut), _links(World.mend)),
+    "one-way": (
+        lambda world, whom: world.network.cut(whom[0], whom[1]),
+        lambda world, whom: world.network.mend(whom[0], whom[1]),
+    ),
+    "clog": (lambda world, whom: world.network.clog(whom[0], whom[1]), _clear),
+    "fill": (_fill(True), _fill(False)),
+    "pause": (
+        lambda world, whom: world.command(whom[0], "pause"),
+        lambda world, whom: world.command(whom[0], "resume"),
+    ),
+    "backup": (lambda world, whom: world.hosts[whom[0]].back_up(), _restore),
 }
 """The functions that begin and end each kind of fault."""

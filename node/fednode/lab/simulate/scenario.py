@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from fednode import registry
@@ -18,6 +18,7 @@ from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
     STRICT,
     Barrier,
+    GuardSettings,
     RoundSettings,
     StartSettings,
     bounded,
@@ -26,22 +27,18 @@ from fednode.core.settings import (
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate import ends
-from fednode.lab.simulate.allowed import HOUR_S, FaultSettings, MeshKind
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
     COLLUDE_SHARE,
     COLLUDING_MIN,
     FLIPPED,
     KINDS,
+    Flipped,
     Plot,
     liar,
 )
-from fednode.lab.simulate.check import Violation
-from fednode.lab.simulate.checkers import ALL
+from fednode.lab.simulate.checkers import ALL, Violation, decide, unsaid
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
-from fednode.lab.simulate.flipped import Flipped
-from fednode.lab.simulate.older import decide
-from fednode.lab.simulate.speech import unsaid
 from fednode.learn.learner import Learner
 from fednode.learn.quadratic import QuadraticLearner
 
@@ -50,6 +47,58 @@ LOOK_S: Final = 0.5
 TOLD_S: Final = 120.0
 """Time limit for nodes to report that their prompts differ."""
 COLLUDING_NODES: Final = 5
+HOUR_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class MeshKind:
+    """A policy with its settings, and the array shapes for the closed-form learner.
+
+    modes: a seed draws one of them as rounds.mode. agrees: after the last round of `sync` without
+    hostile nodes, all nodes hold equal bits. guard: as in node.yaml.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    policy: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]] | None = None
+    modes: tuple[Barrier, ...] = ("sync",)
+    domains: tuple[str, ...] = ()
+    agrees: bool = False
+    guard: GuardSettings = field(default_factory=GuardSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSettings:
+    """The most that a seed may draw of each fault; 0 means never.
+
+    loss, duplicates: shares (0..1) of frames. delay_s: of a frame. How many: crashes, wipes
+    (crashes that lose the disk), cuts (some nodes from the rest), one_way and clogs (of a link),
+    full_disks, pauses (by the operator), backups (that are restored). slow_disk_s: of a commit.
+    skew_s: of clocks.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    loss: float = 0.2
+    duplicates: float = 0.2
+    delay_s: float = 0.3
+    crashes: int = 3
+    wipes: int = 1
+    cuts: int = 2
+    one_way: int = 3
+    clogs: int = 3
+    full_disks: int = 2
+    pauses: int = 1
+    backups: int = 0
+    slow_disk_s: float = 0.5
+    skew_s: float = HOUR_S
+
+    def __post_init__(self) -> None:
+        bounded("faults.loss", self.loss, 0, 0.9)
+        bounded("faults.duplicates", self.duplicates, 0, 1)
+        for key in ("delay_s", "slow_disk_s", "skew_s"):
+            bounded(f"faults.{key}", getattr(self, key), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,3 +342,41 @@ def _heal(world: World, case: ScenarioCase) -> None:
         world.hosts[name].full = False
         switch_on(world, name)
         world.command(name, "resume")
+
+
+def shrink(scenario: Scenario, failed: CaseEnd, tries: int = 200) -> CaseEnd:
+    """Drop faults in turn; return the smallest case found that breaks the same promise."""
+    assert failed.violation is not None, "it failed"
+    least = failed
+    for _ in range(tries):
+        smaller = next(
+            (
+                end
+                for case in _simpler(least.case)
+                for end in [play(scenario, case)]
+                if end.violation and end.violation.checker == failed.violation.checker
+            ),
+            None,
+        )
+        if smaller is None:
+            return least
+        least = smaller
+    return least
+
+
+def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
+    """Return the cases that have one fault or hostile node less."""
+    simpler = [
+        replace(case, faults=case.faults[:at] + case.faults[at + 1 :])
+        for at in range(len(case.faults))
+    ]
+    for name in case.liars:
+        honest = {liar_name: lie for liar_name, lie in case.liars.items() if liar_name != name}
+        simpler.append(replace(case, liars=honest))
+    calmer = [
+        replace(case, loss=0.0),
+        replace(case, duplicates=0.0),
+        replace(case, slow_disk_s=0.0),
+        replace(case, skew_s=0.0),
+    ]
+    return [*simpler, *(calm for calm in calmer if calm != case)]

@@ -11,7 +11,6 @@ import pytest
 from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD, Said
 from fednode.lab.experiment.cells import Done
-from fednode.lab.experiment.figures import clustered_bootstrap
 from fednode.lab.experiment.picture import panels_of
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.lab.experiment.table import rows
@@ -106,20 +105,6 @@ def test_the_table_has_means_over_nodes_and_deviations_over_seeds() -> None:
     assert levels == [{"zero-shot": pytest.approx(40.0)}, {"zero-shot": pytest.approx(30.0)}]
     assert new.lines["zerodfl"][3] == pytest.approx(means)
     assert loss.lines["local"] == {1: [2.0, 2.0], 2: [1.0, 1.0], 3: [0.5, 0.5]}
-
-
-def test_differences_are_paired_and_ignore_nodes_without_a_pair() -> None:
-    gains = [[0.1, 0.3], [0.2, -0.2]]
-    lonely = cells.outcome(cells.cell(METHOD, 7, ()), {"x": node("x", 0.99)}, [], 1.0)
-    base, new = cells.differences([*run(gains), lonely], resamples=500)
-    low, high = clustered_bootstrap(gains, 500)
-    assert new == (
-        f"zerodfl minus local on new classes: +10.0 points, 95 % interval {100 * low:+.1f} to "
-        f"{100 * high:+.1f}, better in 3 of 4 pairs of node and seed."
-    )
-    assert base.startswith("zerodfl minus local on base classes: +0.0 points")
-    assert "better in 0 of 4 pairs" in base
-    assert cells.differences([lonely]) == []
 
 
 def with_base(method: MethodSettings, base: Sequence[float], rounds: int) -> list[Done]:

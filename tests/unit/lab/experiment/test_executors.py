@@ -18,7 +18,7 @@ import pytest
 from fednode.errors import ConfigError, Unreachable
 from fednode.lab.experiment import executors, run
 from fednode.lab.experiment.cells import Done, Job
-from fednode.lab.experiment.executors import Pool, gpu_of, opened
+from fednode.lab.experiment.executors import Pool, opened
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import cells, run_all
 from tests.unit.lab.experiment.test_experiment import write
@@ -92,21 +92,6 @@ def test_calls_elsewhere_run_one_at_a_time_in_the_caller_s_folder(tmp_path: Path
     for one in threads:
         one.join()
     assert (seen, busy, os.getcwd()) == ({str(tmp_path)}, [], here)
-
-
-@pytest.mark.parametrize(
-    ("names", "given"),
-    [
-        ((), [None] * 4),
-        (("0",), [None] * 4),
-        (("0", "1"), ["0", "1", "0", "1"]),
-        (("2", "5", "GPU-8f3a"), ["2", "5", "GPU-8f3a", "2"]),
-    ],
-)
-def test_each_process_gets_one_of_several_gpus(
-    names: tuple[str, ...], given: list[str | None]
-) -> None:
-    assert [gpu_of(number, names) for number in range(4)] == given
 
 
 def test_the_gpus_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,33 +7,9 @@ from typing import Any
 
 import pytest
 
-from fednode.app.recommended import CASES
-from fednode.commands.init import settings_text
 from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment
 from tests.unit.lab.experiment.test_experiment import write
-
-
-def test_a_method_takes_policy_tuning_and_rounds_of_a_node_yaml(
-    tmp_path: Path, folder: Path
-) -> None:
-    text = settings_text(None, CASES["same-classes"], 7)
-    text = text.replace("\ntuning:\n", "\ntuning:\n  lr: 0.01\n  batch_size: 32\n")
-    (tmp_path / "node.yaml").write_text(text)
-    methods: list[dict[str, Any]] = [
-        {"label": "ours", "node": "node.yaml", "tuning": {"epochs": 3}},
-        {"label": "local", "node": "node.yaml", "policy": "local"},
-    ]
-    found = load_experiment(write(tmp_path / "t.yaml", folder, methods=methods))
-    ours, local = found.methods
-    tuning = {"lr": 0.01, "batch_size": 32}
-    assert ours.policy["name"] == CASES["same-classes"].policy
-    assert ours.tuning == {**tuning, "epochs": 3}
-    assert (ours.tuning["epochs"], ours.rounds) == (3, 7)
-    assert (dict(local.policy), local.tuning, local.rounds) == ({"name": "local"}, tuning, 7)
-    methods[0]["node"] = "gone.yaml"
-    with pytest.raises(ConfigError, match=r"There is no file .*gone\.yaml"):
-        load_experiment(write(tmp_path / "t.yaml", folder, methods=methods))
 
 
 def test_one_fault_of_a_method_is_not_followed_by_others(tmp_path: Path, folder: Path) -> None:

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import save_file
 
-from fednode.cli import main
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.scene import scene
-from tests.unit.clip import tiny
 from tests.unit.lab.experiment.pictures import draw
+from tests.unit.lab.experiment.test_experiment import start
 
 FILE = Path(__file__).resolve().parents[4] / "configs/experiments/flip.yaml"
 CLASSES = tuple(f"class {at:02d}" for at in range(24))
@@ -24,13 +21,6 @@ BASE, NEW = CLASSES[:11:-1], CLASSES[11::-1]
 """The labels of the split have the reverse order of the names."""
 METHODS = [one.label for one in load_experiment(FILE).methods]
 PARTS = {"train": 18, "val": 1, "test": 3}
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Any:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +55,9 @@ def test_ten_clients_share_the_base_classes_of_the_split(tree: Path) -> None:
 
 
 def test_every_method_runs_from_the_one_file(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tree: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = run(tree, tmp_path, capsys, "--smoke")
+    out = run(tree, tmp_path, capsys, "--set", model, "--smoke")
     rows = json.loads((out / "report.json").read_text())["rows"]
     assert [row["method"]["label"] for row in rows] == METHODS
     policies = {one.policy["name"] for one in load_experiment(FILE).methods}
@@ -78,10 +68,11 @@ def test_every_method_runs_from_the_one_file(
 
 @pytest.mark.slow
 def test_the_whole_setting_but_for_model_rounds_and_seeds(
-    tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tree: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ten nodes, 16 shots and all test images: every row and node has its figures."""
-    out = run(tree, tmp_path, capsys, "--set", "rounds=2", "--set", "seeds=[1]")
+    words = ("--set", model, "--set", "rounds=2", "--set", "seeds=[1]")
+    out = run(tree, tmp_path, capsys, *words)
     rows = json.loads((out / "report.json").read_text())["rows"]
     assert [row["method"]["label"] for row in rows] == METHODS
     for row in rows:
@@ -110,15 +101,8 @@ def counted(out: Path) -> dict[tuple[str, str, str], dict[str, str]]:
     return found
 
 
-def run(tree: Path, place: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Path:
+def run(tree: Path, out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Path:
     """Run the file with the tiny model; return the folder of its tables."""
-    name = tiny.register(place, {"context_length": 77})
-    weights = place / "weights.safetensors"
-    save_file(dict(tiny.clip(1, context_length=77).state_dict()), weights)
-    model = f"model={{name: {name}, pretrained: {weights}}}"
-    arguments = [str(FILE), *words, "--set", f"data.path={tree}", "--set", model]
-    with pytest.raises(SystemExit) as ended:
-        main(["experiment", *arguments, "--out", str(place / "out"), "--workers", "1"])
-    shown = capsys.readouterr()
-    assert not ended.value.code, shown.err
-    return place / "out"
+    code, _, err = start(capsys, FILE, *words, "--set", f"data.path={tree}", "--out", out)
+    assert code == 0, err
+    return out

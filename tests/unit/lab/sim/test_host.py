@@ -23,8 +23,8 @@ def test_a_hostile_node_says_what_it_wants_and_answers_honestly_unless_it_is_tol
     sent = message()
     other = message(sender="c")
     liar = Liar(say=lambda to, one: [(to, one), ("d", other)])
-    assert liar("b", sent) == [("b", sent), ("d", other)]
+    assert liar.say("b", sent) == [("b", sent), ("d", other)]
     assert liar.answer("b", sent, "ok", "detail") == ("ok", "detail")
     deaf = Liar(say=lambda to, one: [], answer=lambda *_: ("busy", ""))
-    assert deaf("b", sent) == []
+    assert deaf.say("b", sent) == []
     assert deaf.answer("b", sent, "ok", "detail") == ("busy", "")

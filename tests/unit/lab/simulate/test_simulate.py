@@ -15,25 +15,27 @@ from fednode import cli, registry
 from fednode.core import gate
 from fednode.core.rounds.catchup import STATE
 from fednode.core.settings import RoundSettings
-from fednode.core.types import Message, Tensors
+from fednode.core.types import Job, Message, Tensors
 from fednode.errors import ConfigError
 from fednode.lab.commands.simulate import load
 from fednode.lab.sim.network import Network
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
+from fednode.lab.simulate import scenario as scenarios
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
     EXCUSES,
     FLIPPED,
     KINDS,
     NASTY,
+    Flipped,
     Plot,
     liar,
 )
+from fednode.lab.simulate.checkers import Violation
 from fednode.lab.simulate.ends import digest
 from fednode.lab.simulate.faults import FAULTS
-from fednode.lab.simulate.flipped import Flipped
-from fednode.lab.simulate.scenario import draw, play
+from fednode.lab.simulate.scenario import CaseEnd, Scenario, ScenarioCase, draw, play
 from fednode.learn.quadratic import QuadraticLearner
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
 from tests.unit.core.scenes import PROMPTS, message
@@ -127,6 +129,28 @@ def test_a_broken_promise_is_printed_small_with_the_command_that_plays_it_again(
     assert gate.TAKEN
 
 
+def test_faults_and_liars_that_do_not_matter_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The case breaks as long as one crash is in it."""
+    scenario, configs = load(FILE)
+    case = next(
+        one
+        for one in (draw(scenario, configs, seed) for seed in range(100))
+        if one.liars and any(fault.kind == "crash" for fault in one.faults)
+    )
+
+    def play(_: Scenario, case: ScenarioCase) -> CaseEnd:
+        crashes = any(fault.kind == "crash" for fault in case.faults)
+        return CaseEnd(case, 0, 0.0, "", Violation("Crashes", "it does") if crashes else None)
+
+    monkeypatch.setattr(scenarios, "play", play)
+    least = scenarios.shrink(scenario, play(scenario, case)).case
+    assert [fault.kind for fault in least.faults] == ["crash"]
+    assert not least.liars
+    assert (least.loss, least.duplicates, least.slow_disk_s, least.skew_s) == (0, 0, 0, 0)
+
+
 def test_a_seed_is_a_run() -> None:
     scenario, configs = load(FILE)
     for seed in (3, 8, 21):
@@ -138,15 +162,17 @@ def test_a_seed_is_a_run() -> None:
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Sets of names are in another order in each; nothing may depend on it."""
     words = [sys.executable, "-m", "fednode.cli", "simulate", str(FILE), "--seed", "7005"]
-    plays = []
-    for order in ("0", "1"):
-        surroundings = {**os.environ, "PYTHONHASHSEED": order}
-        plays.append(
-            subprocess.Popen(
-                [*words, "--count", "3"], env=surroundings, stdout=subprocess.PIPE, text=True
-            )
-        )
-    ends = [play.communicate(timeout=300)[0] for play in plays]
+    ends = [
+        subprocess.run(
+            [*words, "--count", "3"],
+            env={**os.environ, "PYTHONHASHSEED": order},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        ).stdout
+        for order in ("0", "1")
+    ]
     assert "3 seeds from 7005 on" in ends[0]
     assert ends[0] == ends[1]
 
@@ -178,7 +204,10 @@ def test_every_kind_of_fault_and_liar_is_drawn() -> None:
         ("{name: promptfl}", "{name: promptfl, weigths: equal}"),
         ("{name: promptfl}", "{name: promptfull}"),
         ("rounds: 3", "round: 3"),
-        ("rounds: 3", "rounds: 3\nfaults: {loss: 1.5}"),
+        *(
+            ("rounds: 3", f"rounds: 3\nfaults: {wrong}")
+            for wrong in ("{loss: 0.95}", "{duplicates: 2.0}", "{delay_s: -1.0}")
+        ),
     ],
 )
 def test_a_wrong_scenario_is_a_sentence_with_its_line(
@@ -243,7 +272,7 @@ def test_every_liar_lies_and_always_says_something(kind: str) -> None:
         honest = [message(phase="ping", round=number) for number in range(1, 9)]
     said: list[tuple[str, Message]] = []
     for one in honest:
-        said += tongue("c", one)
+        said += tongue.say("c", one)
     assert said
     assert [one for _, one in said] != honest
     assert {to for to, _ in said} == {"c"}
@@ -259,40 +288,35 @@ def answer(phase: str, **facts: str) -> Message:
 def test_colluding_nodes_claim_the_same_false_state() -> None:
     first, plot = Tensors({"context": np.zeros((2, 2))}), Plot(ahead=1000)
     one, other = (liar(COLLUDE, ("a", "b"), random.Random(2), first, plot) for _ in range(2))
-    ((_, state),) = one("c", answer(STATE, adopted="3"))
+    ((_, state),) = one.say("c", answer(STATE, adopted="3"))
     assert (state.round, state.facts["adopted"]) == (1004, "1003")
-    ((_, claim),) = other("c", message(phase="ping", round=3, contributors=PROMPTS.digest))
+    ((_, claim),) = other.say("c", message(phase="ping", round=3, contributors=PROMPTS.digest))
     assert (claim.round, claim.contributors) == (1003, state.tensors.digest)
     assert state.tensors != PROMPTS
     assert {Plot.drawn(random.Random(seed)).ahead for seed in range(40)} == {0, 3, 1000, 10**6}
 
 
-def test_who_withholds_its_state_takes_every_wish_for_it() -> None:
-    tongue = liar("withhold", ("a", "b"), random.Random(2), PROMPTS)
-    assert tongue("c", answer(STATE, adopted="3")) == []
-    assert len(tongue("c", message(round=4))) == 1
-    assert tongue.answer("c", answer("want"), "refused", "no") == ("ok", "")
-    assert tongue.answer("c", message(), "stale", "old") == ("stale", "old")
-
-
-def test_a_busy_helper_turns_down_errands_alone() -> None:
-    tongue = liar("busy-helper", ("a", "b"), random.Random(2), PROMPTS)
-    assert tongue("c", message()) == [("c", message())]
-    codes = {tongue.answer("c", answer("indirect"), "ok", "")[0] for _ in range(50)}
-    assert codes == set(EXCUSES)
-    assert tongue.answer("c", message(), "stale", "old") == ("stale", "old")
-
-
-def test_a_busy_node_accepts_all_but_arrays() -> None:
-    tongue = liar("busy", ("a", "b"), random.Random(2), PROMPTS)
-    assert tongue("c", message()) == [("c", message())]
-    assert tongue.answer("c", message(), "ok", "") == ("busy", "later")
-    assert tongue.answer("c", answer("want"), "ok", "") == ("ok", "")
+@pytest.mark.parametrize(
+    ("kind", "asked", "said"),
+    [
+        ("withhold", answer("want"), {("ok", "")}),
+        ("busy-helper", answer("indirect"), {(code, "") for code in EXCUSES}),
+        ("busy", message(), {("busy", "later")}),
+    ],
+)
+def test_who_answers_falsely_says_what_it_should(
+    kind: str, asked: Message, said: set[tuple[str, str]]
+) -> None:
+    tongue = liar(kind, ("a", "b"), random.Random(2), PROMPTS)
+    assert {tongue.answer("c", asked, "refused", "no") for _ in range(50)} == said
+    assert tongue.answer("c", answer("ping"), "stale", "old") == ("stale", "old")
+    assert len(tongue.say("c", message(round=4))) == 1
+    assert len(tongue.say("c", answer(STATE, adopted="3"))) == (kind != "withhold")
 
 
 def test_foreign_text_is_in_facts_addresses_and_answers() -> None:
     tongue = liar("foreign-text", ("a", "b"), random.Random(2), PROMPTS)
-    said = [one for _ in range(300) for _, one in tongue("c", message(phase="ping"))]
+    said = [one for _ in range(300) for _, one in tongue.say("c", message(phase="ping"))]
     assert {text for one in said for text in one.facts.values()} == set(NASTY)
     assert {one.address for said_ in said for one in said_.members} >= set(NASTY[:-1])
     assert {tongue.answer("c", message(), "ok", "")[1] for _ in range(50)} == {"", *NASTY}
@@ -318,9 +342,6 @@ def test_a_file_may_give_the_number_of_liars() -> None:
 
 
 def test_flipped_training_goes_the_other_way() -> None:
-    from fednode.core.types import Job
-    from fednode.learn.quadratic import QuadraticLearner
-
     inner = QuadraticLearner("a", rows=2, width=2)
     job = Job(round=1, stage="prompts", tensors=PROMPTS, seed=1)
     right = inner.tune(job, lambda: False, lambda _: None).tensors["context"]
