@@ -62,10 +62,11 @@ def decode(text: str) -> Invitation:
             "digits; `fednode invite` prints one."
         )
     data = _bytes("".join(parts))
-    if data and data[0] > VERSION:
+    if data and data[0] != VERSION:
+        older = "here" if data[0] > VERSION else f"on the machine that made it, and {_ASK}"
         raise ConfigError(
             f"The link is of version {data[0]}, and this fednode knows version {VERSION}: install "
-            "a newer fednode."
+            f"a newer fednode {older}."
         )
     size, letters = int.from_bytes(data[1:3], "big"), ""
     for part in parts:  # what stands behind the whole link is another word
@@ -77,11 +78,9 @@ def decode(text: str) -> Invitation:
     if len(data) > size:
         raise ConfigError(f"The link has too many letters, in it or behind its end: {_ASK}.")
     body = data[3:-_CHECK]
-    if data != _sealed(body, data[0]) or _letters(data) != letters:
+    if data != _sealed(body) or _letters(data) != letters:
         raise ConfigError(f"The link has a wrong letter (its checksum does not fit): {_ASK}.")
     try:
-        if data[0] < VERSION:
-            raise ValueError(f"it is of version {data[0]}, from before this fednode")
         return _decode(body)
     except (ValueError, IdentityError, AddressError) as fault:
         raise ConfigError(f"The link cannot be used ({fault}): ask for another link.") from None
@@ -160,8 +159,8 @@ def _bytes(letters: str) -> bytes:
     return base64.b32decode(letters[:whole] + "=" * (-whole % 8))
 
 
-def _sealed(body: bytes, version: int = VERSION) -> bytes:
+def _sealed(body: bytes) -> bytes:
     """Return a body with version, size and checksum."""
     size = 3 + len(body) + _CHECK
-    data = bytes([version]) + size.to_bytes(2, "big") + body
+    data = bytes([VERSION]) + size.to_bytes(2, "big") + body
     return data + hashlib.sha256(data).digest()[:_CHECK]

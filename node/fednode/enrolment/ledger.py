@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from fednode.errors import ConfigError, IdentityError, StateError
-from fednode.settings.faults import meant, shown
+from fednode.settings.faults import meant
 from fednode.settings.read import Source, checked
 from fednode.storage.disk import Disk, alone, because, keep_private
 from fednode.storage.files import content_if_any, put
@@ -61,12 +61,6 @@ class Entry:
     id: str = ""
     address: str = ""
     used: int = 0
-
-    def __post_init__(self) -> None:
-        try:
-            bytes.fromhex(self.key)
-        except ValueError as fault:
-            raise ValueError(f"key is {shown(self.key)}, not hexadecimal digits.") from fault
 
     @property
     def waiting(self) -> bool:
@@ -191,6 +185,8 @@ class Ledger:
         try:
             tree: dict[str, Any] = json.loads(text)
             book = checked(Book, Source("the ledger", tree))
+            for entry in book.entries.values():
+                bytes.fromhex(entry.key)
         except (ValueError, RecursionError, ConfigError) as fault:
             first = str(fault).partition("\n")[0].partition(";")[0].rstrip(".")
             raise StateError(

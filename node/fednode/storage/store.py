@@ -61,11 +61,11 @@ class Store:
         self._disk = disk or Disk()
         self._guard = threading.Lock()
         refuse_earlier(folder)
-        with self._explained("cannot be used"):
+        with _explained(self.folder, "cannot be used"):
             self._disk.make_folder(folder)
             self._lock = lock(folder)
         try:
-            with self._explained("cannot be used"):
+            with _explained(self.folder, "cannot be used"):
                 self._disk.make_folder(folder / CHECKPOINTS)
                 newest, _ = _newest(folder)
                 self._facts = dict(newest.settings) if newest else {}
@@ -115,7 +115,7 @@ class Store:
         repeated.
         """
         folder, disk = self.folder, self._disk
-        with self._guard, self._explained("cannot begin its rounds anew"):
+        with self._guard, _explained(self.folder, "cannot begin its rounds anew"):
             if _rounds(folder):
                 past = earlier_runs(folder)
                 run = folder / RUNS / str(int(past[-1].name) + 1 if past else 1)
@@ -142,7 +142,7 @@ class Store:
             policy.round, dict(snapshot.metrics), dict(traffic or {}), policy.tensors.digest
         )
         content = encode(Checkpoint(snapshot, self._facts))
-        with self._guard, self._explained(f"cannot take round {policy.round}"):
+        with self._guard, _explained(self.folder, f"cannot take round {policy.round}"):
             try:
                 size = self._history.write(row)
                 self._disk.replace(_path(self.folder, policy.round), content)
@@ -155,7 +155,7 @@ class Store:
 
         Add a warning for each damaged newer snapshot; raise StateError if none is whole.
         """
-        with self._guard, self._explained("cannot be used"):
+        with self._guard, _explained(self.folder, "cannot be used"):
             newest, damaged = _newest(self.folder)
         if newest is None:
             return None
@@ -165,7 +165,7 @@ class Store:
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
-        with self._guard, self._explained("cannot be read"):
+        with self._guard, _explained(self.folder, "cannot be read"):
             return self._history.rows(since, limit)
 
     def close(self) -> None:
@@ -187,19 +187,17 @@ class Store:
             with contextlib.suppress(OSError):
                 self._disk.remove(path)
 
-    def _explained(self, what: str) -> contextlib.AbstractContextManager[None]:
-        advice = "Make sure that there is room and that this user may write there."
-        return _explained(self.folder, what, advice)
-
 
 @contextlib.contextmanager
-def _explained(folder: Path, what: str, advice: str) -> Iterator[None]:
+def _explained(folder: Path, what: str) -> Iterator[None]:
     """Turn an error of the disk into one sentence."""
     try:
         yield
     except OSError as fault:
-        text = f"The state directory {folder} {what}: {because(fault)}. {advice}"
-        raise StateError(text) from fault
+        raise StateError(
+            f"The state directory {folder} {what}: {because(fault)}. Make sure that there is room "
+            "and that this user may read and write there."
+        ) from fault
 
 
 def _shown(facts: Mapping[str, str], key: str) -> str:
@@ -236,7 +234,7 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed
-        with _explained(folder, "cannot be read", "Make sure that this user may read there."):
+        with _explained(folder, "cannot be read"):
             found, damaged = _newest(folder)
         if found is not None:
             number = found.snapshot.policy.round

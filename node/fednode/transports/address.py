@@ -69,9 +69,6 @@ class Endpoint:
         """Return the host to bind or dial; localhost is 127.0.0.1, whatever a hosts file says."""
         return "127.0.0.1" if self.host.lower().rstrip(".") == "localhost" else self.host
 
-    def at(self, port: int) -> Endpoint:
-        return Endpoint(self.host, port)
-
     def __str__(self) -> str:
         if self.relayed:
             return f"{RELAY}:{self.host}" if self.host else RELAY

@@ -109,7 +109,7 @@ class GrpcTransport(Peers):
         if self._own is None or self._roster is None:
             port = server.add_insecure_port(str(Endpoint(endpoint.numeric, endpoint.port)))
             await server.start()
-            return endpoint.at(port)
+            return Endpoint(endpoint.host, port)
         self._folder = socket_folder()
         limiter = ConnectionLimiter(
             Path(self._folder.name), MESSAGE_BYTES_MAX, self._connections_max, self._calls_s
@@ -120,7 +120,8 @@ class GrpcTransport(Peers):
         if self.relay is not None:
             await limiter.listen(path=self.relay.inside)
         if not endpoint.relayed:
-            endpoint = endpoint.at(await limiter.listen(host=endpoint.numeric, port=endpoint.port))
+            port = await limiter.listen(host=endpoint.numeric, port=endpoint.port)
+            endpoint = Endpoint(endpoint.host, port)
         self._limits.connections = limiter
         return endpoint
 

@@ -97,9 +97,9 @@ def test_what_mail_programs_add_does_no_harm(text: str) -> None:
     assert decode(text) == LINK
 
 
-def resealed(body: bytes, version: int = 3) -> str:
+def resealed(body: bytes) -> str:
     """Return a link of any body, with a right checksum."""
-    return HEAD + _letters(_sealed(body, version))
+    return HEAD + _letters(_sealed(body))
 
 
 BODY = keys.read_group(LINK.mesh_key) + LINK.token + b"clinic a b"
@@ -123,7 +123,7 @@ NEWER = bytes([9]) + b"\0\x20" + bytes(29)
         (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
         (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 3: install"),
         (resealed(BODY[:47]), "cannot be used (it ends too early)"),
-        (resealed(BODY, version=2), "cannot be used (it is of version 2, from before this fednode"),
+        (HEAD + _letters(b"\2" + NEWER[1:]), "is of version 2, and this fednode knows version 3"),
         (resealed(BODY), "cannot be used (it names neither an address nor a relay)"),
         (resealed(BODY + b" nowhere:0"), "cannot be used (it has an address without a"),
         (resealed(BODY + b" 10.0.0"), "cannot be used ("),
