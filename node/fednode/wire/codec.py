@@ -7,7 +7,7 @@ metadata are three msgpack lists: names and values of facts, the fields of news,
 arrays are a safetensors file (node/fednode/wire/tensors.py).
 
 A frame of another version is refused before anything but the version is read, and a frame that was
-cut before a parser sees it. The two lengths bound what the parsers may take; Limits bounds the
+cut before a parser sees it. The two lengths bound what the parsers may take, and other limits the
 number of entries. decode and decode_ack raise FrameError and nothing else. encode and encode_ack
 never build what a receiver would refuse.
 """
@@ -29,9 +29,15 @@ from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Dtype, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.wire.gen import exchange_pb2
-from fednode.wire.tensors import LIMITS, Limits, pack, unpack
+from fednode.wire.tensors import pack, unpack
 
 VERSION: Final = 3
+FRAME_BYTES_MAX: Final = 64 << 20
+HEAD_BYTES_MAX: Final = 4 << 20
+FACTS_MAX: Final = 64
+FACT_CHARACTERS_MAX: Final = 1024
+MEMBERS_MAX: Final = 1026
+CLASSES_MAX: Final = 4096
 ACK_BYTES_MAX: Final = 8192
 DETAIL_CHARACTERS_MAX: Final = 1000
 PROOF_BYTES_MAX: Final = 1024
@@ -54,16 +60,16 @@ class Ack(NamedTuple):
     later: int = 0
 
 
-def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
+def encode(message: Message, dtype: Dtype) -> bytes:
     """Return the frame of a message with its arrays in dtype.
 
     Raise FednodeError for a message that a receiver would refuse: a number outside the dtype, a
     name with characters that are not allowed, more than the limits.
     """
-    fault = _fault(message, limits)
+    fault = _fault(message)
     if fault:
         raise FednodeError(f"this message cannot be sent: {fault}")
-    arrays = pack(message.tensors, dtype, limits)
+    arrays = pack(message.tensors, dtype)
     envelope = exchange_pb2.Envelope(
         mesh=message.mesh,
         fingerprint=bytes.fromhex(message.fingerprint),
@@ -80,24 +86,25 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     head = envelope.SerializeToString(deterministic=True)
     length = sum(map(len, arrays))
     size = _START.size + len(head) + length
-    if size > limits.frame_bytes:
-        most = limits.frame_bytes
-        raise FednodeError(f"a frame of {size:,} bytes cannot be sent; at most {most:,} fit")
+    if size > FRAME_BYTES_MAX:
+        raise FednodeError(
+            f"a frame of {size:,} bytes cannot be sent; at most {FRAME_BYTES_MAX:,} fit"
+        )
     return b"".join((_START.pack(_MARK, VERSION, len(head), length), head, *arrays))
 
 
-def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
+def decode(frame: bytes | memoryview) -> Message:
     """Return the message in a frame; raise FrameError, and nothing else, for any other bytes.
 
     The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
-    head, arrays = _split(memoryview(frame), limits)
+    head, arrays = _split(memoryview(frame))
     try:
         envelope = exchange_pb2.Envelope.FromString(head)
     except DecodeError as fault:
         raise FrameError("the head of the frame is not a valid envelope") from fault
-    facts, members, classes = _read_metadata(envelope.metadata, limits)
-    tensors, dtype = unpack(arrays, limits, classes)
+    facts, members, classes = _read_metadata(envelope.metadata)
+    tensors, dtype = unpack(arrays, classes)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -114,7 +121,7 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         active=not envelope.inactive,
         boot=envelope.boot,
     )
-    wrong = _fault(message, limits)
+    wrong = _fault(message)
     if wrong:
         raise FrameError(wrong)
     return message
@@ -151,7 +158,7 @@ def decode_ack(frame: bytes) -> Ack:
     return Ack(code, ack.detail, ack.later)
 
 
-def _split(frame: memoryview, limits: Limits) -> tuple[bytes, memoryview]:
+def _split(frame: memoryview) -> tuple[bytes, memoryview]:
     """Return the head of a frame, and its arrays as a view of the frame."""
     version = frame[1] if len(frame) > 1 and frame[0] == _MARK else 0
     if not version:
@@ -162,14 +169,14 @@ def _split(frame: memoryview, limits: Limits) -> tuple[bytes, memoryview]:
             f"the frame has wire version {version} and this node speaks {VERSION}; "
             f"update fednode on {older}"
         )
-    if len(frame) > limits.frame_bytes:
-        raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
+    if len(frame) > FRAME_BYTES_MAX:
+        raise FrameError(f"a frame of {len(frame):,} bytes; at most {FRAME_BYTES_MAX:,} fit")
     start = frame[: _START.size].tobytes().ljust(_START.size, b"\0")
     *_, size, length = _START.unpack(start)
     if len(frame) != _START.size + size + length:
         raise FrameError("the frame has another length than it says: it was damaged on its way")
-    if size > limits.head_bytes:
-        raise FrameError(f"a head of {size:,} bytes; at most {limits.head_bytes:,} fit")
+    if size > HEAD_BYTES_MAX:
+        raise FrameError(f"a head of {size:,} bytes; at most {HEAD_BYTES_MAX:,} fit")
     end = _START.size + size
     return frame[_START.size : end].tobytes(), frame[end:]
 
@@ -184,9 +191,7 @@ def _pack_metadata(message: Message) -> bytes:
     return b"".join(map(msgpack.packb, lists)) if any(lists) else b""
 
 
-def _read_metadata(
-    packed: bytes, limits: Limits
-) -> tuple[dict[str, str], tuple[Update, ...], list[str]]:
+def _read_metadata(packed: bytes) -> tuple[dict[str, str], tuple[Update, ...], list[str]]:
     """Return the facts, the news and the class names of a message."""
     if not packed:
         return {}, (), []
@@ -196,9 +201,9 @@ def _read_metadata(
     )
     reader.feed(packed)
     try:
-        facts = _rows(reader, "facts", limits.facts, str, str)
-        news = _rows(reader, "members", limits.members, str, str, int, str, str, bytes)
-        classes = _rows(reader, "classes", limits.classes, str)
+        facts = _rows(reader, "facts", FACTS_MAX, str, str)
+        news = _rows(reader, "members", MEMBERS_MAX, str, str, int, str, str, bytes)
+        classes = _rows(reader, "classes", CLASSES_MAX, str)
         if reader.tell() != len(packed):
             raise ValueError("bytes follow the three lists")
     except (ValueError, msgpack.UnpackException) as fault:
@@ -243,24 +248,25 @@ _DIGEST: Final = _pattern(r"([0-9a-f]{2}){0,64}", "hexadecimal of at most 64 byt
 _BOOT: Final = _pattern(r"([0-9a-f]{8})?", "eight hexadecimal digits")
 _PLACE: Final = _pattern(r"[ -~]{0,300}", "at most 300 characters of ASCII")
 _LABEL: Final = _printable(1, 128)
+_VALUE: Final = _printable(0, FACT_CHARACTERS_MAX)
 _CLASS: Final = _Rule(
     lambda name: foreign.printable(name) and 0 < len(name.encode()) <= 256,
     "1 to 256 bytes of printable text",
 )
 
 
-def _fault(message: Message, limits: Limits) -> str:
+def _fault(message: Message) -> str:
     """Return what is wrong with a message's words and numbers; "" for nothing."""
     facts, members, classes = message.facts, message.members, message.tensors.classes
     counts = (
-        ("facts", facts, limits.facts),
-        ("members", members, limits.members),
-        ("classes", classes, limits.classes),
+        ("facts", facts, FACTS_MAX),
+        ("members", members, MEMBERS_MAX),
+        ("classes", classes, CLASSES_MAX),
     )
     for what, entries, most in counts:
         if len(entries) > most:
             return f"{len(entries)} {what}; at most {most} fit"
-    for what, text, rule in _texts(message, limits):
+    for what, text, rule in _texts(message):
         if not rule.allows(text):
             return f"{what} {text[:64]!r} is not {rule.words}"
     numbers = [("round", message.round), ("samples", message.samples)]
@@ -279,7 +285,7 @@ def _fault(message: Message, limits: Limits) -> str:
     return ""
 
 
-def _texts(message: Message, limits: Limits) -> Iterator[tuple[str, str, _Rule]]:
+def _texts(message: Message) -> Iterator[tuple[str, str, _Rule]]:
     """Yield each text of a message: what it is, the text, which texts are allowed."""
     yield "mesh", message.mesh, _LABEL
     yield "sender", message.sender, _NODE
@@ -288,10 +294,9 @@ def _texts(message: Message, limits: Limits) -> Iterator[tuple[str, str, _Rule]]
     yield "fingerprint", message.fingerprint, _DIGEST
     yield "contributors", message.contributors, _DIGEST
     yield "boot id", message.boot, _BOOT
-    value = _printable(0, limits.fact_characters)
     for name, text in message.facts.items():
         yield "the name of a fact,", name, _LABEL
-        yield f"fact {name!r}:", text, value
+        yield f"fact {name!r}:", text, _VALUE
     for member in message.members:
         yield "member", member.name, _NODE
         yield "address", member.address, _PLACE

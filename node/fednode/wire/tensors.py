@@ -17,7 +17,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -42,26 +41,14 @@ _KINDS: Final = dict(zip(_ELEMENTS.values(), _ELEMENTS, strict=True))
 _DTYPES: Final[dict[str, Dtype]] = {"F32": "float32", "F16": "float16", "I8": "int8"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The limits of a receiver. frame_bytes: a whole frame; tensor_bytes: all arrays in float32."""
-
-    frame_bytes: int = 64 << 20
-    head_bytes: int = 4 << 20
-    header_bytes: int = 128 << 10
-    tensor_bytes: int = 64 << 20
-    arrays: int = 256
-    dimensions: int = 8
-    facts: int = 64
-    members: int = 1026
-    fact_characters: int = 1024
-    classes: int = 4096
+HEADER_BYTES_MAX: Final = 128 << 10
+TENSOR_BYTES_MAX: Final = 64 << 20
+"""Of all arrays of a message in float32."""
+ARRAYS_MAX: Final = 256
+DIMENSIONS_MAX: Final = 8
 
 
-LIMITS: Final = Limits()
-
-
-def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> list[bytes | memoryview]:
+def pack(tensors: Tensors, dtype: Dtype) -> list[bytes | memoryview]:
     """Return the file of all arrays in pieces; [] if there are no arrays.
 
     The pieces are views of the arrays where the dtype allows it, so nothing is copied here. Raise
@@ -69,18 +56,19 @@ def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> list[bytes 
     """
     if dtype not in DTYPES:
         raise FednodeError(f"wire dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
-    if len(tensors) > limits.arrays:
-        raise FednodeError(f"{len(tensors)} arrays in a message; at most {limits.arrays} fit")
-    if tensors.nbytes > limits.tensor_bytes:
-        size, most = tensors.nbytes, limits.tensor_bytes
-        raise FednodeError(f"arrays of {size:,} bytes in a message; at most {most:,} fit")
+    if len(tensors) > ARRAYS_MAX:
+        raise FednodeError(f"{len(tensors)} arrays in a message; at most {ARRAYS_MAX} fit")
+    if tensors.nbytes > TENSOR_BYTES_MAX:
+        raise FednodeError(
+            f"arrays of {tensors.nbytes:,} bytes in a message; at most {TENSOR_BYTES_MAX:,} fit"
+        )
     elements: dict[str, npt.NDArray[Any]] = {}
     scales = []
     for name, array in tensors.items():
         if not _NAME.fullmatch(name):
             raise FednodeError(f"an array cannot travel under the name {name[:40]!r}")
-        if array.ndim > limits.dimensions:
-            raise FednodeError(f"{name} has {array.ndim} axes; at most {limits.dimensions} travel")
+        if array.ndim > DIMENSIONS_MAX:
+            raise FednodeError(f"{name} has {array.ndim} axes; at most {DIMENSIONS_MAX} travel")
         scale, elements[name] = narrow(name, array, dtype)
         scales.append(scale)
     if not elements:
@@ -98,16 +86,14 @@ def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> list[bytes 
     return [len(text).to_bytes(LENGTH_BYTES, "little"), text, *block]
 
 
-def unpack(
-    data: bytes | memoryview, limits: Limits = LIMITS, classes: Sequence[str] = ()
-) -> tuple[Tensors, Dtype | None]:
+def unpack(data: bytes | memoryview, classes: Sequence[str] = ()) -> tuple[Tensors, Dtype | None]:
     """Return the tensors that `pack` wrote and their dtype (None if there are no arrays).
 
     classes: of the arrays' rows. Raise FrameError for anything else.
     """
     if not data:
         return Tensors(classes=classes), None
-    elements = _elements(memoryview(data), limits)
+    elements = _elements(memoryview(data))
     scales = elements.pop(SCALES, None)
     kinds = {_KINDS[array.dtype] for array in elements.values()}
     if len(kinds) != 1:
@@ -128,34 +114,34 @@ def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
     return sum(array.size * ITEM_BYTES[dtype] + scale for array in tensors.values())
 
 
-def _elements(data: memoryview, limits: Limits) -> dict[str, npt.NDArray[Any]]:
+def _elements(data: memoryview) -> dict[str, npt.NDArray[Any]]:
     """Return the arrays of a file as views of its bytes."""
     size = int.from_bytes(data[:LENGTH_BYTES], "little")
-    most = min(limits.header_bytes, len(data) - LENGTH_BYTES)
+    most = min(HEADER_BYTES_MAX, len(data) - LENGTH_BYTES)
     if size > most:
         raise FrameError(f"the header of the arrays has {size:,} bytes; at most {most:,} fit")
     try:
         header = json.loads(bytes(data[LENGTH_BYTES : LENGTH_BYTES + size]))
     except (ValueError, RecursionError) as fault:
         raise FrameError("the header of the arrays is not JSON") from fault
-    if not isinstance(header, dict) or len(header) > limits.arrays + 1:
-        raise FrameError(f"the header of the arrays does not name at most {limits.arrays} arrays")
+    if not isinstance(header, dict) or len(header) > ARRAYS_MAX + 1:
+        raise FrameError(f"the header of the arrays does not name at most {ARRAYS_MAX} arrays")
     block = data[LENGTH_BYTES + size :]
     elements: dict[str, npt.NDArray[Any]] = {}
-    end, last, left = 0, "", limits.tensor_bytes
+    end, last, left = 0, "", TENSOR_BYTES_MAX
     for name, entry in header.items():
         if name != SCALES and not _NAME.fullmatch(name):
             raise FrameError(f"the array name {name[:40]!r} is not valid")
         if name <= last:
             raise FrameError(f"the array {name} follows {last}; names must be sorted and differ")
-        kind, shape, place = _entry(name, entry, limits)
+        kind, shape, place = _entry(name, entry)
         if name != SCALES:
             # An axis of length 0 empties the array; numpy must be able to take the other lengths.
             left -= 4 * math.prod(max(length, 1) for length in shape)
         elif (kind, shape) != ("F32", [len(header) - 1]):
             raise FrameError(f"scales in {kind} of the shape {str(shape)[:40]} for other arrays")
         if left < 0:
-            raise FrameError(f"arrays of more than {limits.tensor_bytes:,} bytes in float32")
+            raise FrameError(f"arrays of more than {TENSOR_BYTES_MAX:,} bytes in float32")
         begin, end, last = end, end + math.prod(shape) * _ELEMENTS[kind].itemsize, name
         if place != [begin, end] or end > len(block):
             raise FrameError(
@@ -168,14 +154,14 @@ def _elements(data: memoryview, limits: Limits) -> dict[str, npt.NDArray[Any]]:
     return elements
 
 
-def _entry(name: str, entry: object, limits: Limits) -> tuple[str, list[int], list[int]]:
+def _entry(name: str, entry: object) -> tuple[str, list[int], list[int]]:
     """Return the dtype, the shape and the offsets of an array."""
     match entry:
         case {"dtype": str(kind), "shape": list(shape), "data_offsets": list(place)} if (
             kind in _ELEMENTS and all(type(length) is int and length >= 0 for length in shape)
         ):
-            if len(shape) > limits.dimensions:
-                raise FrameError(f"{name} has {len(shape)} axes; at most {limits.dimensions} fit")
+            if len(shape) > DIMENSIONS_MAX:
+                raise FrameError(f"{name} has {len(shape)} axes; at most {DIMENSIONS_MAX} fit")
             return kind, shape, place
     kinds = ", ".join(_ELEMENTS)
     raise FrameError(f"the array {name} has no dtype of {kinds}, shape and data_offsets")

@@ -19,7 +19,7 @@ from fednode.policies.class_sums import (
     to_send,
 )
 from fednode.policies.gaussian import Sums
-from fednode.wire.tensors import LIMITS
+from fednode.wire import codec
 
 GOOD = np.array([[2.0, 1.0, 1.0], [1.0, 0.0, -1.0]], np.float32)
 SIZE = 16
@@ -211,7 +211,7 @@ def test_statements_of_too_many_bytes_leave_each_member_an_equal_share() -> None
     assert len({len(one.classes) for one in found.values()}) == 1
     size = sum(one.nbytes for one in found.values())
     assert BYTES_MAX - 40 * 4 * 257 < size <= BYTES_MAX
-    assert LIMITS.classes == CLASSES_MAX
+    assert codec.CLASSES_MAX == CLASSES_MAX
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.wire import codec
 from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
 from fednode.wire.gen import exchange_pb2
-from fednode.wire.tensors import LIMITS, Limits, payload_bytes
+from fednode.wire.tensors import payload_bytes
 from tests.unit.wire.samples import START, built, changed, message, metadata, prompts, split
 
 
@@ -203,7 +203,7 @@ def test_a_frame_of_an_earlier_version_is_refused_in_one_sentence(version: int) 
 
 
 def test_a_frame_of_a_later_version_is_refused_before_its_size_is_looked_at() -> None:
-    for frame in (built(b"", version=4), b"\x08\x04", b"\x08\x04" + bytes(LIMITS.frame_bytes)):
+    for frame in (built(b"", version=4), b"\x08\x04", b"\x08\x04" + bytes(codec.FRAME_BYTES_MAX)):
         with pytest.raises(VersionError, match=r"version 4 and this node speaks 3; .* this node"):
             decode(frame)
 
@@ -218,12 +218,12 @@ def test_a_head_over_the_limit_is_refused_before_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchange_pb2, "Envelope", None)
-    most = LIMITS.head_bytes
+    most = codec.HEAD_BYTES_MAX
     with pytest.raises(FrameError, match=f"a head of {most + 1:,} bytes; at most {most:,} fit"):
         decode(built(bytes(most + 1)))
 
 
-PAIRS = LIMITS.head_bytes // 2 - 20
+PAIRS = codec.HEAD_BYTES_MAX // 2 - 20
 LISTS = b"\xdd" + PAIRS.to_bytes(4) + b"\x91\x07" * PAIRS
 CROWDS = {
     "facts": LISTS,
@@ -244,7 +244,7 @@ def test_metadata_of_many_small_parts_cost_what_their_bytes_do(packed: bytes) ->
         decode(frame)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 4 * LIMITS.head_bytes
+    assert peak < 4 * codec.HEAD_BYTES_MAX
 
 
 def test_the_largest_head_that_the_limits_allow_fits() -> None:
@@ -269,17 +269,18 @@ def test_the_largest_head_that_the_limits_allow_fits() -> None:
     frame = encode(largest, "int8")
     assert decode(frame) == largest
     head, _ = split(frame)
-    assert len(head) <= LIMITS.head_bytes
+    assert len(head) <= codec.HEAD_BYTES_MAX
 
 
-def test_a_frame_over_the_cap_is_refused_at_both_ends() -> None:
+def test_a_frame_over_the_cap_is_refused_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = encode(message(), "float32")
-    small = Limits(frame_bytes=len(frame) - 1)
+    monkeypatch.setattr(codec, "FRAME_BYTES_MAX", len(frame))
+    assert decode(frame) == message()
+    monkeypatch.setattr(codec, "FRAME_BYTES_MAX", len(frame) - 1)
     with pytest.raises(FrameError, match=f"{len(frame):,} bytes; at most {len(frame) - 1:,}"):
-        decode(frame, small)
+        decode(frame)
     with pytest.raises(FednodeError, match=f"{len(frame):,} bytes cannot be sent"):
-        encode(message(), "float32", small)
-    assert decode(frame, Limits(frame_bytes=len(frame))) == message()
+        encode(message(), "float32")
 
 
 @pytest.mark.parametrize("code", get_args(AckCode))

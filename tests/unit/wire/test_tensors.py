@@ -13,7 +13,8 @@ import safetensors.numpy
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.types import DTYPES, Dtype, Tensors
 from fednode.errors import FednodeError, FrameError
-from fednode.wire.tensors import LIMITS, Limits, pack, payload_bytes, unpack
+from fednode.wire import tensors as module
+from fednode.wire.tensors import pack, payload_bytes, unpack
 from tests.unit.wire.samples import prompts
 
 
@@ -27,8 +28,8 @@ def entry(begin: int, end: int, shape: Any, dtype: Any = "F32") -> dict[str, Any
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
-def packed(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
-    return b"".join(pack(tensors, dtype, limits))
+def packed(tensors: Tensors, dtype: Dtype) -> bytes:
+    return b"".join(pack(tensors, dtype))
 
 
 def test_float32_keeps_every_bit_even_of_what_is_no_number() -> None:
@@ -77,13 +78,15 @@ def test_no_arrays_take_no_bytes() -> None:
     assert payload_bytes(Tensors(), "int8") == 0
 
 
-def test_what_no_receiver_takes_is_not_packed() -> None:
+def test_what_no_receiver_takes_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FednodeError, match="wire dtype 'float64' is unknown"):
         pack(prompts(), "float64")  # type: ignore[arg-type]
     with pytest.raises(FednodeError, match="257 arrays"):
         pack(Tensors({f"a{number}": 0.0 for number in range(257)}), "float32")
-    with pytest.raises(FednodeError, match=r"8,192 bytes in a message; at most 8,191"):
-        pack(prompts(), "float16", Limits(tensor_bytes=8191))
+    with monkeypatch.context() as small:
+        small.setattr(module, "TENSOR_BYTES_MAX", 8191)
+        with pytest.raises(FednodeError, match=r"8,192 bytes in a message; at most 8,191"):
+            pack(prompts(), "float16")
     with pytest.raises(FednodeError, match="a has 9 axes; at most 8"):
         pack(Tensors({"a": np.zeros((1,) * 9)}), "float32")
     for name in ("", "a b", "é", "a" * 129, "/a", "a\n", ".scale"):
@@ -238,7 +241,7 @@ def test_payload_is_the_block(dtype: Dtype) -> None:
 
 
 def test_a_header_over_the_limit_is_refused_before_it_is_read() -> None:
-    most = LIMITS.header_bytes
+    most = module.HEADER_BYTES_MAX
     with pytest.raises(FrameError, match=f"has {most + 1:,} bytes; at most {most:,} fit"):
         unpack(file(b" " * (most + 1)))
     full = Tensors({f"{number:0128}": np.zeros((2, *(1,) * 7)) for number in range(256)})
@@ -248,7 +251,7 @@ def test_a_header_over_the_limit_is_refused_before_it_is_read() -> None:
 @pytest.mark.parametrize("part", [b"[7],", b"{},", b'{"a":[]},'])
 def test_a_full_header_costs_a_few_megabytes(part: bytes) -> None:
     """A list of one number takes three bytes of a header, and some sixty of memory."""
-    header = b"[" + part * ((LIMITS.header_bytes - 3) // len(part)) + b"7]"
+    header = b"[" + part * ((module.HEADER_BYTES_MAX - 3) // len(part)) + b"7]"
     tracemalloc.start()
     with pytest.raises(FrameError):
         unpack(file(header))
@@ -257,11 +260,12 @@ def test_a_full_header_costs_a_few_megabytes(part: bytes) -> None:
     assert peak < 6 << 20
 
 
-def test_the_limit_counts_float32_whatever_travels() -> None:
-    limits = Limits(tensor_bytes=64)
+def test_the_limit_counts_float32_whatever_travels(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = Tensors({"a": np.ones(8), "b": np.ones(8)})
     over = Tensors({"a": np.ones(8), "b": np.ones(9)})
-    for dtype in DTYPES:
-        assert unpack(packed(fits, dtype, limits), limits)[0].shapes == fits.shapes
+    sent = [(packed(fits, dtype), packed(over, dtype)) for dtype in DTYPES]
+    monkeypatch.setattr(module, "TENSOR_BYTES_MAX", 64)
+    for fit, too_much in sent:
+        assert unpack(fit)[0].shapes == fits.shapes
         with pytest.raises(FrameError, match="more than 64 bytes in float32"):
-            unpack(packed(over, dtype), limits)
+            unpack(too_much)
