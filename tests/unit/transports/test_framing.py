@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,81 +13,51 @@ from fednode.transports.grpc import GrpcTransport
 
 GUARD_S = 180.0
 CALLS = 8
-
-
-class Proxy:
-    """Pass bytes on between a port of its own and another one, and count them."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._pumps: list[asyncio.Task[None]] = []
-        self.address = ""
-        self.there = self.back = 0
-
-    async def start(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        return server
-
-    async def _connected(
-        self, near_reader: asyncio.StreamReader, near_writer: asyncio.StreamWriter
-    ) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
-
-        async def pump(
-            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, there: bool
-        ) -> None:
-            while data := await reader.read(1 << 16):
-                self.there += len(data) if there else 0
-                self.back += 0 if there else len(data)
-                writer.write(data)
-                with contextlib.suppress(ConnectionError):  # the other end may have gone already
-                    await writer.drain()
-            writer.close()
-
-        self._pumps += [
-            asyncio.create_task(pump(near_reader, far_writer, True)),
-            asyncio.create_task(pump(far_reader, near_writer, False)),
-        ]
-
-    async def ended(self) -> None:
-        await asyncio.gather(*self._pumps)
+Route = tuple[GrpcTransport, str, Counter[str]]
 
 
 @pytest.fixture
-async def route() -> AsyncIterator[tuple[GrpcTransport, Proxy]]:
-    """Yield a sender, and a proxy in front of a receiver that answers with 100 bytes."""
-    receiver, sender = GrpcTransport(), GrpcTransport()
+async def route() -> AsyncIterator[Route]:
+    """Yield a sender, the address of a proxy, and the bytes that went through the proxy.
+
+    Behind the proxy is a receiver that answers with 100 bytes.
+    """
+    receiver, sender, count = GrpcTransport(), GrpcTransport(), Counter[str]()
 
     async def on_frame(frame: bytes, caller: str = "") -> bytes:
         return bytes(100)
 
+    async def pump(way: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            count[way] += len(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def connected(near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
+        far, to_far = await asyncio.open_connection(*address.split(":"))
+        ways = pump("there", near, to_far), pump("back", far, to_near)
+        await asyncio.gather(*ways, return_exceptions=True)  # one end may have gone already
+
     address = await receiver.listen("127.0.0.1:0", on_frame)
-    proxy = Proxy(int(address.rpartition(":")[2]))
-    server = await proxy.start()
-    yield sender, proxy
-    await sender.close()
-    await receiver.close()
-    await proxy.ended()
-    server.close()
-    await server.wait_closed()
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as proxy:
+        yield sender, f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}", count
+        await asyncio.gather(sender.close(), receiver.close())
 
 
 @pytest.mark.parametrize("size", [0, 150, 8_300, 100_000, 1 << 20, 3 << 20])
-async def test_the_estimate_is_near_the_count(
-    route: tuple[GrpcTransport, Proxy], size: int
-) -> None:
-    sender, proxy = route
+async def test_the_estimate_is_near_the_count(route: Route, size: int) -> None:
+    sender, proxy, count = route
     # The first calls open the connection and fill its compression tables.
     for _ in range(3):
-        await sender.send(proxy.address, bytes(size), GUARD_S)
-    there, back = proxy.there, proxy.back
+        await sender.send(proxy, bytes(size), GUARD_S)
+    before = count.copy()
     for _ in range(CALLS):
-        await sender.send(proxy.address, bytes(size), GUARD_S)
+        await sender.send(proxy, bytes(size), GUARD_S)
     # Flow control and the odd ping come on top.
     slack = 100 + size // 100
-    assert abs((proxy.there - there) / CALLS - wire_bytes(size)) < slack
-    assert abs((proxy.back - back) / CALLS - wire_bytes(100)) < slack
+    for way, bytes_ in (("there", wire_bytes(size)), ("back", wire_bytes(100))):
+        assert abs((count[way] - before[way]) / CALLS - bytes_) < slack
 
 
 def test_the_estimate_grows_with_the_frame_and_its_pieces() -> None:
