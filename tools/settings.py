@@ -66,7 +66,8 @@ NODE_HEAD: Final = """\
 # other and name the difference.
 """
 PEERS_HEAD: Final = """\
-# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is one.
+# The mesh: the nodes that this node greets at its start, the mesh key, relays. Members that are
+# not listed make themselves known to each other.
 """
 TABLE: Final = ("| key | default | values | what it does |", "|---|---|---|---|")
 HEAD: Final = f"""\

@@ -10,7 +10,6 @@ import importlib
 import keyword
 import os
 import sys
-from types import ModuleType
 from typing import Final
 
 import click
@@ -18,13 +17,13 @@ from click.shell_completion import CompletionItem
 
 from fednode import __version__
 from fednode.defects import reported
-from fednode.errors import ConfigError, FednodeError
+from fednode.errors import FednodeError
 
 COMMANDS: Final = {
     "init": ("fednode.commands.init", "Create a mesh: its key, and its first node's settings."),
     "invite": ("fednode.commands.invite", "Admit sites: links, approvals, folders."),
-    "sponsor": ("fednode.commands.sponsor", "Let another node of the mesh admit sites, too."),
-    "remove": ("fednode.commands.remove", "Revoke the key of a site, and tell the mesh."),
+    "sponsor": ("fednode.commands.mesh_key", "Let another node of the mesh admit sites, too."),
+    "remove": ("fednode.commands.mesh_key", "Revoke the key of a site, and tell the mesh."),
     "settings": ("fednode.commands.settings", "See and change the settings that a mesh shares."),
     "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),
@@ -57,24 +56,9 @@ GROUPS: Final = {
     "Do research": ("experiment", "simulate", "track"),
 }
 """The commands by what a person wants."""
-LAB: Final = "fednode.lab"
-"""Experiments, the demo and trackers. A node runs without it."""
 FAULT: Final = 2
 DEFECT: Final = 70
 INTERRUPTED: Final = 130
-
-
-def _module(command: str) -> ModuleType:
-    """Import a command's module; raise ConfigError if it is the laboratory's, and that is gone."""
-    try:
-        return importlib.import_module(COMMANDS[command][0])
-    except ModuleNotFoundError as fault:
-        if fault.name != LAB:
-            raise
-        raise ConfigError(
-            f"`fednode {command}` is a command of the laboratory, and this installation has no "
-            f"folder {LAB.replace('.', '/')}: install the whole package with `pip install fednode`."
-        ) from None
 
 
 class _Lazy(click.Group):
@@ -95,7 +79,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         word = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        command = getattr(_module(cmd_name), word)
+        command = getattr(importlib.import_module(COMMANDS[cmd_name][0]), word)
         return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -161,7 +161,7 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
         async with asyncio.timeout(GUARD_S):
             assert await d.daemon.ended() == 0
         said = await d.types(fednode, "reset", "--all", "--yes")
-        assert "To join again: `fednode join LINK`" in said
+        assert "To join again, move the folder of the settings away" in said
         assert not d.state.parent.exists(), "nothing that the daemon wrote is left"
 
 

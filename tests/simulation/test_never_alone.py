@@ -294,8 +294,8 @@ def evaluated(world: World, name: str, folder: Path) -> str:
         backbone="",
         merge_counts=found.merge_counts,
     )
-    measured = eval_.Measured(accuracies={"tuned": {}}, results={"tuned": {}})
-    return "\n".join(eval_._lines(tuned, None, measured, others=False))
+    measured = eval_.Measured(results={"tuned": {}})
+    return "\n".join(eval_._lines(tuned, (), measured, others=False))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.commands.run import PEERS, Fednode
 
 if TYPE_CHECKING:  # at run time only what needs a model imports torch
+    from fednode.app.plan import NodePlan
     from fednode.clip.model import FrozenClip
     from fednode.clip.settings import ModelSettings
 
@@ -47,6 +48,19 @@ def fednode(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("FEDNODE_NAME", raising=False)
     return Fednode(capsys)
+
+
+@pytest.fixture
+def founder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
+    """Return the plan of a node that founded a mesh, in the folder of its files.
+
+    It has a home of its own: name the fixture `fednode`, which sets another one, before this one.
+    """
+    from tests.unit.app.founders import MESH, founded
+
+    plan = founded(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path / MESH)
+    return plan
 
 
 @pytest.fixture

@@ -241,7 +241,13 @@ def driver_of(
         kernel=kernel,
         transport=mesh.transport,
         store=store,
-        learning=learning_of(plan, learner, privacy),
+        learning=Learning(
+            learner=learner,
+            dtype=plan.policy.wire_dtype,
+            remember=lambda classes: remember(plan.state, plan.name, settings, classes),
+            release=privacy.release,
+            spend=privacy.missed,
+        ),
         addresses={peer.name: peer.address for peer in plan.others},
         members=mesh.members,
         refusals=mesh.refusals,
@@ -273,14 +279,4 @@ def context_of(plan: NodePlan, mesh: Mesh, learner: Learner, boot: str) -> NodeC
         grows=plan.peers.mesh_key is not None,
         boot=boot,
         private=settings.privacy.clip is not None,
-    )
-
-
-def learning_of(plan: NodePlan, learner: Learner, privacy: Privacy) -> Learning:
-    return Learning(
-        learner=learner,
-        dtype=plan.policy.wire_dtype,
-        remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
-        release=privacy.release,
-        spend=privacy.missed,
     )

@@ -122,11 +122,9 @@ async def peer_findings(
     members beyond those of peers.yaml.
     """
     findings, classes, refusals = list[Finding](), dict[str, list[str]](), list[str]()
-    slowest = 0.0
     async with client_of(plan.peers, plan.state) as client:
         for peer, where in sorted((await _others(plan, client, running)).items()):
-            began, relayed = time.monotonic(), parse(where).relayed
-            address = RELAY if relayed else where
+            began, address = time.monotonic(), RELAY if parse(where).relayed else where
             try:
                 reply = await client.status(where)
             except KeyRefused as fault:
@@ -139,8 +137,6 @@ async def peer_findings(
                 findings.append(("fault", f"{peer}: {fault}"))
                 continue
             classes[peer], took_s = list(reply.classes), time.monotonic() - began
-            if relayed:
-                slowest = max(slowest, took_s)
             unreached = {member.name: member.unreached for member in reply.peers}.get(plan.name)
             if unreached:
                 findings.append(("fault", f"{peer} cannot reach {plan.name}: {unreached}."))
@@ -151,7 +147,6 @@ async def peer_findings(
     revoked = revoked_in(plan.state, plan.peers) if refusals else ""
     findings += [("fault", text) for text in ([revoked] if revoked else refusals)]
     notes = compared(learner.classes, classes, CLASSES_NAMED) if plan.compares_classes else []
-    notes += _slow(slowest, plan.settings.membership.timing.probe_timeout_s)
     return findings + [("note", text) for text in notes]
 
 
@@ -188,16 +183,6 @@ def _clock(ahead_s: float, took_s: float) -> str:
         f"its clock is {abs(ahead_s):.0f} s {side} this machine's, and certificates end by the "
         "clock"
     )
-
-
-def _slow(first_call_s: float, probe_timeout_s: float) -> list[str]:
-    """Return what to set where first calls through a relay take long for the failure detector."""
-    if first_call_s <= probe_timeout_s / 2:
-        return []
-    return [
-        f"The slowest first call through a relay took {first_call_s:.2g} s, and a ping may take "
-        f"{probe_timeout_s:g} s: set membership.preset to wan on all nodes."
-    ]
 
 
 def _resolves(host: str) -> bool:

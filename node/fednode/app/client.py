@@ -1,8 +1,7 @@
 """How commands ask nodes: which nodes they mean, with which key, one or several at once.
 
-A name need not stand in peers.yaml: nodes of this machine noted where they are reached, and a node
-that answers names the members that it knows. Settings and keys are imported where they are needed,
-so that `fednode status ADDRESS` starts fast.
+A name need not stand in peers.yaml: a node that answers names the members that it knows. Settings
+and keys are imported where they are needed, so that `fednode status ADDRESS` starts fast.
 """
 
 from __future__ import annotations
@@ -48,9 +47,8 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
     """Return a client maker and the nodes to ask: one (host:port or name), or all of peers.yaml.
 
     Without a file and a state directory, an address is asked with a key if the peers.yaml here is
-    of a mesh with TLS, and in plain text if there is none. If peers.yaml lists no nodes, those of
-    this machine are asked. Raise ConfigError for a name that neither is in peers.yaml nor is known
-    to a node that answers.
+    of a mesh with TLS, and in plain text if there is none. Raise ConfigError for a name that
+    neither is in peers.yaml nor is known to a node that answers.
     """
     by_place = address is not None and ":" in address
     relayed = address is not None and address.startswith(f"{RELAY}:")
@@ -69,10 +67,9 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
     make = partial(client_of, peers, state)
     if address is not None and by_place:
         return make, [("", address)]
-    listed = places_of(peers)
-    known = own_places(peers.mesh, state) | listed
+    known = places_of(peers)
     if address is None:
-        return make, list(listed.items())
+        return make, list(known.items())
     if address not in known:
         with contextlib.suppress(ConfigError):  # this machine may have no key to ask with
             known = dict(ask(make, lambda client: everyone(client, list(known.items()))))
@@ -116,26 +113,6 @@ def places_of(peers: Peers) -> dict[str, Address]:
 
 def place_of(plan: NodePlan) -> Address:
     return asked_at(plan.address, plan.name)
-
-
-def own_places(mesh: str, state: Path | None) -> dict[str, Address]:
-    """Return where a command asks the nodes of a mesh on this machine that say where they are.
-
-    A node that peers.yaml does not list says so by `advertise`. state: of the only node to look at.
-    """
-    from fednode.app.state_dir import ROOT
-    from fednode.settings.read import read_yaml
-    from fednode.storage.store import SETTINGS
-
-    folders = sorted(file.parent for file in Path.home().glob(f"{ROOT}/{mesh}/*/{SETTINGS}"))
-    places = dict[str, Address]()
-    for folder in folders if state is None else [key_folder(mesh, state)]:
-        if (folder / SETTINGS).is_file():
-            tree = read_yaml(folder / SETTINGS).tree
-            name, address = str(tree.get("name") or ""), str(tree.get("advertise") or "")
-            if name and address:
-                places[name] = asked_at(address, name)
-    return places
 
 
 def key_folder(mesh: str, state: Path | None) -> Path:

@@ -123,14 +123,21 @@ def load_mesh_key(plan: NodePlan, copy: Path | None = None) -> Ed25519PrivateKey
     return key
 
 
-def folder_here() -> Path:
+def folder_here(admits: bool = False) -> Path:
     """Return this folder if a node's files lie in it, else that of this machine's only node.
 
-    Raise ConfigError if there is no such node, or several.
+    admits: nodes that may admit sites count, and no others. Raise ConfigError if there is no such
+    node, or several.
     """
-    folders = [folder for _, folder in nodes_here()]
-    if (Path.cwd() / "peers.yaml").is_file():
-        folders = [Path.cwd()]
+    here = Path.cwd()
+    folders = [folder for state, folder in nodes_here() if not admits or _admits(state)]
+    if here in folders or (not admits and (here / "peers.yaml").is_file()):
+        return here
+    if not folders and admits:
+        raise ConfigError(
+            "No node of this machine admits sites: create a mesh with `fednode init MESH`, or ask "
+            "its founder for a link."
+        )
     if not folders:
         raise ConfigError("There is no peers.yaml here: run this in the folder of a node's files.")
     if len(folders) > 1:
@@ -139,29 +146,14 @@ def folder_here() -> Path:
     return folders[0]
 
 
-def node_here() -> NodePlan:
+def node_here(admits: bool = False) -> NodePlan:
     """Return the plan of the node that `folder_here` finds; raise ConfigError as that does."""
-    return plan_in(folder_here())
+    return plan_in(folder_here(admits))
 
 
-def sponsor_here() -> NodePlan:
-    """Return the plan of the node on this machine that admits sites.
-
-    It is the node whose files lie in this folder, else the only such node. Raise ConfigError if
-    there is no such node, or several.
-    """
-    chains = ((chain_in(state), folder) for state, folder in nodes_here())
-    folders = [folder for chain, folder in chains if chain and chain.is_of_sponsor]
-    here = [folder for folder in folders if folder == Path.cwd()]
-    if not folders:
-        raise ConfigError(
-            "No node of this machine admits sites: create a mesh with `fednode init MESH`, or ask "
-            "its founder for a link."
-        )
-    if not here and len(folders) > 1:
-        places = ", ".join(map(str, folders))
-        raise ConfigError(f"{len(folders)} nodes of this machine admit sites: run it in {places}.")
-    return plan_in((here or folders)[0])
+def _admits(state: Path) -> bool:
+    chain = chain_in(state)
+    return chain is not None and chain.is_of_sponsor
 
 
 def nodes_here() -> list[tuple[Path, Path]]:

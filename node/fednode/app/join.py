@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -13,52 +12,17 @@ from fednode.app.plan import NodePlan
 from fednode.data.base import NodeData
 from fednode.enrolment.invitation import Invitation
 from fednode.errors import ConfigError
-from fednode.identity.identity import CERTIFICATE_FILE, IDENTITY
 from fednode.learn.learner import Learner
-from fednode.settings import faults, trees
-from fednode.settings.peers import PeerEntry, Peers, load_peers
-from fednode.settings.read import Settings, Tree, put_flags
-from fednode.settings.shared import OWN_MODELS, SHARED, unknown
+from fednode.settings import trees
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import Source, Tree, put_flags, settings_in
+from fednode.settings.shared import OWN_MODELS, SHARED
 from fednode.shipped import config_file
 from fednode.transports.address import RELAY
 
-NODE: Final = "node.yaml"
-PEERS: Final = "peers.yaml"
 FINGERPRINT: Final = "fingerprint"
 SHOWN: Final = 12
 """Characters of a model's fingerprint that are told and shown."""
-
-
-def is_forgotten(folder: Path, state: Path, invitation: Invitation) -> bool:
-    """Tell whether a folder holds the settings of this node, whose key or certificate was deleted.
-
-    Only then may the folder be joined into again: nothing else belongs to the files in it.
-    """
-    if not (folder / PEERS).is_file():
-        return False
-    try:
-        peers = load_peers(folder / PEERS)
-    except ConfigError:
-        return False
-    listed = any(peer.name == invitation.site for peer in peers.peers)
-    ours = (peers.mesh, peers.mesh_key) == (invitation.mesh, invitation.mesh_key)
-    return listed and ours and not (state / IDENTITY / CERTIFICATE_FILE).exists()
-
-
-def set_aside(folder: Path) -> list[Path]:
-    """Rename node.yaml and peers.yaml of a folder, so that none is lost; return the new names."""
-    kept = list[Path]()
-    for file in (folder / NODE, folder / PEERS):
-        if file.exists():
-            kept.append(free_name(f"{file}.before"))
-            file.rename(kept[-1])
-    return kept
-
-
-def free_name(name: str) -> Path:
-    """Return a path of this name that does not exist, with a number if it has to be."""
-    paths = (Path(name + (f"-{number}" if number > 1 else "")) for number in itertools.count(1))
-    return next(path for path in paths if not path.exists())
 
 
 def settings_text(
@@ -88,30 +52,26 @@ def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
 
     founds: the site founds the mesh, so it sets the shared settings, too.
     """
-    tree, places = Tree(), dict[tuple[str, ...], str]()
-    put_flags(tree, places, flags)
-    for place, flag in places.items():
-        if fault := unknown(place):
-            raise ConfigError(f"{flag}: {fault}")
+    places = dict[tuple[str, ...], str]()
+    own = Source("--set", Tree(), places)
+    put_flags(own.tree, places, flags)
+    values = dict(trees.leaves(own.tree))
+    for place in values:
         if not founds and any(place[: len(key)] == key for key in SHARED):
             raise ConfigError(
-                f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
+                f"{own.at(place)}: all sites of the mesh share {'.'.join(place)}, so no site sets "
+                "it alone."
             )
-        if faults.keys_of(Settings, place) and not isinstance(trees.at(tree, place), dict):
-            raise _not_here(flag, founds)
-    text = with_values(text, tree)
-    said = trees.read(text)[1]
-    for place, flag in places.items():
-        if trees.at(said, place) != trees.at(tree, place):
-            raise _not_here(flag, founds)
+    settings_in(Source("node.yaml", trees.read(text)[1]), {}, flags)  # finds faults
+    text = with_values(text, own.tree)
+    tree = trees.read(text)[1]
+    for place, value in values.items():
+        if trees.at(tree, place) != value:
+            raise ConfigError(
+                f"{own.at(place)} cannot be set here: write it into node.yaml before the first "
+                f"start{'' if founds else ' (join with --no-start)'}."
+            )
     return text
-
-
-def _not_here(flag: str, founds: bool) -> ConfigError:
-    return ConfigError(
-        f"{flag} cannot be set here: write it into node.yaml before the first start"
-        f"{'' if founds else ' (join with --no-start)'}."
-    )
 
 
 def peers_of(invitation: Invitation, address: str) -> Peers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from fednode.errors import ConfigError
 from fednode.settings import trees
 from fednode.settings.peers import PeerEntry
 from fednode.settings.read import Source
-from fednode.settings.shared import SHARED, overlay
+from fednode.settings.shared import overlay
 from fednode.shipped import config_file
 from fednode.storage.disk import because
 from fednode.storage.files import put
@@ -29,14 +29,6 @@ ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
 EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
 """Values of keys of policies that have no valid default."""
-EVERYWHERE: Final = (
-    "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is "
-    "one.\n"
-)
-OWN_FILE: Final = (
-    "# How this node finds its mesh. Each node has such a file of its own; members that are not\n"
-    "# listed here make themselves known to each other.\n"
-)
 
 
 def with_images(text: str, data: Path | None) -> str:
@@ -59,10 +51,10 @@ def with_values(text: str, tree: Mapping[str, Any]) -> str:
 
     tree: settings by section and key. Keys that the file does not name are left out.
     """
-    policy = tree.get("policy", {}).get("name")
+    policy = trees.at(tree, ("policy", "name"))
     if policy is not None and f"\n  name: {policy}\n" not in text:
         text = _with_policy(text, str(policy))
-    return _put(text, dict(_leaves(tree)))
+    return _put(text, dict(trees.leaves(tree)))
 
 
 def _put(text: str, values: Mapping[Place, object], defaults: bool = False) -> str:
@@ -82,14 +74,6 @@ def _put(text: str, values: Mapping[Place, object], defaults: bool = False) -> s
     return "\n".join(lines)
 
 
-def _leaves(tree: Mapping[str, Any], above: Place = ()) -> Iterator[tuple[Place, object]]:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, (*above, key))
-        else:
-            yield (*above, key), value
-
-
 def _yaml(value: object) -> str:
     if isinstance(value, str) and "/" in value:
         return "'" + value.replace("'", "''") + "'"
@@ -107,7 +91,6 @@ def mesh_text(
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
     head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
     if mesh_key is not None:
-        head = head.replace(EVERYWHERE, OWN_FILE)
         head = head.replace("insecure: true\n", "# insecure: false\n")
         head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")
     if relays:
@@ -139,7 +122,9 @@ def _with_policy(text: str, name: str) -> str:
     before, _, rest = text.partition("\npolicy:\n")
     rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
     text = f"{before}\n{section}\n\n{rest.partition(chr(10) * 2)[2]}"
-    return _put(text, dict(_leaves({"tuning": dict(kind.tuning), "rounds": dict(rounds)})), True)
+    return _put(
+        text, dict(trees.leaves({"tuning": dict(kind.tuning), "rounds": dict(rounds)})), True
+    )
 
 
 def _keys(section: Any, indent: str) -> list[str]:
@@ -160,31 +145,20 @@ def _keys(section: Any, indent: str) -> list[str]:
 def with_shared(text: str, tree: Mapping[str, Any], where: str = "node.yaml") -> str:
     """Return a node.yaml with the shared settings of a mesh in place of its own.
 
-    All other keys stay. Comments stay where a key stands as in the node.yaml that `init` writes; a
-    section of another form is written anew. where: the file, for errors. Raise ConfigError if the
-    model of the mesh is a file, and the node names none.
+    All other keys stay. Comments stay, too, if each shared key stands where it does in the
+    node.yaml that `init` writes. where: the file, for errors. Raise ConfigError if the model of the
+    mesh is a file, and the node names none.
     """
     held = trees.read(text)[1] or {}
-    whole = overlay(Source(where, held), tree).tree
-    for key in dict.fromkeys(place[0] for place in SHARED):
-        if _bare(held.get(key)) != _bare(whole.get(key)):
-            text = _with_section(text, key, whole.get(key))
-    return text if _reads(text, whole) else yaml.safe_dump(_bare(whole), sort_keys=False)
-
-
-def _with_section(text: str, key: str, value: Any) -> str:
-    """Return a node.yaml with another section, or another value of a key outside of sections."""
-    held = trees.read(text)[1] or {}
-    was, now = dict(_leaves({key: held.get(key)})), dict(_leaves({key: value}))
-    base, changed = text, {at: now.get(at) for at in was | now if was.get(at) != now.get(at)}
-    if (key, "name") in changed and key == "policy":
-        base, changed = _with_policy(text, str(value["name"])), now
+    whole = _bare(overlay(Source(where, held), tree).tree)
+    was, now = dict(trees.leaves(_bare(held))), dict(trees.leaves(whole))
+    changed = {place: now.get(place) for place in was | now if was.get(place) != now.get(place)}
+    base = text
+    if ("policy", "name") in changed:
+        base = _with_policy(text, str(whole["policy"]["name"]))
+        changed |= {place: value for place, value in now.items() if place[0] == "policy"}
     edited = _put(base, changed)
-    if _reads(edited, {**held, key: value}):
-        return edited
-    part = yaml.safe_dump({key: _bare(value)}, sort_keys=False)
-    before = re.search(rf"(?m)^{key}:.*\n(?: .*\n)*", f"{text.rstrip()}\n")
-    return text.replace(before[0], part, 1) if before else f"{text.rstrip()}\n\n{part}".lstrip()
+    return edited if _reads(edited, whole) else yaml.safe_dump(whole, sort_keys=False)
 
 
 def _reads(text: str, tree: Any) -> bool:
@@ -194,7 +168,7 @@ def _reads(text: str, tree: Any) -> bool:
         trees.survey(node, Path("node.yaml"), (), {})
     except (yaml.YAMLError, ConfigError):
         return False
-    return bool(_bare(found) == _bare(tree))
+    return bool(_bare(found) == tree)
 
 
 def _bare(tree: Any) -> Any:

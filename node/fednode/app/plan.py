@@ -18,7 +18,7 @@ from fednode.errors import AddressError, ConfigError
 from fednode.identity.identity import chain_in
 from fednode.learn.learner import Learner
 from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
-from fednode.learn.settings import AUTO, TuningSettings
+from fednode.learn.settings import AUTO
 from fednode.policies.class_sums import CLASSES_MAX
 from fednode.settings.peers import (
     PeerEntry,
@@ -27,16 +27,7 @@ from fednode.settings.peers import (
     load_peers,
     which_am_i,
 )
-from fednode.settings.read import (
-    Chosen,
-    Settings,
-    read_yaml,
-    settings_of,
-    source_of,
-    start_of,
-    validation_fault,
-    written,
-)
+from fednode.settings.read import Chosen, Settings, load_settings, start_of, validation_fault
 from fednode.storage.store import Store, has_rounds
 from fednode.transports.address import NO_PROXY, RELAY, check_proxy, parse
 
@@ -57,8 +48,6 @@ class NodePlan:
     settings: Settings
     peers: Peers
     state: Path
-    note: str = ""
-    """A warning to the operator about the settings as they were written; "" if there is none."""
 
     @classmethod
     def alone(cls, settings: Settings) -> NodePlan:
@@ -96,11 +85,6 @@ class NodePlan:
             address.relayed or (not address.loopback and address.host != own)
             for address in addresses
         )
-
-    @property
-    def caution(self) -> str:
-        """A warning to the operator about the settings; "" if there is none."""
-        return " ".join(text for text in (self.policy.caution, self.note) if text)
 
     @property
     def compares_classes(self) -> bool:
@@ -145,17 +129,16 @@ def make(
 
     If the state directory is given and holds a certificate, its name is the node's.
     """
-    source = written(source_of(config), os.environ, flags)
-    settings = settings_of(source)
+    settings = load_settings(config, os.environ, flags)
     peers = load_peers(peers_path)
     own = name_of(peers, settings, name, state)
     folder = _state_given(settings, state) or Path.home() / ROOT / peers.mesh / own
-    return checked(own, settings, peers, folder, strange_tuning(config, settings))
+    return checked(own, settings, peers, folder)
 
 
-def checked(name: str, settings: Settings, peers: Peers, state: Path, note: str = "") -> NodePlan:
+def checked(name: str, settings: Settings, peers: Peers, state: Path) -> NodePlan:
     """Return the plan of a node; raise ConfigError if its settings do not fit its mesh."""
-    plan = NodePlan(name, placed(settings, peers, name), peers, state, note)
+    plan = NodePlan(name, placed(settings, peers, name), peers, state)
     if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
     return plan
@@ -165,27 +148,6 @@ def plan_in(folder: Path) -> NodePlan:
     """Return the plan of the node whose files lie in a folder; raise ConfigError as `make`."""
     config = folder / "node.yaml"
     return make(folder / "peers.yaml", config if config.is_file() else None)
-
-
-def strange_tuning(config: Path | None, settings: Settings) -> str:
-    """Return a note if a file names one policy with its tuning and the node runs another; or "".
-
-    The values in the file replace those that the other policy brings.
-    """
-    tree = {} if config is None else read_yaml(config).tree
-    policy, said = tree.get("policy"), tree.get("tuning")
-    if not isinstance(policy, dict) or not isinstance(said, dict):
-        return ""
-    written, name = policy.get("name"), settings.policy.name
-    brought = asdict(TuningSettings()) | dict(settings.policy.kind.tuning)
-    strange = [key for key, value in said.items() if value != brought.get(key)]
-    if written in (None, name) or not strange:
-        return ""
-    return (
-        f"{config} was written for policy {written}, and policy.name is {name}: its values of "
-        f"{', '.join(f'tuning.{key}' for key in strange)} replace those that {name} brings. To "
-        "tune as it does by default, remove them there."
-    )
 
 
 def disagreements(plan: NodePlan) -> list[str]:
@@ -271,11 +233,6 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
-    return {**_facts(plan), "backbone": learner.backbone, "schema": learner.schema}
-
-
-def _facts(plan: NodePlan) -> dict[str, str]:
-    """Return those of the settings that do not depend on the learner."""
     facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
     if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
@@ -294,6 +251,8 @@ def _facts(plan: NodePlan) -> dict[str, str]:
         "policy.name": plan.policy.name,
         "rounds.mode": plan.mode,
         "tuning.context_length": str(tuning.context_length),
+        "backbone": learner.backbone,
+        "schema": learner.schema,
     }
 
 
@@ -317,14 +276,6 @@ def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> str:
     "" if they go on. Raise StateError if the directory is of another node or mesh.
     """
     return store.bind({"name": plan.name, **facts}, free_facts(plan))
-
-
-def begins_anew(before: NodePlan, after: NodePlan) -> bool:
-    """Tell whether a node with another plan begins its rounds anew, as far as its settings say."""
-    was, now, free = _facts(before), _facts(after), free_facts(after)
-    for model, facts in ((before.settings.model, was), (after.settings.model, now)):
-        facts["model"] = f"{model.name} {model.pretrained}"
-    return any(was.get(key) != now.get(key) for key in {**was, **now} if key not in free)
 
 
 def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:

@@ -87,7 +87,7 @@ def about_of(plan: NodePlan, mesh: Mesh) -> About:
         address=plan.address,
         model=plan.settings.model.title,
         tells_classes=plan.settings.data.tell_classes,
-        caution=plan.caution,
+        caution=plan.policy.caution,
         transport=None if mesh.identity is None else mesh.transport,
         shared=shared_text(plan.settings).encode(),
     )

@@ -169,15 +169,6 @@ def freeze(found: LoadedModel, settings: ModelSettings) -> FrozenClip:
     )
 
 
-def check(settings: ModelSettings) -> list[str]:
-    """Return the faults of the model settings, as sentences; loads the model to find them."""
-    try:
-        load(settings)
-    except ModelError as fault:
-        return [str(fault)]
-    return []
-
-
 def device_of(name: str) -> torch.device:
     """Return the device of a setting; "auto" is CUDA if available. Raise ModelError."""
     if name == "auto":

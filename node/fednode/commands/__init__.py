@@ -1,5 +1,5 @@
-"""The commands of `fednode`: a file for each, under the command's name.
+"""The commands of `fednode`, a file for each; cli.py imports a command when it is called.
 
-cli.py imports a command when it is called. `control.py` holds commands of one line each
-(pause, resume), which send a word to a node.
+`control.py` holds those that send a word to a node (pause, resume, leave), `mesh_key.py` those that
+take the mesh key (sponsor, remove).
 """

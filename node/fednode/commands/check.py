@@ -24,8 +24,6 @@ from fednode.app.plan import (
     facts_of,
     learner_of,
     make,
-    name_of,
-    strange_tuning,
     sums_fault,
     sums_warning,
     tie,
@@ -54,22 +52,13 @@ FAULTY = 2
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The words of the command line. read: files that were not named and lie in this folder."""
+    """The files and words that say which node is checked. peers: None for one without a mesh."""
 
     peers: Path | None
     config: Path | None
-    name: str | None
-    flags: tuple[str, ...]
-    state: Path | None
-    read: tuple[Path, ...] = ()
-
-    def completed(self) -> Given:
-        """Return the words with ./node.yaml and ./peers.yaml, if they exist and were not named."""
-        config = settings_here(self.config)
-        peers = self.peers or (PEERS if PEERS.is_file() else None)
-        pairs = ((self.config, config), (self.peers, peers))
-        read = tuple(now for said, now in pairs if now is not None and said is None)
-        return replace(self, config=config, peers=peers, read=read)
+    name: str | None = None
+    flags: tuple[str, ...] = ()
+    state: Path | None = None
 
 
 @click.command()
@@ -84,7 +73,6 @@ class Given:
     help="Print the JSON schema of node.yaml or peers.yaml, for editors; check nothing.",
 )
 @click.option("--model", help="Show what a model takes, as model.name has it; check nothing else.")
-@click.option("--pretrained", help="With --model: its weights, as model.pretrained has them.")
 @format_option
 def check(
     peers_path: Path | None,
@@ -94,7 +82,6 @@ def check(
     state: Path | None,
     schema: str | None,
     model: str | None,
-    pretrained: str | None,
     as_json: bool,
 ) -> int:
     """List what is wrong with settings, data, model, port, state and peers; start nothing.
@@ -108,9 +95,11 @@ def check(
     if model is not None:
         from fednode.commands.model import show_model
 
-        return show_model(model, pretrained, as_json)
+        return show_model(model, as_json)
     kept = "The check is not complete. What was examined is kept for the next one."
-    findings = report(Given(peers_path, config, name, flags, state), kept, printed=not as_json)
+    peers = peers_path or (PEERS if PEERS.is_file() else None)
+    given = Given(peers, settings_here(config), name, flags, state)
+    findings = report(given, kept, printed=not as_json)
     levels = Counter(level for level, _ in findings)
     if as_json:
         click.echo(json.dumps([{"level": level, "text": text} for level, text in findings]))
@@ -120,11 +109,11 @@ def check(
     return FAULTY if levels["fault"] else 0
 
 
-def report(words: Given, kept: str, printed: bool = True) -> list[Finding]:
+def report(given: Given, kept: str, printed: bool = True) -> list[Finding]:
     """Return all findings, printed as they come. kept: what Ctrl-C does not undo, in a sentence."""
     findings = list[Any]()
     with Shown(kept) as progress:
-        for level, text in _caught(_look(words, progress)):
+        for level, text in _caught(_look(given, progress)):
             findings.append((level, text))
             if printed:
                 with progress.hidden():
@@ -144,18 +133,12 @@ def _faults(fault: Exception) -> Iterator[Finding]:
     yield from (("fault", line) for line in str(fault).splitlines())
 
 
-def _look(words: Given, progress: ProgressFn) -> Iterator[Finding]:
+def _look(given: Given, progress: ProgressFn) -> Iterator[Finding]:
     """Yield findings, quick ones first; skip checks that an earlier fault makes impossible."""
-    given = words.completed()
-    if given.read:
-        yield ("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
     faults = list(_of_files(given))
     yield from faults
     if faults:
         return
-    if stranger := _stranger(given, words):
-        yield ("note", stranger)
-        given = replace(given, peers=None)
     plan, running = _plan(given), False
     if given.peers is not None:
         from fednode.app.mesh import revoked_in
@@ -170,7 +153,10 @@ def _look(words: Given, progress: ProgressFn) -> Iterator[Finding]:
     if plan.settings.tuning.kind == "torch":
         data = yield from _of_data(plan, progress)
         if data is None:
-            yield from _of_model(plan)
+            if plan.settings.model.name != MINI:  # its fault stands beside those of the images
+                from fednode.clip import model as clip
+
+                clip.load(plan.settings.model)
             return
     yield from _of_learner(plan, given, data, running, progress)
 
@@ -193,25 +179,12 @@ def _asked(question: Any) -> Iterator[Finding]:
     yield from uvloop.run(question)
 
 
-def _stranger(given: Given, words: Given) -> str:
-    """Return why a peers.yaml that nobody named does not apply to this node; "" if it does."""
-    if given.peers is None or words.peers is not None:
-        return ""
-    settings = load_settings(given.config, os.environ, given.flags)
-    try:
-        name_of(load_peers(given.peers), settings, given.name, given.state)
-    except ConfigError as fault:
-        return f"The place in the mesh is not checked: {fault}"
-    return ""
-
-
 def _plan(given: Given) -> NodePlan:
     if given.peers is not None:
         return make(given.peers, given.config, given.name, given.flags, given.state)
     settings = load_settings(given.config, os.environ, given.flags)
     state = given.state or (Path(settings.state_dir) if settings.state_dir else Path())
-    note = strange_tuning(given.config, settings)
-    return replace(NodePlan.alone(settings), state=state, note=note)
+    return replace(NodePlan.alone(settings), state=state)
 
 
 def _of_files(given: Given) -> Iterator[Finding]:
@@ -248,15 +221,6 @@ def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, N
     return data
 
 
-def _of_model(plan: NodePlan) -> Iterator[Finding]:
-    """Check the model of a node whose images are faulty; the embedded model is not loaded."""
-    if plan.settings.model.name == MINI:
-        return
-    from fednode.clip import model as clip
-
-    yield from (("fault", text) for text in clip.check(plan.settings.model))
-
-
 def _of_learner(
     plan: NodePlan, given: Given, data: NodeData | None, running: bool, progress: ProgressFn
 ) -> Iterator[Finding]:
@@ -267,7 +231,7 @@ def _of_learner(
     elif text := sums_warning(plan, learner):
         yield ("warning", text)
     said = () if data is None else (*data.notes, *skip_report(data.skipped, 1))
-    notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
+    notes = (note for note in (plan.policy.caution, *learner.notes) if note and note not in said)
     yield from (("note", text) for text in notes)
     facts = facts_of(plan, learner)
     if data is not None:

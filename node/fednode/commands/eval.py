@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fednode import units
 from fednode.app import baseline
 from fednode.app.baseline import TUNED
 from fednode.app.plan import learner_of
@@ -51,20 +52,21 @@ def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: st
     tuned = recall(find(state), flags)
     own = recall(tuned.folder).settings if flags else tuned.settings
     if tuned.settings.tuning.kind != "torch":
-        _refuse_images(tuned, data, form)
+        raise ConfigError(
+            f"{tuned.folder} was tuned with tuning.kind '{tuned.settings.tuning.kind}', which "
+            "knows no images: there is nothing to measure."
+        )
     if data is not None:
         tuned = _on_folder(tuned, data, flags)
     kept = "Nothing is measured. Images that were encoded are kept for the next time."
     with Shown(kept) as progress:
-        images = None
-        if tuned.settings.tuning.kind == "torch":
-            images = _images(tuned, flags, progress, whole=data is not None)
+        images = _images(tuned, flags, progress, whole=data is not None)
         measured = _measure(tuned, own, images, progress)
     if data is not None and not measured.answers:
         prompts = f"the prompts of round {tuned.round} ({tuned.settings.policy.name}) answer"
         measured = replace(measured, answers=prompts)
     classifier = [f"own classes: {measured.answers}"] if measured.answers else []
-    if images is not None and own == tuned.settings:
+    if own == tuned.settings:
         baseline.keep_sentences(tuned.folder, [*measured.gains, *measured.hints, *classifier])
     for text in measured.notes:
         click.echo(text, err=True)
@@ -73,18 +75,19 @@ def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: st
     elif form == "json":
         click.echo(json.dumps(_tree(tuned, images, measured)))
     else:
-        click.echo("\n".join(_lines(tuned, images, measured, others=data is not None)))
+        click.echo(
+            "\n".join(_lines(tuned, images.train.classes, measured, others=data is not None))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What was measured, by the row of the table and the test set.
 
-    results: empty without images. gains: sentences on what the mesh brings. hints: what to do.
-    answers: which classifier answers; "" if it is not known. notes: for the error stream.
+    gains: sentences on what the mesh brings. hints: what to do. answers: which classifier answers;
+    "" if it is not known. notes: for the error stream.
     """
 
-    accuracies: Mapping[str, Mapping[str, float]]
     results: Mapping[str, Mapping[str, Evaluation]]
     gains: Sequence[str] = ()
     hints: Sequence[str] = ()
@@ -92,9 +95,7 @@ class Measured:
     notes: Sequence[str] = ()
 
 
-def _measure(
-    tuned: Tuned, own: Settings, images: NodeData | None, progress: ProgressFn
-) -> Measured:
+def _measure(tuned: Tuned, own: Settings, images: NodeData, progress: ProgressFn) -> Measured:
     """Return the figures of the node's prompts, of the control and of the hand-written prompt.
 
     own: the settings of the state directory, without those of --set and --data.
@@ -103,15 +104,7 @@ def _measure(
     from fednode.learn.torch_learner import TorchLearner  # loaded now, if it is needed
 
     tuned.require_model(learner.backbone)
-    warnings = [f"warning: {text}" for text in learner.warnings]
-    if not isinstance(learner, TorchLearner):
-        rows = {ZERO_SHOT: Tensors(), TUNED: tuned.prompts}
-        found = {row: learner.evaluate(prompts, lambda: False) for row, prompts in rows.items()}
-        return Measured(
-            accuracies=found,
-            results={row: {} for row in rows},
-            notes=[*tuned.notes, *learner.notes, *warnings],
-        )
+    assert isinstance(learner, TorchLearner), "there are images"
     control = baseline.control_of(tuned, own, learner, progress)
     folds = learner.module.closed_form and own == tuned.settings and tuned.rounds > 0
     results = {ZERO_SHOT: _results(learner, Tensors(), folds)}
@@ -120,10 +113,8 @@ def _measure(
     results[TUNED] = _results(learner, tuned.prompts, folds)
     gains, hints = baseline.compare(tuned, results, "" if control is None else control.unknown)
     trained = [control.note] if control is not None and control.note else []
+    warnings = [f"warning: {text}" for text in learner.warnings]
     return Measured(
-        accuracies={
-            row: {name: one.accuracy for name, one in sets.items()} for row, sets in results.items()
-        },
         results=results,
         gains=gains,
         hints=hints,
@@ -139,58 +130,49 @@ def _results(learner: TorchLearner, prompts: Tensors, folds: bool) -> Mapping[st
     return found | ({"own": crossed} if crossed is not None else {})
 
 
-def _refuse_images(tuned: Tuned, data: Path | None, form: str) -> None:
-    """Raise ConfigError if images are asked for and the node's learner knows none."""
-    what = f"{tuned.folder} was tuned with tuning.kind '{tuned.settings.tuning.kind}', which knows"
-    if data is not None:
-        raise ConfigError(f"{what} no images: leave --data out.")
-    if form == "csv":
-        raise ConfigError(
-            f"{what} no images, so there is no table of classes: use --format text or json."
-        )
-
-
-def _tree(tuned: Tuned, data: NodeData | None, measured: Measured) -> dict[str, Any]:
+def _tree(tuned: Tuned, data: NodeData, measured: Measured) -> dict[str, Any]:
     rounds, merged = tuned.merge_counts
-    tree: dict[str, Any] = {"round": tuned.round, "rounds_run": rounds, "rounds_merged": merged}
-    if data is not None:
-        sets = measured.results[TUNED]
-        tree |= {"data": _place(tuned), "classes": list(data.train.classes)}
-        tree["test_images"] = {name: evaluation.images for name, evaluation in sets.items()}
-        tree["by_class"] = classwise.tree(measured.results)
-    tree |= {row: dict(metrics) for row, metrics in measured.accuracies.items()}
-    tree["compared"] = list(measured.gains)
+    sets = measured.results[TUNED]
+    tree: dict[str, Any] = {
+        "round": tuned.round,
+        "rounds_run": rounds,
+        "rounds_merged": merged,
+        "data": _place(tuned),
+        "classes": list(data.train.classes),
+        "test_images": {name: evaluation.images for name, evaluation in sets.items()},
+        "by_class": classwise.tree(measured.results),
+        "compared": list(measured.gains),
+    }
+    for row, of_row in measured.results.items():
+        tree[row] = {name: evaluation.accuracy for name, evaluation in of_row.items()}
     if ALONE in measured.results:
         tree["gain"] = {
             name: gain_over(ours, measured.results[ALONE][name]).as_json()
-            for name, ours in measured.results[TUNED].items()
+            for name, ours in sets.items()
         }
     return tree | ({"answers": measured.answers} if measured.answers else {})
 
 
-def _lines(tuned: Tuned, data: NodeData | None, measured: Measured, others: bool) -> list[str]:
-    """Return the lines of the text. others: the images are those of --data."""
+def _lines(tuned: Tuned, classes: Sequence[str], measured: Measured, others: bool) -> list[str]:
+    """Return the lines of the text. classes: of the images; others: they are those of --data."""
     lines = [f"Round {tuned.round} in {tuned.folder}"]
     together = tuned.merge_counts.sentence(tuned.settings.policy.name == BY_WISH)
     lines += [f"{together}."] if together else []
-    sets, measures = measured.results[TUNED], measured.accuracies
+    sets = measured.results[TUNED]
     kind = "images" if any(evaluation.folds for evaluation in sets.values()) else "test images"
-    if data is not None:
-        classes = data.train.classes
-        shown = ", ".join(classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
-        lines.append(f"{kind.capitalize()} of {_place(tuned)}, {len(classes)} classes: {shown}")
-    lines.append(_line("accuracy, %", measures[TUNED]))
+    names = units.listed(classes, NAMED)
+    lines.append(f"{kind.capitalize()} of {_place(tuned)}, {len(classes)} classes: {names}")
+    lines.append(_line("accuracy, %", sets))
     lines += [
-        _line(row, [f"{100 * share:.1f}" for share in of_row.values()])
-        for row, of_row in measures.items()
+        _line(row, [f"{100 * evaluation.accuracy:.1f}" for evaluation in of_row.values()])
+        for row, of_row in measured.results.items()
     ]
-    if sets:
-        patients = [evaluation.patient_count for evaluation in sets.values()]
-        lines.append(_line(kind, [evaluation.images for evaluation in sets.values()]))
-        if any(patients):
-            lines.append(_line("patients", [count or "-" for count in patients]))
-        spans = [classwise.span(evaluation.interval) for evaluation in sets.values()]
-        lines.append(_line("tuned, 95 %", spans))
+    lines.append(_line(kind, [evaluation.images for evaluation in sets.values()]))
+    patients = [evaluation.patient_count for evaluation in sets.values()]
+    if any(patients):
+        lines.append(_line("patients", [count or "-" for count in patients]))
+    spans = [classwise.span(evaluation.interval) for evaluation in sets.values()]
+    lines.append(_line("tuned, 95 %", spans))
     if measured.answers:
         lines.append(f"{'these' if others else 'own'} classes: {measured.answers}")
     lines += measured.gains
@@ -235,9 +217,9 @@ def _images(tuned: Tuned, flags: tuple[str, ...], progress: ProgressFn, whole: b
         return _among(tuned, data)
     chosen = any(flag.startswith("data.path=") for flag in flags)
     if settings.path == BUILTIN and not chosen and data.train.classes != tuned.classes:
-        shown = ", ".join(tuned.classes[:NAMED]) + (", ..." if len(tuned.classes) > NAMED else "")
+        names = units.listed(tuned.classes, NAMED)
         raise DataError(
-            f"{tuned.folder} holds prompts for {len(tuned.classes)} classes ({shown}), and its "
+            f"{tuned.folder} holds prompts for {len(tuned.classes)} classes ({names}), and its "
             "settings name no folder of such images: give one with --set data.path=FOLDER."
         )
     return data

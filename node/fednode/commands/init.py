@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -20,12 +20,11 @@ from fednode.app.create import (
 from fednode.app.join import with_own
 from fednode.app.node_yaml import mesh_text, with_images, with_values, write_files
 from fednode.app.plan import plan_in
-from fednode.app.recommended import CASES, RECOMMENDED, Recommendation
 from fednode.data.base import BUILTIN
-from fednode.errors import ConfigError, DataError
+from fednode.errors import ConfigError
 from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, address_faults
-from fednode.settings.read import Source, named, settings_in
+from fednode.settings.read import RECOMMENDED, Source, named, settings_in
 from fednode.shipped import config_file
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
@@ -33,19 +32,19 @@ from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports
 
 NODES_MAX: Final = 64
-PORT_MAX: Final = 65_535
+WHY: Final = (
+    f"Recommended: {RECOMMENDED}. Against tuning prompts alone it gained +5.6 points (95 % "
+    "interval +5.0 to +6.2) where nodes have the same classes and kind of images (Caltech-101, "
+    "five seeds), and +0.7 (+0.1 to +1.3) against the same classifier without peers. Members learn "
+    "your class names, how many images each class has, and the mean of their features; `--policy "
+    "fedpgp` tunes prompts instead."
+)
 
 
 @click.command()
 @click.argument("mesh")
 @click.option("--data", type=PATH, help="Folder of images, one folder per class [built-in images].")
-@click.option(
-    "--others",
-    type=click.Choice(list(CASES)),
-    help="What the other sites' images have in common with this site's: take the policy that is "
-    "recommended for that case, and say why [same-classes].",
-)
-@click.option("--policy", help="Take this policy with its own tuning, not the recommended one.")
+@click.option("--policy", help="The policy, with its own tuning [the recommended one].")
 @click.option("--model", help="The frozen model [fednode-mini].")
 @click.option(
     "--set",
@@ -54,9 +53,11 @@ PORT_MAX: Final = 65_535
     help="section.key=value, such as model.pretrained=openai (the weights of --model ViT-B-16).",
 )
 @click.option(
-    "--rounds", type=int, help="Number of rounds; 0: no end [the policy's: 0 with gda, else 100]."
+    "--rounds",
+    type=click.IntRange(0),
+    help="Number of rounds; 0: no end [the policy's: 0 with gda, else 100].",
 )
-@click.option("--wait", type=int, help="Members with whom round one begins [2].")
+@click.option("--wait", type=click.IntRange(1), help="Members with whom round one begins [2].")
 @click.option("--site", help="Name of this node [the host's name].")
 @click.option("--address", help="HOST[:PORT] at which the other sites reach it [this machine's].")
 @click.option(
@@ -66,12 +67,14 @@ PORT_MAX: Final = 65_535
     metavar="NAME=HOST:PORT",
     help="A relay of the mesh. Without --address this node is reached through relays alone.",
 )
-@click.option("--nodes", type=int, help="Instead: so many nodes on this machine, in plain text.")
-@click.option("--port", type=int, help="With --nodes: the port of the first; the others follow.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, NODES_MAX),
+    help="Instead: so many nodes on this machine, in plain text.",
+)
 def init(
     mesh: str,
     data: Path | None,
-    others: str | None,
     policy: str | None,
     model: str | None,
     flags: tuple[str, ...],
@@ -81,7 +84,6 @@ def init(
     address: str | None,
     relays: tuple[str, ...],
     nodes: int | None,
-    port: int | None,
 ) -> None:
     """Create a mesh of this name, and a folder MESH with node.yaml and peers.yaml.
 
@@ -91,26 +93,20 @@ def init(
     """
     mesh, folder = named("MESH", mesh), Path(mesh)
     data = None if data == Path(BUILTIN) else data
-    if policy is not None and others is not None:
-        raise ConfigError("--others chooses a policy, and --policy names one: give one of the two.")
     if nodes is None:
         require_new(mesh)
     if folder.exists():
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
-    case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
-    text = settings_text(data, case, rounds)
-    text = with_own(with_values(text, {"model": {"name": model}} if model else {}), flags, True)
+    text = with_own(settings_text(data, policy or RECOMMENDED, rounds, model), flags, founds=True)
     if nodes is not None:
         apart = {"--site": site, "--address": address, "--wait": wait, "--relay": relays or None}
         if names := [name for name, value in apart.items() if value is not None]:
             raise ConfigError(f"--nodes makes nodes on this machine alone: leave {names[0]} out.")
-        _create_local(folder, text, ports_of(nodes, port), own=data is not None)
-    elif port is not None:
-        raise ConfigError("--port goes with --nodes: give --address HOST:PORT instead.")
+        _create_local(folder, text, sorted(free_ports(nodes)), own=data is not None)
     else:
         _create(folder, text, site, address, relays, 2 if wait is None else wait)
-    if case.why:
-        click.echo(case.why)
+    if policy is None:
+        click.echo(WHY)
 
 
 def _create(
@@ -123,8 +119,6 @@ def _create(
 ) -> None:
     """Create a mesh with the node of this machine, and say what comes next."""
     mesh, site = folder.name, named("--site", site or site_here())
-    if wait < 1:
-        raise ConfigError(f"--wait is {wait}; give the number of members, this node counted.")
     listed = [RelayEntry(*entry) for entry in addresses_of("--relay", relays).items()]
     if address == RELAY and not listed:
         raise ConfigError("--address relay needs --relay NAME=HOST:PORT: at which relay it waits.")
@@ -193,49 +187,31 @@ def name_of(number: int) -> str:
     return chr(ord("a") + number) if number < 26 else f"n{number + 1}"
 
 
-def ports_of(nodes: int, first: int | None) -> list[int]:
-    """Return a port for each node: from the first on, or drawn among those that are free."""
-    if not 1 <= nodes <= NODES_MAX:
-        raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
-    if first is None:
-        return sorted(free_ports(nodes))
-    if not 1 <= first <= PORT_MAX + 1 - nodes:
-        raise ConfigError(
-            f"--port is {first}; for {nodes} nodes give 1 to {PORT_MAX + 1 - nodes}, the first of "
-            "their ports."
-        )
-    return list(range(first, first + nodes))
-
-
-def settings_text(data: Path | None, case: Recommendation, rounds: int | None) -> str:
+def settings_text(
+    data: Path | None, policy: str, rounds: int | None = None, model: str | None = None
+) -> str:
     """Return node.yaml: data, model and policy, and every other key as a comment.
 
-    data: None takes the built-in images, of which each node takes its block of the classes. rounds:
-    None leaves the default to the policy. Raise ConfigError for a folder or a policy that does not
-    exist, or too few rounds.
+    data: None takes the built-in images, of which each node takes its block of the classes. rounds,
+    model: None leaves the default. Raise ConfigError for a folder or a policy that does not exist.
     """
-    text = config_file("node.yaml").read_text(encoding="utf-8")
-    text = with_images(text, data)
-    text = with_values(text, {"policy": {"name": case.policy}})
-    if rounds is not None:
-        if rounds < 0:
-            raise ConfigError(f"--rounds is {rounds}; give a number, or 0 for no end.")
-        text = with_values(text, {"rounds": {"max": rounds}})
-    return text
+    text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
+    tree: dict[str, Any] = {"policy": {"name": policy}}
+    tree |= {} if rounds is None else {"rounds": {"max": rounds}}
+    tree |= {} if model is None else {"model": {"name": model}}
+    return with_values(text, tree)
 
 
 def _check(text: str) -> None:
     """Raise DataError or ModelError if a node could not start with its images or its model."""
-    from fednode.data import load
+    from fednode.data.load import load
     from fednode.learn.cache import cache_of
 
     settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
     if settings.tuning.kind != "torch":
         return
     with Shown("No mesh was founded.") as progress:
-        problems, _ = load.look(settings.data, cache_of(settings.cache), progress)
-    if faults := [text for kind, text in problems if kind == "fault"]:
-        raise DataError("\n".join(faults))
+        load(settings.data, cache_of(settings.cache), progress)
     from fednode.clip import model as clip  # loads torch
 
     clip.load(settings.model)

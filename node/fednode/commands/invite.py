@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from fednode.app.create import load_mesh_key, node_here, sponsor_here
-from fednode.app.invite import issue, link_for, settled
+from fednode.app.create import load_mesh_key, node_here
+from fednode.app.invite import DAYS, issue, link_for, settled
 from fednode.app.plan import NodePlan
 from fednode.commands.init import addresses_of
 from fednode.enrolment.ledger import FOLDER, Ledger
@@ -24,7 +24,13 @@ DAYS_MAX = 365
 
 @click.command()
 @click.argument("sites", nargs=-1, metavar="[SITE]")
-@click.option("--days", default=7, show_default=True, help="How long the link can be used.")
+@click.option(
+    "--days",
+    type=click.IntRange(1, DAYS_MAX),
+    default=DAYS,
+    show_default=True,
+    help="How long the link can be used.",
+)
 @click.option("--address", "more", multiple=True, help="Another HOST:PORT of this node.")
 @click.option("--again", is_flag=True, help="SITE is a member that lost its key.")
 @click.option("--approve", is_flag=True, help="SITE waits until you accept its key.")
@@ -58,7 +64,7 @@ def invite(
     if out is not None:
         _issue(sites, out)
         return
-    plan = sponsor_here()
+    plan = node_here(admits=True)
     ledger = Ledger(plan.state / FOLDER)
     if listing:
         _list(ledger)
@@ -69,8 +75,6 @@ def invite(
     elif len(sites) > 1:
         raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
     else:
-        if not 1 <= days <= DAYS_MAX:
-            raise ConfigError(f"--days is {days}; give 1 to {DAYS_MAX}.")
         text = link_for(sites[0], plan, ledger, days=days, more=more, again=again, approve=approve)
         _show(text, sites[0], plan, days, approve)
 

@@ -13,11 +13,9 @@ import uvloop
 from fednode.app.create import address_here, remember_files, with_port
 from fednode.app.join import (
     images_line,
-    is_forgotten,
     leaves,
     model_line,
     peers_of,
-    set_aside,
     settings_text,
 )
 from fednode.app.mesh import PROXY
@@ -37,7 +35,7 @@ from fednode.enrolment import invitation as links
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.words import same, words_of
-from fednode.errors import ConfigError, Declined
+from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
@@ -48,6 +46,7 @@ from fednode.settings.read import Source, settings_in
 from fednode.settings.shared import parse as parse_shared
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
+from fednode.terminal.questions import confirm
 from fednode.transports.address import RELAY, parse
 from fednode.wire.gen.enrolment_pb2 import DescribeReply
 
@@ -76,24 +75,20 @@ def join(
     """Join the mesh of a LINK: show what it is, ask, write a folder of settings, and start.
 
     Without LINK the command asks for it, and - reads it from standard input, so that it does not
-    stand in the list of processes. In a folder whose node was deleted (`fednode reset --all`) the
-    settings are written anew, and the old files are kept. The exit code is 1 if you answer no.
+    stand in the list of processes. The exit code is 1 if you answer no.
     """
     if yes and words is None:
         raise ConfigError("--yes needs --words: the five words that the founder of the mesh said.")
-    if link == "-" and not yes:
-        raise ConfigError("- reads the link where an answer could come: add --yes and --words.")
     if link == "-":
         link = sys.stdin.read(links.TEXT_MAX)
     invitation = links.decode(_asked() if link is None else link)
     folder = Path(invitation.mesh)
     state = Path.home() / ROOT / invitation.mesh / invitation.site
-    again = folder.exists() and is_forgotten(folder, state, invitation)
-    if folder.exists() and not again:
+    if folder.exists():
         raise ConfigError(
             f"There is a {folder.resolve()} already: run this in another folder, or, if you joined "
             "before, `fednode start` in that one. If the node was removed from the mesh: `fednode "
-            "reset --all` in that one first."
+            "reset --all` in that one, and move it away."
         )
     identity = NodeIdentity.create(state)
     roster = Roster(invitation.mesh, keys.read_public(invitation.mesh_key))
@@ -108,11 +103,8 @@ def join(
     text = settings_text(parse_shared(reply.settings), invitation.site, data, model, flags)
     peers = peers_of(invitation, address)
     parts = _parts(text, peers, state)
-    if not _agreed(invitation, reply, identity, words if yes else None, *parts):
-        raise Declined(NOTHING)
+    _agree(invitation, reply, identity, words if yes else None, *parts)
     uvloop.run(newcomer.enrol(address))
-    for before in set_aside(folder) if again else ():
-        click.echo(f"The settings of the node that was here before are kept as {before}.")
     listed = mesh_text(peers.mesh, peers.mesh_key, peers.peers, peers.relays)
     write_files(folder, text, listed)
     remember_files(state, folder)
@@ -158,15 +150,15 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     return plan, learner
 
 
-def _agreed(
+def _agree(
     invitation: Invitation,
     reply: DescribeReply,
     identity: NodeIdentity,
     words: str | None,
     plan: NodePlan,
     learner: Learner,
-) -> bool:
-    """Show what would be joined, and tell whether the operator agrees."""
+) -> None:
+    """Show what would be joined; raise Declined if the operator does not agree."""
     known = words_of(invitation.mesh_key)
     settings, rounds = plan.settings, plan.settings.rounds
     few = rounds.start.peers
@@ -203,17 +195,14 @@ def _agreed(
                 f"The words of the mesh are {known!r}, and --words says {words!r}: the link is not "
                 "of the mesh that you were invited to, or a word is misspelt."
             )
-        return True
+        return
     click.echo(f"Ask {invitation.sponsor} by phone whether the words of the mesh are the same.")
-    try:
-        return click.confirm("Join this mesh?", default=False)
-    except click.Abort:
-        raise click.Abort from KeyboardInterrupt(NOTHING)
+    confirm("Join this mesh?", "join", NOTHING)
 
 
 def _check(folder: Path) -> None:
     """Print all findings on the node; raise ConfigError if one of them is a fault."""
-    files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+    files = Given(folder / "peers.yaml", folder / "node.yaml")
     kept = "The node is a member; `fednode start` in its folder runs it."
     if any(level == "fault" for level, _ in report(files, kept)):
         raise ConfigError(

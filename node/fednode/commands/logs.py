@@ -37,7 +37,6 @@ Line = tuple[str, status_pb2.Event]
     "--level", type=click.Choice(tuple(LEVELS)), default="info", show_default=True,
     help="The least to show; debug has each message.",
 )  # fmt: skip
-@click.option("--last", type=click.IntRange(0), default=0, help="So many of the past; 0: all kept.")
 @click.option("--follow", is_flag=True, help="Go on as it happens, until Ctrl-C.")
 @format_option
 def logs(
@@ -45,7 +44,6 @@ def logs(
     peers_path: Path | None,
     state: Path | None,
     level: str,
-    last: int,
     follow: bool,
     as_json: bool,
 ) -> None:
@@ -55,17 +53,11 @@ def logs(
     the latest 1,000 records of each run; older records are in fednode.log in its state directory.
     """
     make, targets = reach(address, peers_path, state)
-    uvloop.run(_run(make, targets, address is None, level, last, follow, as_json))
+    uvloop.run(_run(make, targets, address is None, level, follow, as_json))
 
 
 async def _run(
-    make: Make,
-    targets: Targets,
-    whole: bool,
-    level: str,
-    last: int,
-    follow: bool,
-    as_json: bool,
+    make: Make, targets: Targets, whole: bool, level: str, follow: bool, as_json: bool
 ) -> None:
     async with make() as client:
         if whole:
@@ -76,7 +68,7 @@ async def _run(
             (line for kept in past for line in kept or ()),
             key=lambda line: (line[1].time, line[0], line[1].number),
         )
-        for line in lines[-last:] if last else lines:
+        for line in lines:
             show(line)
         if not follow and all(kept is None for kept in past):
             raise Unreachable(_silence(targets))

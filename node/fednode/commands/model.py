@@ -34,17 +34,14 @@ def policies(row: ModelCapabilities) -> tuple[str, ...]:
     return tuple(sorted(name for name, needs in NEEDS.items() if all(has[one] for one in needs)))
 
 
-def show_model(name: str, pretrained: str | None, as_json: bool) -> int:
+def show_model(name: str, as_json: bool) -> int:
     """Print what one model takes, with weights if the name brings them; return the exit code."""
     from fednode.clip import model as clip
 
-    own_weights = pretrained is not None or name == MINI or name.startswith((FOLDER, HUB))
+    own_weights = name == MINI or name.startswith((FOLDER, HUB))
     try:
-        if own_weights:
-            settings = ModelSettings(name=name, pretrained=pretrained, device="cpu")
-            row = clip.describe(name, clip.load(settings))
-        else:
-            row = clip.describe(name)
+        loaded = clip.load(ModelSettings(name=name, device="cpu")) if own_weights else None
+        row = clip.describe(name, loaded)
     except ModelError as fault:
         row = clip.ModelCapabilities(name=name, fault=str(fault))
     if as_json:

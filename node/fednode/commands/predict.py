@@ -28,7 +28,9 @@ AT_ONCE: Final = 64
 @click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option("--classes", help="Class names to choose among, a,b,c [the node's own].")
 @click.option("--all-classes", is_flag=True, help="Choose among the classes of all nodes (gda).")
-@click.option("--top", default=3, show_default=True, help="Class names to print for an image.")
+@click.option(
+    "--top", type=click.IntRange(1), default=3, show_default=True, help="Class names of an image."
+)
 @format_option
 def predict(
     images: tuple[Path, ...],
@@ -51,8 +53,8 @@ def predict(
         prompts = load(find(state))
         held = prompts.known if all_classes else prompts.classes
         names = tuple(name.strip() for name in classes.split(",")) if classes else held
-        if not all(names) or top < 1:
-            raise ConfigError("--classes holds an empty name, or --top is below 1.")
+        if not all(names):
+            raise ConfigError("--classes holds an empty name.")
         with progress.hidden():
             more = "" if classes else prompts.left_out(names)
             for note in (*prompts.notes, *filter(None, [prompts.answers(names), more])):

@@ -12,7 +12,6 @@ import click
 
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
-from fednode.app.create import FILES
 from fednode.app.page_link import FILE as PAGE_TOKEN
 from fednode.app.state_dir import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
@@ -21,7 +20,7 @@ from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
-from fednode.storage.files import refuse_earlier, text_of
+from fednode.storage.files import refuse_earlier
 from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import confirm
@@ -57,8 +56,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
-    note = folder / ENROLMENT / FILES
-    settings = text_of(note) if note.exists() else ""
+    certified = (folder / IDENTITY).exists()
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes:
@@ -78,10 +76,9 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     mesh_key = folder.parent / MESH_KEY_FILE
     if whole and mesh_key.exists():
         click.echo(f"The mesh key stays, {mesh_key}: its holder decides who is a member.")
-    if whole and settings:
+    if whole and certified:
         click.echo(
-            f"To join again: `fednode join LINK` in {Path(settings).parent}, with a new link. It "
-            f"writes new settings, and keeps those in {settings} as node.yaml.before."
+            "To join again, move the folder of the settings away: `fednode join LINK` makes it."
         )
     with contextlib.suppress(OSError):  # files of others are left in it
         folder.rmdir()

@@ -25,22 +25,27 @@ def settings(context: click.Context) -> None:
 @click.argument("peer", required=False)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def pull(peer: str | None, yes: bool) -> None:
-    """Write the shared settings of a sponsor, or of the member PEER, into node.yaml.
+    """Write the shared settings of the member PEER into node.yaml.
 
-    The command shows what differs, and asks. The old file is kept beside the new one. A node that
-    runs goes by the new file after a restart. The exit code is 1 if you answer no.
+    Without PEER the first other node of peers.yaml is asked: at a site that joined by a link, the
+    node that admitted it. The command shows what differs, and asks. The old file is kept beside the
+    new one. A node that runs goes by the new file after a restart. The exit code is 1 if you answer
+    no.
     """
     folder, plan = folder_here(), node_here()
     config = folder / "node.yaml"
     name, tree = ask(plan, folder / "peers.yaml", peer)
-    found = pulled(plan, config, name, tree)
-    if not found.lines:
+    found, text = pulled(plan, config, name, tree)
+    if not found:
         click.echo(f"{plan.name} has the shared settings of {name} already: nothing is to be done.")
         return
-    click.echo("\n".join(found.lines))
+    click.echo("\n".join(found))
     if not yes:
         question = f"Write these settings of {name} into {config}?"
         confirm(question, "write them", "Nothing was written.")
-    before = write(config, found.text)
+    before = write(config, text)
     kept = "" if before is None else f" The file before is {before}."
-    click.echo(f"{config} has the shared settings of {name}.{kept} Restart the node: fednode start")
+    click.echo(
+        f"{config} has the shared settings of {name}.{kept} `fednode check` says whether the "
+        "rounds begin anew with them. Restart the node: fednode start"
+    )

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from fednode.app.client import PEERS, Make, Replies, Targets, ask, ask_all, reach
-from fednode.errors import ConfigError, FednodeError, IdentityError, Refused, Unreachable
+from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
 from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.formats import format_option
@@ -36,24 +36,21 @@ EVERY_S: Final = 1.0
     "--peers", "peers_path", type=PATH, help="Mesh to show or find a name in [peers.yaml]."
 )
 @click.option("--state", type=PATH, help="Whose key to use where the mesh speaks TLS.")
-@click.option("--quiet", is_flag=True, help="Print nothing; exit 0 where the node answers.")
 @click.option("--watch", is_flag=True, help="Look again each second, until Ctrl-C.")
 @format_option
 def status(
     address: str | None,
     peers_path: Path | None,
     state: Path | None,
-    quiet: bool,
     watch: bool,
     as_json: bool,
 ) -> None:
     """Show the status of the node at ADDRESS: host:port, or its name.
 
-    Without ADDRESS, one line is shown for every node of peers.yaml (if it lists none: of this
-    machine), and for the members that these nodes know. With --watch each look replaces the one
-    before on a terminal; elsewhere the looks follow each other, with `--format json` a line each.
-    The exit code is 5 if a node does not answer, and 1 if a node ended its rounds and merged
-    nothing of its peers.
+    Without ADDRESS, one line is shown for every node of peers.yaml, and for the members that these
+    nodes know. With --watch each look replaces the one before on a terminal; elsewhere the looks
+    follow each other, with `--format json` a line each. The exit code is 5 if a node does not
+    answer, and 1 if a node ended its rounds and merged nothing of its peers.
 
     \b
     loss    the mean loss of the last round's training
@@ -64,8 +61,6 @@ def status(
     heard   the time since a peer's last message
     chosen  how often this node's policy chose the peer (ZeroDFL)
     """
-    if quiet and watch:
-        raise ConfigError("--quiet prints nothing, and --watch shows each look: give one of them.")
     make, targets = reach(address, peers_path, state)
     single = address is not None
     if watch:
@@ -80,7 +75,7 @@ def status(
     answers = _answers(replies)
     if as_json:
         click.echo(_as_json(replies, single, indent=2))
-    elif not quiet:
+    else:
         show.print_whole(_view(replies, single))
         if single and answers[0].page:
             from fednode.app.page_link import link  # saves 0.3 s in most calls
@@ -93,8 +88,7 @@ def status(
         asked = ", ".join(name or where for name, where in targets)
         why = ask(make, partial(_reason, where=targets[0][1]))
         raise Unreachable(f"None of the {len(targets)} nodes answers ({asked}): {why}")
-    if not quiet:
-        show.require_merged(answers)
+    show.require_merged(answers)
     if len(answers) < len(replies):
         silent = ", ".join(name or where for (name, where), reply in replies if reply is None)
         raise Unreachable(

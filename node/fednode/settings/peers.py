@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -71,19 +71,7 @@ def load_peers(path: Path) -> Peers:
         faults.append(f"{source.at(['mesh'])}: mesh is {peers.mesh!r}; {NAME_RULE}")
     if not peers.peers:
         faults.append(f"{source.at(['peers'])}: peers is empty; list at least this node.")
-    seen: dict[str, str] = {}
-    for number, peer in enumerate(peers.peers):
-        where = source.at(["peers", str(number)])
-        if not NAME.fullmatch(peer.name):
-            faults.append(f"{where}: the name {peer.name!r} is not allowed; {NAME_RULE}")
-        faults += address_faults(where, peer.name, peer.address, peers.insecure)
-        for key in ("name", "address"):
-            what = getattr(peer, key)
-            if what in seen:
-                text = f"the {key} {what!r} stands in two entries"
-                faults.append(f"{where}: {text}, also in {seen[what]}; they must differ.")
-            elif what != RELAY:
-                seen[what] = where.rpartition(", ")[2]
+    faults += _entry_faults(source, "peers", peers.peers, peers.insecure)
     faults += _mesh_key_faults(source, peers)
     faults += _relay_faults(source, peers)
     if faults:
@@ -91,34 +79,44 @@ def load_peers(path: Path) -> Peers:
     return peers
 
 
-def _relay_faults(source: Source, peers: Peers) -> list[str]:
-    faults, seen = list[str](), set[str]()
+def _entry_faults(
+    source: Source, section: str, entries: Sequence[PeerEntry | RelayEntry], insecure: bool
+) -> Iterator[str]:
+    """Yield what is wrong with names and addresses, which must differ."""
+    seen: dict[str, str] = {}
+    for number, entry in enumerate(entries):
+        where = source.at([section, str(number)])
+        if not NAME.fullmatch(entry.name):
+            yield f"{where}: the name {entry.name!r} is not allowed; {NAME_RULE}"
+        yield from address_faults(where, entry.name, entry.address, insecure)
+        for key in ("name", "address"):
+            what = getattr(entry, key)
+            if what in seen:
+                text = f"the {key} {what!r} stands in two entries"
+                yield f"{where}: {text}, also in {seen[what]}; they must differ."
+            elif what != RELAY:
+                seen[what] = where.rpartition(", ")[2]
+
+
+def _relay_faults(source: Source, peers: Peers) -> Iterator[str]:
     where = source.at(["relays"])
     if peers.relays and peers.insecure:
-        faults.append(
+        yield (
             f"{where}: relays carry TLS, and with `insecure: true` nodes speak plain text: remove "
             "one of the two."
         )
     if len(peers.relays) > RELAYS_MAX:
         count = len(peers.relays)
-        faults.append(f"{where}: there are {count} relays; list at most {RELAYS_MAX}.")
-    for number, relay in enumerate(peers.relays):
-        at = source.at(["relays", str(number)])
-        faults += address_faults(at, "a relay", relay.address, False)
-        if relay.address == RELAY:
-            faults.append(f"{at}: a relay's address is host:port, and this says {RELAY!r}.")
-        if relay.address in seen:
-            faults.append(f"{at}: the relay {relay.address} stands in two entries.")
-        seen.add(relay.address)
-        if not NAME.fullmatch(relay.name):
-            faults.append(f"{at}: the name {relay.name!r} of a relay is not allowed; {NAME_RULE}")
+        yield f"{where}: there are {count} relays; list at most {RELAYS_MAX}."
+    yield from _entry_faults(source, "relays", peers.relays, insecure=False)
+    if RELAY in (relay.address for relay in peers.relays):
+        yield f"{where}: a relay's address is host:port, and this says {RELAY!r}."
     relayed = [peer.name for peer in peers.peers if peer.address == RELAY]
     if relayed and not peers.relays and not peers.insecure:
-        faults.append(
+        yield (
             f"{source.at(['peers'])}: {relayed[0]!r} has the address {RELAY!r}, and no relay is "
             "listed: add `relays`, or give host:port."
         )
-    return faults
 
 
 def _mesh_key_faults(source: Source, peers: Peers) -> list[str]:

@@ -47,9 +47,10 @@ ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
 FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
-"""The built-in policy: a node runs it whose settings name none. `fednode init` writes the
-recommended policy (fednode.app.recommended)."""
-SHOWN_KEYS: Final = 3
+"""The built-in policy: a node runs it whose settings name none."""
+RECOMMENDED: Final = "gda"
+"""The policy that `fednode init` writes: the most accurate one on a node's own classes and on those
+of all nodes (docs/methods.md)."""
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 
@@ -169,12 +170,8 @@ def load_settings(
     path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
     """Return the settings of a node; raise ConfigError with all faults in one text."""
-    return settings_in(source_of(path), environment, flags)
-
-
-def source_of(path: Path | None) -> Source:
-    """Return the settings in a file as written; those of no file are empty."""
-    return Source("settings", {}) if path is None else read_yaml(path)
+    source = Source("settings", {}) if path is None else read_yaml(path)
+    return settings_in(source, environment, flags)
 
 
 def settings_in(
@@ -284,34 +281,16 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
         return None, [f"{source.at(('policy', 'name'))}: {fault}"]
     known = ("name", *faults.keys_of(kind.config_type))
     # A key of another policy without a value sets nothing, such as `merge` in init's file.
-    void = [key for key in policy if key not in known and policy[key] is None and _owner([key])]
+    void = [key for key in policy if key not in known and policy[key] is None and _is_known(key)]
     inside = {key: setting for key, setting in policy.items() if key not in ("name", *void)}
-    strange = [key for key in inside if key not in known]
-    owner = _owner(strange)
-    if not owner:
-        config, wrong = _check(kind.config_type, inside, source, ("policy",))
-        return (None if wrong else Chosen(kind, config, policy)), wrong
-    rest = {key: value for key, value in inside.items() if key not in strange}
-    said = f"{', '.join(strange[:SHOWN_KEYS])}"
-    said += f" and {len(strange) - SHOWN_KEYS} more" if len(strange) > SHOWN_KEYS else ""
-    verb = "are keys" if len(strange) > 1 else "is a key"
-    text = (
-        f"{source.at(('policy', strange[0]))}: {said} {verb} of policy {owner}, and policy.name is "
-        f"{name!r} ({source.at(('policy', 'name'))}): remove what is {owner}'s, or replace the "
-        f"whole section with --set 'policy={{name: {name}}}'."
-    )
-    return None, [text, *_check(kind.config_type, rest, source, ("policy",))[1]]
+    config, wrong = _check(kind.config_type, inside, source, ("policy",))
+    return (None if wrong else Chosen(kind, config, policy)), wrong
 
 
-def _owner(keys: Sequence[str]) -> str:
-    """Return the policy that has all of the keys; "" for none."""
-    if not keys:
-        return ""
-    names = sorted(registry.names(), key=lambda name: (name != POLICY, name))
-    for name in names:
-        if set(keys) <= set(faults.keys_of(registry.policy(name).config_type)):
-            return name
-    return ""
+def _is_known(key: str) -> bool:
+    """Tell whether a policy has a key."""
+    types = (registry.policy(name).config_type for name in registry.names())
+    return any(key in faults.keys_of(kind) for kind in types)
 
 
 def start_of(settings: Settings) -> Initial:

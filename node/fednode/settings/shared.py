@@ -7,7 +7,7 @@ own: a newcomer takes no such key, whoever sends it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -41,9 +41,6 @@ OWN_MODELS: Final[Mapping[tuple[str, ...], str]] = {
 }
 """What stands for a model that each site has as a file of its own."""
 TEXT_MAX: Final = 16_384
-NOT_SET: Final = "not set"
-Change = tuple[str, Any, Any]
-"""A key such as "rounds.max", its value before, and its value after; None where it is not set."""
 
 
 def shared_text(settings: Settings) -> str:
@@ -68,19 +65,6 @@ def parse(text: str | bytes) -> Tree:
 def shared_tree(settings: Settings) -> Tree:
     """Return the shared settings of a node as a tree of JSON's values."""
     return parse(shared_text(settings))
-
-
-def unknown(place: Sequence[str]) -> str:
-    """Return a sentence on a key that no setting has; "" for a key of a setting.
-
-    The keys of a policy are not looked at: which there are depends on the policy.
-    """
-    for at, part in enumerate(place):
-        known = faults.keys_of(Settings, place[:at])
-        if place[0] != "policy" and known and part not in known:
-            key = tuple(place[: at + 1])
-            return faults.unknown(key, known, faults.elsewhere_of(Settings, key))
-    return ""
 
 
 def overlay(source: Source, tree: Mapping[str, Any]) -> Source:
@@ -124,39 +108,24 @@ def _pick(tree: Mapping[str, Any]) -> Tree:
 
 
 def lines(tree: Tree) -> list[str]:
-    """Return shared settings as lines, the policy's name first."""
-    return [f"{key}: {_words(value)}" for key, value in sorted(_leaves(tree), key=_rank)]
+    """Return shared settings as lines."""
+    return [f"{key}: {_words(value)}" for key, value in sorted(_flat(tree).items())]
 
 
-def changes(before: Tree, after: Tree) -> list[Change]:
-    """Return the keys of the shared settings that differ, the policy's name first."""
-    old, new = dict(_leaves(before)), dict(_leaves(after))
-    every = [(key, old.get(key), new.get(key)) for key in {**old, **new}]
-    # As JSON true is not 1.
-    differing = [change for change in every if json.dumps(change[1]) != json.dumps(change[2])]
-    return sorted(differing, key=_rank)
+def changes(before: Tree, after: Tree) -> dict[str, str]:
+    """Return a line with both values for each key of the shared settings that differs."""
+    old, new = _flat(before), _flat(after)
+    values = {key: (old.get(key), new.get(key)) for key in sorted({**old, **new})}
+    return {
+        key: f"{key}: {_words(was)} -> {_words(now)}"
+        for key, (was, now) in values.items()
+        if repr(was) != repr(now)  # True == 1
+    }
 
 
-def change_lines(found: Sequence[Change]) -> list[str]:
-    """Return changes as lines, one for each key."""
-    return [f"{key}: {_words(old)} -> {_words(new)}" for key, old, new in found]
-
-
-def _rank(leaf: tuple[str, *tuple[Any, ...]]) -> tuple[bool, str]:
-    return leaf[0] != "policy.name", leaf[0]
-
-
-def _leaves(tree: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a tree that hold no section, and their values."""
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{place}{key}.")
-        else:
-            yield f"{place}{key}", list(value) if isinstance(value, tuple) else value
+def _flat(tree: Tree) -> dict[str, Any]:
+    return {".".join(place): value for place, value in trees.leaves(tree)}
 
 
 def _words(value: Any) -> str:
-    if isinstance(value, list):  # of pairs of names, or of words
-        items = ("-".join(map(str, one)) if isinstance(one, list) else str(one) for one in value)
-        value = ", ".join(items) or None
-    return NOT_SET if value is None else faults.shown(value).strip("'")
+    return faults.shown(value).strip("'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +83,17 @@ def at(tree: Any, place: Sequence[str]) -> Any:
         else:
             return None
     return tree
+
+
+def leaves(
+    tree: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the places of a tree that hold no section, and their values."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
 
 
 def put(tree: dict[str, Any], place: Sequence[str], value: Any, where: str = "") -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from fednode.app import assemble
 from fednode.app import plan as plans
-from fednode.app.assemble import context_of, learning_of
+from fednode.app.assemble import context_of
 from fednode.app.baseline import SENTENCES, keep_sentences
 from fednode.app.mesh import connect
-from fednode.app.plan import NodePlan, learner_of, make, privacy_of
+from fednode.app.plan import NodePlan, learner_of, make
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
 from fednode.identity import keys
@@ -25,11 +25,11 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.learn import build
 from fednode.learn.learner import Learner
+from fednode.learn.privacy import Privacy
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store, read_snapshot
-from tests.unit.app.founders import founded
 from tests.unit.commands.run import PEERS
 
 
@@ -70,7 +70,11 @@ async def test_a_start_parses_the_policys_settings_once(
     flags = ("policy.recipients=2", f"cache.folder={tmp_path / 'cache'}")
     plan = quiet_plan(tmp_path, *flags)
     await assemble.live(plan, Store(plan.state))
-    assert isinstance(given[-1], Driver)
+    driver = given[-1]
+    assert isinstance(driver, Driver)
+    learning: Any = driver._worker.learning
+    assert learning.release.__func__ is Privacy.release, "nothing leaves that is not clipped"
+    assert learning.spend.__func__ is Privacy.missed
     assert parsed[0] in given
     assert len(parsed) == 1
 
@@ -166,29 +170,12 @@ async def test_a_stop_ends_the_wait_for_work_that_never_ends() -> None:
     assert endless.cancelled()
 
 
-def test_a_context_holds_what_the_plan_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    context = context_of(plan, connect(plan), learner_of(plan.settings, "a"), "word")
+def test_a_context_holds_what_the_plan_says(founder: NodePlan) -> None:
+    context = context_of(founder, connect(founder), learner_of(founder.settings, "a"), "word")
     assert (context.name, context.mesh, context.boot) == ("a", "ward", "word")
     assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
-    assert context.id == NodeIdentity(plan.state).id
-    assert Roster("ward", keys.read_public(str(plan.peers.mesh_key))).identify(
+    assert context.id == NodeIdentity(founder.state).id
+    assert Roster("ward", keys.read_public(str(founder.peers.mesh_key))).identify(
         Chain.unpack(context.proof).pem
     )
     assert context.grows
-
-
-def test_what_a_node_tunes_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    learner = learner_of(plan.settings, "a")
-    privacy = privacy_of(plan, learner)
-    learning = learning_of(plan, learner, privacy)
-    assert learning.learner is learner, "what members may see of its classes is the learner's word"
-    assert learning.release == privacy.release
-    assert learning.dtype == plan.policy.wire_dtype
-    assert learning.remember is not None
-    plan.state.mkdir(exist_ok=True)
-    learning.remember(("cat", "dog"))
-    assert (plan.state / "classes.txt").read_text() == "cat\ndog\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.check_peers import _clock, _slow, peer_findings, port_findings, proxy_of
+from fednode.app.check_peers import _clock, peer_findings, port_findings, proxy_of
 from fednode.app.plan import NodePlan, make
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.transports.ports import free_ports
@@ -65,12 +65,6 @@ async def test_a_peer_that_does_not_run_is_no_fault(tmp_path: Path) -> None:
     plan = plan_at(tmp_path, "127.0.0.1:1", peer=f"127.0.0.1:{free_ports(1)[0]}")
     ((level, text),) = await peer_findings(plan, QuadraticLearner("a"), "f", running=False)
     assert (level, text.endswith("does not answer yet.")) == ("note", True)
-
-
-def test_a_slow_first_call_through_a_relay_asks_for_the_preset_wan() -> None:
-    assert _slow(0.2, 0.4) == []
-    (text,) = _slow(0.21, 0.4)
-    assert "took 0.21 s, and a ping may take 0.4 s: set membership.preset to wan" in text
 
 
 def test_the_proxy_is_named_without_its_password(tmp_path: Path) -> None:

@@ -12,62 +12,57 @@ from fednode.app.create import (
     create_mesh,
     load_mesh_key,
     mesh_key_file,
+    node_here,
     remember_files,
     site_here,
-    sponsor_here,
     with_port,
 )
+from fednode.app.plan import NodePlan
 from fednode.errors import ConfigError, StateError
 from fednode.identity import keys
 from fednode.identity.roster import Member, Roster
 from fednode.transports.address import parse
-from tests.unit.app.founders import MESH, founded, identity_of, resign
+from tests.unit.app.founders import MESH, identity_of, resign
 
 
 def test_the_founder_has_a_certificate_and_the_right_to_sign_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    founder: NodePlan, tmp_path: Path
 ) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    own, key = identity_of(plan), keys.read_public(str(plan.peers.mesh_key))
+    own, key = identity_of(founder), keys.read_public(str(founder.peers.mesh_key))
     roster = Roster(MESH, key)
     assert roster.identify(own.own().chain) == Member("a", own.id)
     authority = own.sponsor()
     assert authority is not None
     assert authority.name == "sponsor a"
     assert mesh_key_file(MESH).stat().st_mode & 0o077 == 0
-    assert mesh_key_file(MESH).parent == plan.state.parent
-    assert plan.peers.mesh_key == keys.written(keys.load(mesh_key_file(MESH)).public_key())
+    assert mesh_key_file(MESH).parent == founder.state.parent
+    assert founder.peers.mesh_key == keys.written(keys.load(mesh_key_file(MESH)).public_key())
     with pytest.raises(ConfigError, match="This machine founded a mesh 'ward' already"):
         create_mesh(MESH, "a", "127.0.0.1:7100", tmp_path)
 
 
 def test_the_node_that_admits_is_found_from_any_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    founder: NodePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    with pytest.raises(ConfigError, match="No node of this machine admits sites: create a mesh"):
-        sponsor_here()
-    plan = founded(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    assert sponsor_here().name == plan.name
-    resign(plan)
+    assert node_here(admits=True).name == founder.name
+    resign(founder)
     with pytest.raises(ConfigError, match="No node of this machine admits sites"):
-        sponsor_here()
-    (plan.state / "enrolment" / "files").write_bytes(b"\xff\xfe")
+        node_here(admits=True)
+    (founder.state / "enrolment" / "files").write_bytes(b"\xff\xfe")
     with pytest.raises(StateError, match=r"enrolment/files is not UTF-8 text: restore it from"):
-        sponsor_here()
+        node_here(admits=True)
 
 
 def test_the_mesh_key_is_read_by_commands_on_the_founders_machine_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    founder: NodePlan, tmp_path: Path
 ) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    assert keys.written(load_mesh_key(plan).public_key()) == plan.peers.mesh_key
-    remember_files(plan.state, tmp_path / "moved")
-    assert (plan.state / "enrolment" / "files").read_text() == f"{tmp_path / 'moved'}\n"
+    assert keys.written(load_mesh_key(founder).public_key()) == founder.peers.mesh_key
+    remember_files(founder.state, tmp_path / "moved")
+    assert (founder.state / "enrolment" / "files").read_text() == f"{tmp_path / 'moved'}\n"
     mesh_key_file(MESH).unlink()
     with pytest.raises(ConfigError, match=r"This takes the mesh key, .*: run it on the founder's"):
-        load_mesh_key(plan)
+        load_mesh_key(founder)
 
 
 def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ name, and three images; a second site that tells all classes shows that the sear
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +15,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.runtime.worker import ALL_SENT
-from tests.contract.faults import pause
 from tests.unit.app import test_canary as canary
 from tests.unit.app.canary import ASKED, CLASS, found, keyed, running
 
@@ -74,6 +71,8 @@ async def test_a_class_of_few_images_is_in_nothing_that_members_get(
         told = site.b.driver.kernel.policy.state().tensors
         assert set(told.classes) == {"barrel", "beaver", "cyst", "lesion"}
         assert told["rows/a"][:, 1].sum() == COUNTS["cyst"] + COUNTS["lesion"]
+        few = "has fewer than 5 training images: its mean is not sent (privacy.least_images)."
+        assert site.a.learner.unsent == f"1 of 3 classes ({CLASS.decode()}) {few}"
         async with site.client("a") as client:  # its operator knows the class
             assert CLASS in await ASKED["status"](client, site.at)
 
@@ -83,29 +82,3 @@ async def test_the_search_finds_a_class_that_is_told(tmp_path: Path, cache: str)
         for channel in SENT:
             async with asyncio.timeout(GUARD_S):
                 assert found(await canary.CHANNELS[channel](site)) == {CLASS}
-
-
-async def test_the_log_says_what_is_not_sent_at_the_start_and_when_it_changes(
-    tmp_path: Path, cache: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "fednode")
-
-    def said() -> list[str]:
-        return [
-            one.message for one in caplog.records if "enough" in one.message or few in one.message
-        ]
-
-    few = "fewer than 5 training images: its mean is not sent (privacy.least_images)."
-    first = f"1 of 3 classes ({CLASS.decode()}) has {few}"
-    root = drawn(tmp_path / "images")
-    keyed(tmp_path, "a")
-    flags = (*COMMON, cache, "rounds.max=0")
-    own = (f"data.path={root}", "data.test=0", "rounds.start.peers=0")
-    async with running(tmp_path, "a", *flags, *own) as node, asyncio.timeout(GUARD_S):
-        await node.until("data.unsent")
-        assert said() == [first]
-        for number in range(3, 5):
-            shutil.copy(root / "cyst" / f"{number}.png", root / CLASS.decode())
-        while len(said()) < 2:
-            await pause(0.1)
-    assert said() == [first, ALL_SENT]

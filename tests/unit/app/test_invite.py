@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fednode.app.invite import Invitations, issue, link_for
-from fednode.app.plan import make
+from fednode.app.plan import NodePlan, make
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
 from fednode.enrolment.words import words_of
@@ -47,19 +47,18 @@ async def settled(desk: Invitations) -> None:
 
 
 async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    founder: NodePlan, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    plan = founded(tmp_path, monkeypatch)
-    ledger = ledger_of(plan)
-    async with admits(plan) as mesh:
+    ledger = ledger_of(founder)
+    async with admits(founder) as mesh:
         assert mesh.sponsor is not None
         desk = Invitations(mesh.sponsor)
         assert [desk.open] == [True]
         made = await desk.invite("b", approve=True)
         link = decode(made.link)
-        assert (link.site, link.mesh, link.addresses) == ("b", MESH, (plan.address,))
-        assert made.words == words_of(str(plan.peers.mesh_key))
+        assert (link.site, link.mesh, link.addresses) == ("b", MESH, (founder.address,))
+        assert made.words == words_of(str(founder.peers.mesh_key))
         with pytest.raises(ApprovalPending):
             ledger.enrol("b", KEY_B, AWAY)
         assert desk.waiting() == [Site("b", AWAY, KEY_B)]
@@ -67,7 +66,7 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
         assert desk.waiting()[0].words == words_of(KEY_B)
         assert desk.mesh_words() == made.words
         (own,) = desk.members()
-        assert (own.name, own.words) == ("a", words_of(identity_of(plan).id))
+        assert (own.name, own.words) == ("a", words_of(identity_of(founder).id))
         with pytest.raises(ConfigError, match="No site 'b' waits"):
             await desk.settle("b", KEY_C, good=True)
         assert (await desk.settle("b", KEY_B, good=True)).startswith("b may join now")
@@ -81,7 +80,7 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
             "c was refused, and its link has ended."
         )
         assert desk.waiting() == []
-        resign(plan, mesh.identity)
+        resign(founder, mesh.identity)
         assert [desk.open] == [False]
     assert "invited c" in caplog.text
     assert link.token.hex() not in caplog.text

@@ -12,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.app.mesh import Mesh, connect
+from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.members.table import Member
 from fednode.enrolment.client import Newcomer
@@ -48,20 +49,19 @@ def running(*members: Member) -> Any:
 
 
 async def test_an_invited_site_is_told_of_the_members_and_the_shared_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    founder: NodePlan, tmp_path: Path
 ) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    link = link_to(plan, "e")
+    link = link_to(founder, "e")
     states = {"b": "left", "c": "alive", "d": "revoked", "e": "dead", "f": "quarantined"}
     members = [Member(name=name, state=state) for name, state in states.items()]
-    async with admits(plan) as mesh:
+    async with admits(founder) as mesh:
         sponsor_in(mesh).attach(running(*members), "")
         newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "e"))
         offer = await newcomer.describe()
         assert offer.members == ["a", "c", "f"], "nobody is a member before it joins"
         assert parse(offer.settings)["rounds"]["max"] == 3
         reply = await newcomer.enrol(AWAY)
-        assert [(one.name, one.address) for one in reply.contacts] == [("a", plan.address)]
+        assert [(one.name, one.address) for one in reply.contacts] == [("a", founder.address)]
         own = NodeIdentity(tmp_path / "e")
         assert mesh.roster is not None
         assert mesh.roster.identify(own.own().chain) == Known("e", own.id)
@@ -69,11 +69,10 @@ async def test_an_invited_site_is_told_of_the_members_and_the_shared_settings(
 
 
 async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node_may_sign(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    founder: NodePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    async with admits(plan) as mesh:
-        sponsor, link = sponsor_in(mesh), link_to(plan, "b")
+    async with admits(founder) as mesh:
+        sponsor, link = sponsor_in(mesh), link_to(founder, "b")
         right = sponsor.identity.sponsor()
         assert right is not None
         newcomer = Newcomer(link, NodeIdentity.create(tmp_path / "b"))
@@ -81,7 +80,7 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
             await newcomer.describe()  # the node has not looked yet
         await sponsor.look()
         await newcomer.describe()
-        resign(plan, mesh.identity)
+        resign(founder, mesh.identity)
         with pytest.raises(Refused, match="a may not admit sites"):
             await newcomer.describe()
         await sponsor.look()
@@ -98,18 +97,15 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
         bad_key = '{"entries": {"c": {"site": "c", "key": "0g", "end": 9999999999}}, "holders": {}}'
         for damaged in ("{", bad_key):
             caplog.clear()
-            (plan.state / "enrolment" / "ledger.json").write_text(damaged)
+            (founder.state / "enrolment" / "ledger.json").write_text(damaged)
             await sponsor.look()
             assert "No invitation holds: " in caplog.text
 
 
-async def test_only_the_mesh_key_makes_this_node_a_sponsor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    own, root = identity_of(plan), Authority.root(MESH, mesh_key_of(plan))
+async def test_only_the_mesh_key_makes_this_node_a_sponsor(founder: NodePlan) -> None:
+    own, root = identity_of(founder), Authority.root(MESH, mesh_key_of(founder))
     other = ec.generate_private_key(ec.SECP256R1())
-    async with admits(plan) as mesh:
+    async with admits(founder) as mesh:
         for certificate in (
             root.sponsor("b", own.key.public_key()),
             root.sponsor("a", other.public_key()),
@@ -164,12 +160,11 @@ async def test_a_renewal_loses_no_right_that_a_command_stored_meanwhile(
 
 
 async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    founder: NodePlan, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    plan = founded(tmp_path, monkeypatch)
     caplog.set_level("INFO")
-    links = [link_to(plan, name) for name in "bc"]
-    async with admits(plan) as mesh:
+    links = [link_to(founder, name) for name in "bc"]
+    async with admits(founder) as mesh:
         for link in links:
             identity = NodeIdentity.create(tmp_path / link.site)
             await Newcomer(link, identity).enrol(AWAY)
@@ -180,10 +175,12 @@ async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
 
 
 async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    founder: NodePlan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("fednode.app.sponsor.RENEWAL_S", 0.05)
-    founder = founded(tmp_path, monkeypatch)
     mesh = connect(joined(founder, tmp_path, "b"))
     sponsor, now = sponsor_in(mesh), time.time()
     before = sponsor.identity.own()

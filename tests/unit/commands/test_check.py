@@ -14,13 +14,11 @@ import pytest
 
 from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
-from fednode.commands.check import check
 from fednode.core.types import EMPTY, PolicyState, Snapshot
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
-from tests.command_line import named
 from tests.unit.commands import canned
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
@@ -29,22 +27,33 @@ QUICK = ("--set", "tuning.kind=closed-form")
 GATE_OFF = ZeroDFLConfig().caution
 
 
-def test_nothing_wrong(fednode: Fednode, peers: Path) -> None:
+def test_nothing_wrong(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
     assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 0
+    assert list(tmp_path.iterdir()) == [peers], "it leaves nothing behind"
     assert "policy.admit_rise is null, so this node takes over rows (context vectors" in GATE_OFF
     assert fednode.out.splitlines() == [
         f"note: {GATE_OFF}",
         "note: b at 127.0.0.1:7192 does not answer yet.",
         "Nothing is wrong.",
     ]
+    assert fednode("check", "--peers", peers, "--name", "a", "--format", "json", *QUICK) == 0
+    assert json.loads(fednode.out) == [
+        {"level": "note", "text": GATE_OFF},
+        {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."},
+    ]
 
 
-def test_start_takes_the_settings_that_check_takes(
+def test_check_and_start_read_the_files_of_this_folder(
     fednode: Fednode, peers: Path, tmp_path: Path
 ) -> None:
+    (tmp_path / "node.yaml").write_text("tuning: {kind: closed-form}\n")
+    assert fednode("check", "--name", "a") == 0
+    assert "note: b at 127.0.0.1:7192 does not answer yet." in fednode.out.splitlines()
+    assert fednode("check", "--name", "z") == 2
+    assert "No peer is called 'z'" in fednode.out
     (tmp_path / "node.yaml").write_text("sed: 1\n")
     for command in ("check", "start"):
-        assert fednode(command, "--peers", peers, "--name", "a", *QUICK) == 2
+        assert fednode(command, "--name", "a", *QUICK) == 2
         said = fednode.out + fednode.err
         assert "node.yaml, line 1: unknown key 'sed'; did you mean 'seed'?" in said
     assert "The settings are those of ./node.yaml." in fednode.err
@@ -65,8 +74,6 @@ def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_p
 
 
 def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
-    assert fednode("check", "--peers", peers, "--name", "z", *QUICK) == 2
-    assert "No peer is called 'z'" in fednode.out
     ring = ("--set", "policy.name=promptfl", "--set", "topology.kind=ring")
     assert fednode("check", "--peers", peers, "--name", "a", *ring, *QUICK) == 2
     assert "fault: topology.kind is 'ring'; all nodes of policy promptfl" in fednode.out
@@ -97,30 +104,6 @@ def test_judging_without_images_to_judge_by(
     assert fednode(*words, *QUICK) == 0, "the closed-form learner needs no images"
 
 
-def test_tuning_that_was_written_for_another_policy(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "m", "--nodes", "2", "--policy", "fedpgp") == 0
-    text = (tmp_path / "m" / "node.yaml").read_text()
-    pinned = text.replace("\ntuning:\n", "\ntuning:\n  epochs: 1\n  lr: 0.01\n")
-    (tmp_path / "node.yaml").write_text(pinned)
-    assert fednode("check", "--set", "policy.name=promptfl", *QUICK) == 0
-    assert (
-        "note: node.yaml was written for policy fedpgp, and policy.name is promptfl: its values of "
-        "tuning.epochs, tuning.lr replace those that promptfl brings."
-    ) in fednode.out
-    assert fednode("check", *QUICK) == 0
-    assert "was written for" not in fednode.out
-
-
-def test_a_port_in_use(fednode: Fednode, peers: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        peers.write_text(peers.read_text().replace("7191", str(port)))
-        assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 2
-    assert f"the port {port} is in use" in fednode.out
-
-
 def test_without_a_mesh_data_and_model_are_looked_at(fednode: Fednode, tmp_path: Path) -> None:
     (tmp_path / "images" / "cat").mkdir(parents=True)
     words = ("--set", f"data.path={tmp_path / 'images'}", "--set", "model.name=ViT-Z-99")
@@ -130,64 +113,28 @@ def test_without_a_mesh_data_and_model_are_looked_at(fednode: Fednode, tmp_path:
     assert any("ViT-Z-99" in line for line in faults)
 
 
-def test_a_state_directory_of_other_settings_or_in_use(
+def test_a_state_directory_in_use_or_of_another_model(
     fednode: Fednode, peers: Path, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     plan = make(peers, None, "a", QUICK[1:], state)
     store = Store(state)
     learner = learner_of(plan.settings, "a")
-    store.bind({"name": "a", **facts_of(plan, learner)})
-    first = learner.initial(1)
-    store.commit(Snapshot(PolicyState(1, first, first), {}))
+    store.bind({"name": "a", **facts_of(plan, learner), "backbone": "f" * 64, "schema": "other"})
+    store.commit(Snapshot(PolicyState(1, EMPTY, EMPTY), {}))
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
     assert fednode(*words) == 2
     assert "in use" in fednode.out
     store.close()
     assert fednode(*words) == 0
-    assert fednode(*words, "--set", "policy.recipients=3") == 0
-    assert (
-        "warning: The rounds begin anew, because policy.recipients was 5 and is 3; earlier runs "
-        f"are kept in {state / 'runs'}."
-    ) in fednode.out
-
-
-def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    plan = make(peers, None, "a", QUICK[1:], state)
-    store = Store(state)
-    facts = facts_of(plan, learner_of(plan.settings, "a"))
-    store.bind({"name": "a", **facts, "backbone": "f" * 64, "schema": "another"})
-    store.commit(Snapshot(PolicyState(1, EMPTY, EMPTY), {}))
-    store.close()
-    words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
-    assert fednode(*words) == 0
     (line,) = [one for one in fednode.out.splitlines() if one.startswith("warning: ")]
     assert "The rounds begin anew, because backbone was ffffffffffff and is " in line
+    assert line.endswith(f"earlier runs are kept in {state / 'runs'}.")
 
 
 def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:
     assert fednode("check", "--set", "cache.size_mb=0") == 0
     assert f"note: The model is {ModelSettings().title} (fingerprint " in fednode.out
-
-
-def test_the_files_of_this_folder_are_read(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
-    (tmp_path / "node.yaml").write_text("tuning: {kind: closed-form}\n")
-    assert fednode("check", "--name", "a") == 0
-    lines = fednode.out.splitlines()
-    assert lines[0] == "note: Read from this folder: node.yaml, peers.yaml."
-    assert "note: b at 127.0.0.1:7192 does not answer yet." in lines
-    (tmp_path / "node.yaml").write_text("tuning: {kind: closed-form, lr: 0}\n")
-    assert fednode("check", "--name", "a") == 2
-    assert "node.yaml, line 1: tuning.lr" in fednode.out
-
-
-def test_a_peers_yaml_that_nobody_named_may_be_of_other_nodes(
-    fednode: Fednode, peers: Path
-) -> None:
-    assert fednode("check", "--name", "z", *QUICK) == 0
-    assert "The place in the mesh is not checked: No peer is called 'z'" in fednode.out
-    assert fednode("check", "--name", "z", "--peers", peers, *QUICK) == 2
 
 
 def test_classes_and_images_are_counted(fednode: Fednode, tmp_path: Path) -> None:
@@ -263,31 +210,6 @@ def test_cheap_faults_need_no_torch(tmp_path: Path) -> None:
         assert code in {"2", "3", "4"}, "nothing else is printed, such as torch"
 
 
-def test_json(fednode: Fednode, peers: Path) -> None:
-    assert fednode("check", "--peers", peers, "--name", "a", "--format", "json", *QUICK) == 0
-    assert json.loads(fednode.out) == [
-        {"level": "note", "text": GATE_OFF},
-        {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."},
-    ]
-
-
-@pytest.mark.parametrize(
-    "setting", [("policy.admit_rise=0.05", "data.validation=0.1"), ("policy.name=promptfl",)]
-)
-def test_nothing_is_said_of_a_gate_that_is_on_or_none(
-    setting: tuple[str, ...], fednode: Fednode, peers: Path
-) -> None:
-    words = [word for one in setting for word in ("--set", one)]
-    fednode("check", "--peers", peers, "--name", "a", *QUICK, *words)
-    assert "admit_rise" not in fednode.out
-
-
-def test_it_leaves_nothing_behind(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    fednode("check", "--peers", peers, "--name", "a", *QUICK)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "127.0.0.1:TAKEN"])
 def test_the_page_is_looked_at_too(fednode: Fednode, peers: Path, listen: str) -> None:
     with socket.socket() as taken:
@@ -299,10 +221,6 @@ def test_the_page_is_looked_at_too(fednode: Fednode, peers: Path, listen: str) -
     (fault,) = (line for line in fednode.out.splitlines() if line.startswith("fault: "))
     why = f"the port {port} is in use" if "TAKEN" in listen else "page.token is not set"
     assert why in fault
-
-
-def test_its_name_leads_here() -> None:
-    assert named("check") is check
 
 
 def test_the_classes_of_peers_are_compared(fednode: Fednode, peers: Path, tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import pytest
 
 from fednode.app import baseline
 from fednode.app.state_dir import recall, settings_text
-from fednode.commands.eval import eval
 from fednode.learn.intervals import wilson
 from fednode.storage.store import SETTINGS
-from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import tune_in
 
@@ -245,7 +243,3 @@ def test_imported_prompts_are_measured_on_images_that_were_named(
     assert f"`eval` measures them on the images in {tmp_path / 'photos'}." in fednode.out
     assert fednode("eval", "--state", tmp_path / "c", "--format", "json") == 0
     assert json.loads(fednode.out)["data"] == str(tmp_path / "photos")
-
-
-def test_its_name_leads_here() -> None:
-    assert named("eval") is eval

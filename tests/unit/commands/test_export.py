@@ -17,9 +17,7 @@ from fednode.api import load
 from fednode.app.state_dir import recall
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
-from fednode.commands.export import export
 from fednode.storage.store import read_snapshot
-from tests.command_line import named
 from tests.unit.clip import folders, tiny
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import tune_in
@@ -123,10 +121,6 @@ def test_a_place_that_cannot_be_written_is_a_sentence(
     (tmp_path / "file").touch()
     said = fednode.fault("export", "--state", tuned / "state", tmp_path / "file" / "p.safetensors")
     assert "cannot be written: a file is where a folder is to be; give another place" in said
-
-
-def test_its_name_leads_here() -> None:
-    assert named("export") is export
 
 
 def test_class_sums_leave_as_weights_unless_they_are_asked_for(

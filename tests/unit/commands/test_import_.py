@@ -9,10 +9,8 @@ import torch
 from safetensors.torch import save_file
 
 from fednode.app.state_dir import recall
-from fednode.commands.import_ import import_
 from fednode.core.types import Tensors
 from fednode.learn.export import FORMAT, write_arrays
-from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
 
@@ -27,10 +25,12 @@ def test_a_file_that_holds_no_prompts_is_a_sentence(fednode: Fednode, tmp_path: 
     assert "holds metadata that `fednode export` did not write" in fednode.fault(
         "import", nothing, "--state", tmp_path / "s"
     )
-    write_arrays(Tensors({"context": np.zeros((4, 7))}), {}, nothing)
-    said = fednode.fault("import", nothing, "--state", tmp_path / "s", "--classes", "a,b")
-    assert "holds context [4, 7]; zerodfl with fednode-mini" in said
-    assert "names no classes" in fednode.fault("import", nothing, "--state", tmp_path / "s")
+    for facts, said in (
+        ({}, "names no classes"),
+        ({"classes": '["a", "b"]'}, "holds context [4, 7]; zerodfl with fednode-mini"),
+    ):
+        write_arrays(Tensors({"context": np.zeros((4, 7))}), facts, nothing)
+        assert said in fednode.fault("import", nothing, "--state", tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 
@@ -41,7 +41,3 @@ def test_exported_prompts_are_imported(fednode: Fednode, tuned: Path, tmp_path: 
     found, before = recall(tmp_path / "new"), recall(tuned / "state")
     assert found.prompts == before.prompts
     assert found.settings.policy == before.settings.policy
-
-
-def test_its_name_leads_here() -> None:
-    assert named("import") is import_

@@ -14,167 +14,99 @@ from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from tests.unit.app.founders import images
 from tests.unit.commands.run import Fednode
 
+AT = ("--address", "10.0.0.7:7100")
+ROOT = Path(".local/state/fednode/ward")
 
-def enough(folder: Path) -> Path:
-    """Make a folder of images with which a node starts."""
+
+@pytest.fixture
+def data(tmp_path: Path) -> tuple[str, str]:
+    """Return the words that name a folder of images with which a node starts."""
     for name in ("one", "two"):
-        (folder / name).mkdir(parents=True)
+        (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(8):
             pixels = np.full((8, 8, 3), 20 * number + 3 * len(name + str(number)), np.uint8)
             pixels[number, :, :] = 7 if name == "one" else 200
-            Image.fromarray(pixels).save(folder / name / f"{number}.png")
-    return folder
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    return "--data", str(tmp_path / "images")
 
 
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "home"
-
-
-def test_a_mesh_is_founded(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fednode = Fednode(capsys)
-    data = ("--data", enough(tmp_path / "images"))
-    words = ("init", "ward", *data, "--site", "a", "--address", "10.0.0.7:7100")
+def test_a_mesh_is_founded_once_and_anew_after_its_two_folders_were_deleted(
+    fednode: Fednode, tmp_path: Path, data: tuple[str, str]
+) -> None:
+    words = ("init", "ward", *data, "--site", "a", *AT)
     assert fednode(*words, "--wait", "3", "--rounds", "5", "--policy", "promptfl") == 0
     assert "cd ward && fednode start" in fednode.out
     assert "fednode invite SITE" in fednode.out
-    assert f"Keep a copy of {home}/.local/state/fednode/ward/mesh.key" in fednode.out
-    peers = load_peers(tmp_path / "ward" / "peers.yaml")
+    assert f"Keep a copy of {tmp_path / ROOT}/mesh.key" in fednode.out
+    peers = load_peers(Path("ward/peers.yaml"))
     assert [(one.name, one.address) for one in peers.peers] == [("a", "10.0.0.7:7100")]
-    settings = load_settings(tmp_path / "ward" / "node.yaml", {})
+    settings = load_settings(Path("ward/node.yaml"), {})
     assert (settings.name, settings.rounds.max, settings.rounds.start.peers) == ("a", 5, 2)
     assert (settings.policy.name, settings.data.shots) == ("promptfl", 0)
-    assert "founded a mesh 'ward' already" in fednode.fault(*words)
+    said = fednode.fault(*words)
+    assert "founded a mesh 'ward' already" in said
+    assert f"end its nodes and delete {tmp_path / ROOT} and the folder of its settings" in said
+    key = (ROOT / "mesh.key").read_bytes()
+    shutil.rmtree(ROOT)
+    assert "ward already: run this in another folder" in fednode.fault(*words)
+    shutil.rmtree("ward")
+    assert fednode(*words) == 0
+    assert (ROOT / "mesh.key").read_bytes() != key
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("Ward",), "MESH is 'Ward'; use small letters"),
-        (("ward", "--wait", "0"), "--wait is 0"),
         (("ward", "--address", "nowhere:x"), "has no port"),
-        (("ward", "--policy", "gda", "--others", "same-classes"), "give one of the two"),
         (("ward", "--site", "a b"), "--site is 'a b'"),
         (("ward", "--relay", "r.example.org:443"), "--relay is 'r.example.org:443'; use"),
         (("ward", "--relay", "r"), "--relay is 'r': give NAME=HOST:PORT"),
         (("ward", "--address", "relay"), "--address relay needs --relay NAME=HOST:PORT"),
-        (("ward", "--port", "7100"), "--port goes with --nodes"),
+        (("ward", *AT, "--data", "no"), "does not exist"),
+        (("ward", *AT, "--data", "images/one"), "images/one"),
+        (("ward", *AT, "--model", "ViT-S-32-alt"), "model.pretrained is not set: name the weights"),
+        (("ward", *AT, "--model", "anything"), "model.name is 'anything', which is neither"),
+        (("ward", *AT, "--model", "/no/such.pt"), "model.name is '/no/such.pt'"),
+        (("ward", *AT, "--model", "local-dir:/no/such"), "/no/such"),
+        (("ward", *AT, "--set", "model.pretrained=/no/such.pt"), "model.pretrained is '/no/such.p"),
+        (("ward", *AT, "--set", "model.nmae=x"), "--set model.nmae=x: unknown key 'model.nmae'"),
+        (("ward", *AT, "--set", "rounds.max=-1"), "rounds.max is -1; it must be at least 0."),
+        (("ward", *AT, "--set", "policy=gda"), "policy is 'gda'; it must be a section."),
+        (("ward", *AT, "--set", "policy=null"), "--set policy=null cannot be set here: write it"),
+        (("ward", *AT, "--set", "data={partition: 3}"), "data.partition is 3; it must be a sectio"),
+        (("ward", *AT, "--set", "data.rename={a: b}"), "--set data.rename={a: b} cannot be set he"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_made(
-    tmp_path: Path,
-    home: Path,
-    words: tuple[str, ...],
-    said: str,
-    capsys: pytest.CaptureFixture[str],
+    fednode: Fednode, tmp_path: Path, data: tuple[str, str], words: tuple[str, ...], said: str
 ) -> None:
-    data = ("--data", images(tmp_path / "images"))
-    assert said in Fednode(capsys).fault("init", *words, *data)
-    assert not home.exists()
-
-
-def test_images_that_are_not_there_are_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = Fednode(capsys).fault("init", "ward", "--data", "no", "--address", "10.0.0.7:7100")
-    assert "does not exist" in said
-    assert not home.exists()
-
-
-def founded_once(tmp_path: Path, fednode: Fednode, site: str = "a", *more: str) -> tuple[str, ...]:
-    words: tuple[str, ...] = ("init", "ward", "--data", str(tmp_path / "images"), "--site", site)
-    words = (*words, "--address", "10.0.0.7:7100", "--policy", "promptfl", *more)
-    assert fednode(*words) == 0, fednode.err
-    return words
-
-
-def test_a_mesh_is_founded_once_and_anew_after_its_two_folders_were_deleted(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    enough(tmp_path / "images")
-    fednode, root = Fednode(capsys), home / ".local/state/fednode/ward"
-    words = founded_once(tmp_path, fednode)
-    key = (root / "mesh.key").read_bytes()
-    assert f"end its nodes and delete {root} and the folder of its settings" in fednode.fault(
-        *words
-    )
-    assert (root / "mesh.key").read_bytes() == key
-    shutil.rmtree(root)
-    assert "ward already: run this in another folder" in fednode.fault(*words)
-    shutil.rmtree(tmp_path / "ward")
-    founded_once(tmp_path, fednode, "b")
-    assert (root / "mesh.key").read_bytes() != key
-
-
-def test_images_of_no_class_found_no_mesh(
-    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "flat").mkdir()
-    (images(tmp_path / "images") / "one" / "1.png").rename(tmp_path / "flat" / "1.png")
-    words = ("init", "ward", "--data", str(tmp_path / "flat"), "--address", "10.0.0.7:7100")
-    assert "flat" in Fednode(capsys).fault(*words)
-    assert not (home / ".local/state/fednode/ward").exists()
-    assert not (tmp_path / "ward").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--model", "ViT-S-32-alt"), "model.pretrained is not set: name the weights of ViT-S-32"),
-        (("--model", "anything"), "model.name is 'anything', which is neither fednode-mini nor"),
-        (("--model", "/no/such.pt"), "model.name is '/no/such.pt'"),
-        (("--model", "local-dir:/no/such"), "/no/such"),
-        (("--set", "model.pretrained=/no/such.pt"), "model.pretrained is '/no/such.pt'"),
-        (("--set", "model.nmae=x"), "model.nmae"),
-        (("--set", "rounds.max=-1"), "rounds.max"),
-        (("--set", "policy=gda"), "--set policy=gda cannot be set here: write it into node.yaml"),
-        (("--set", "policy=null"), "--set policy=null cannot be set here"),
-        (("--set", "rounds=null"), "--set rounds=null cannot be set here"),
-        (("--set", "data.partition=null"), "--set data.partition=null cannot be set here"),
-        (("--set", "data={partition: 3}"), "--set data={partition: 3} cannot be set here"),
-        (("--policy", "promptfl", "--set", "policy.merge=1"), "policy.merge=1 cannot be set here"),
-    ],
-)
-def test_a_model_or_a_setting_that_is_wrong_founds_no_mesh(
-    home: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    words: tuple[str, ...],
-    said: str,
-) -> None:
-    data = ("--data", enough(tmp_path / "images"), "--address", "10.0.0.7:7100")
-    assert said in Fednode(capsys).fault("init", "ward", *data, *words)
-    assert not (home / ".local/state/fednode/ward").exists()
-    assert not (tmp_path / "ward").exists()
+    assert said in fednode.fault("init", *data, *words)
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".cache"] == ["images"]
 
 
 def test_the_founder_chooses_model_weights_and_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fednode: Fednode, data: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = list[ModelSettings]()
     monkeypatch.setattr(clip, "load", loaded.append)
-    data = ("--data", enough(tmp_path / "images"), "--address", "10.0.0.7:7100", "--site", "a")
     flags = ("--set", "model.pretrained=openai", "--set", "rounds.max=7")
-    fednode = Fednode(capsys)
-    assert fednode("init", "ward", *data, "--model", "ViT-B-16", *flags) == 0
+    words = ("init", "ward", *data, *AT, "--site", "a", "--model", "ViT-B-16", *flags)
+    assert fednode(*words) == 0, fednode.err
     assert "fednode sponsor SITE" in fednode.out
-    plan = make(tmp_path / "ward/peers.yaml", tmp_path / "ward/node.yaml", None, (), None)
+    plan = make(Path("ward/peers.yaml"), Path("ward/node.yaml"))
     model = plan.settings.model
     assert (model.name, model.pretrained, plan.settings.rounds.max) == ("ViT-B-16", "openai", 7)
     assert loaded == [model]
 
 
-def test_a_node_behind_relays_takes_no_connections(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ("init", "ward", "--data", enough(tmp_path / "images"), "--site", "a")
-    fednode = Fednode(capsys)
-    assert fednode(*words, "--relay", "r=r.example.org:443") == 0, fednode.err
+def test_a_node_behind_relays_takes_no_connections(fednode: Fednode, data: tuple[str, str]) -> None:
+    words = ("init", "ward", *data, "--site", "a", "--relay", "r=r.example.org:443")
+    assert fednode(*words) == 0, fednode.err
     assert "node a at relay" in fednode.out
     assert "fednode invite --out folders r=r.example.org:443" in fednode.out
-    peers = load_peers(tmp_path / "ward" / "peers.yaml")
+    peers = load_peers(Path("ward/peers.yaml"))
     assert [(one.name, one.address) for one in peers.relays] == [("r", "r.example.org:443")]
     assert [peer.address for peer in peers.peers] == ["relay"]

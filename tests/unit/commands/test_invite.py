@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.commands import invite
+from fednode.app.plan import NodePlan
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
 from fednode.enrolment.words import words_of
@@ -18,20 +18,16 @@ from tests.unit.commands.run import Fednode
 KEY = keys.grouped(bytes([2]) * 32)
 
 
-def test_a_link_is_printed_and_a_second_one_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    assert invite.DAYS_MAX == 365
+def test_a_link_is_printed_and_a_second_one_ends_it(fednode: Fednode, founder: NodePlan) -> None:
     assert fednode("invite", "b", "--address", "10.0.0.7:7100") == 0
     link = decode(fednode.out)
     assert (link.mesh, link.site, link.sponsor) == (MESH, "b", "a")
-    assert link.mesh_key == plan.peers.mesh_key
-    assert link.addresses == (plan.address, "10.0.0.7:7100")
+    assert link.mesh_key == founder.peers.mesh_key
+    assert link.addresses == (founder.address, "10.0.0.7:7100")
     assert "The words of the mesh, which b must see, too: " in fednode.err
     assert fednode("invite", "b") == 0
     assert decode(fednode.out).token != link.token
-    assert len(ledger_of(plan).invitations()) == 1
+    assert len(ledger_of(founder).invitations()) == 1
     assert fednode("invite", "--list") == 0
     assert fednode.out.startswith("b has a link until 20")
     assert fednode("invite", "--refuse", "b") == 0
@@ -41,20 +37,19 @@ def test_a_link_is_printed_and_a_second_one_ends_it(
 
 
 def test_a_site_that_waits_is_listed_with_its_words_and_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fednode: Fednode, founder: NodePlan
 ) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
     assert fednode("invite", "b", "--approve") == 0
     assert "after `fednode invite --accept b` the same `fednode join` joins" in fednode.err
     with pytest.raises(ApprovalPending):
-        ledger_of(plan).enrol("b", KEY, "10.0.0.8:7100")
+        ledger_of(founder).enrol("b", KEY, "10.0.0.8:7100")
     assert fednode("invite", "--list") == 0
     words = words_of(KEY)
     assert fednode.out == f"b at 10.0.0.8:7100 waits: {words}\n"
     assert "No site 'd' waits; there waits: b." in fednode.fault("invite", "--accept", "d")
     assert fednode("invite", "--accept", "b") == 0
     assert fednode.out == "b may join now: it runs the same `fednode join` again.\n"
-    ledger_of(plan).enrol("b", KEY, "10.0.0.8:7100")
+    ledger_of(founder).enrol("b", KEY, "10.0.0.8:7100")
     assert "'b' is a member already" in fednode.fault("invite", "b")
     assert fednode("invite", "b", "--again") == 0
 
@@ -70,18 +65,15 @@ def test_who_cannot_be_invited_is_said(
     assert "Give one SITE, or one of --list" in fednode.fault("invite", "b", "--list")
     assert "2 names are given" in fednode.fault("invite", "b", "c")
     assert "SITE is 'B'" in fednode.fault("invite", "B")
-    assert "--days is 0" in fednode.fault("invite", "b", "--days", "0")
+    for days in ("0", "366"):
+        assert fednode("invite", "b", "--days", days) == 2
     assert "SITE is 'a', which is this node's own name" in fednode.fault("invite", "a")
     assert "has port 0" in fednode.fault("invite", "b", "--address", "10.0.0.7:0")
     many = [word for port in range(1, 5) for word in ("--address", f"10.0.0.7:{port}")]
     assert "a link has 4 at most" in fednode.fault("invite", "b", *many)
 
 
-def test_folders_are_written_without_a_running_node(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    monkeypatch.chdir(tmp_path / MESH)
+def test_folders_are_written_without_a_running_node(fednode: Fednode, founder: NodePlan) -> None:
     assert "give b=HOST:PORT" in fednode.fault("invite", "--out", "out", "b")
     assert "NAME names 'b' twice" in fednode.fault("invite", "--out", "o", "b=h:1", "b=h:2")
     assert not Path("out").exists()
@@ -89,7 +81,7 @@ def test_folders_are_written_without_a_running_node(
     assert fednode.out.startswith("Wrote out/b: move each folder to its machine")
     assert NodeIdentity(Path("out/b")).name == "b"
     # With the mesh key alone, as long as the node is no sponsor.
-    resign(plan)
+    resign(founder)
     assert fednode("invite", "--out", "out", "c=10.0.0.9:7100") == 0
-    (plan.state.parent / "mesh.key").unlink()
+    (founder.state.parent / "mesh.key").unlink()
     assert "This takes the mesh key" in fednode.fault("invite", "--out", "out", "d=10.0.0.9:1")

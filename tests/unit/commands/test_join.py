@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.app.plan import NodePlan
 from fednode.commands import join
-from fednode.enrolment.invitation import Invitation, decode, encode
+from fednode.enrolment.invitation import Invitation, encode
 from fednode.enrolment.words import words_of
 from fednode.identity import keys
 from fednode.identity.certificates import Revocation
@@ -52,6 +52,7 @@ def fednode(
     images(tmp_path / "images")
     (tmp_path / "site").mkdir()
     monkeypatch.chdir(tmp_path / "site")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     return Fednode(capsys)
 
 
@@ -126,7 +127,10 @@ def test_a_site_sets_its_own_settings_and_no_others(
         )
         assert "all sites of the mesh share rounds.max" in fault("rounds.max=9")
         assert "has no '='" in fault("seed")
-        assert "--set data=null cannot be set here: write it into node.yaml" in fault("data=null")
+        assert "all sites of the mesh share rounds.max" in fault("rounds={max: 9}")
+        assert "--set data.rename={a: b} cannot be set here: write it into node.yaml" in fault(
+            "data.rename={a: b}"
+        )
         assert not Path("ward").exists()
         assert fednode(*given, "--set", "data.tell_classes=false") == 0, fednode.err
     assert "class names not told (data.tell_classes)" in fednode.out
@@ -193,34 +197,22 @@ def test_ctrl_c_at_the_question_says_what_became_of_it(
     assert not Path("ward").exists()
 
 
-def test_a_deleted_node_joins_again_in_the_same_folder_and_loses_no_file(
+def test_a_deleted_node_joins_again_beside_its_old_files(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(join, "_check", lambda folder: None)
-    yes = ("--no-start", *agreed(plan))
-    state = plan.state.parent / "b"
-    first = link_to(plan, "b")
+    state, yes = plan.state.parent / "b", ("--no-start", *agreed(plan))
+    given = words(link_to(plan, "b"), tmp_path, *yes)
     with admitting(plan):
-        assert fednode(*words(first, tmp_path, *yes)) == 0
-        before = NodeIdentity(state).id
-        edited = Path("ward/node.yaml").read_text() + "# mine\n"
-        Path("ward/node.yaml").write_text(edited)
-        assert "`fednode reset --all` in that one first" in fednode.fault(
-            *words(first, tmp_path, *yes)
-        )
-    for kept in ("before", "before-2"):
-        assert fednode("reset", "--state", str(state), "--all", "--yes") == 0, fednode.err
-        again = link_to(plan, "b", again=True)
-        with admitting(plan):
-            assert fednode(*words(again, tmp_path, *yes)) == 0, fednode.err
-        assert f"are kept as ward/node.yaml.{kept}" in fednode.out
-        assert (Path(f"ward/node.yaml.{kept}").read_text() == edited) == (kept == "before")
-        assert "# mine" not in Path("ward/node.yaml").read_text()
-        assert NodeIdentity(state).id != before
+        assert fednode(*given) == 0, fednode.err
+    before = NodeIdentity(state).id
     assert fednode("reset", "--state", str(state), "--all", "--yes") == 0, fednode.err
-    foreign = keys.written(Ed25519PrivateKey.generate().public_key())
-    other = replace(link_to(plan, "b", again=True), mesh_key=foreign)
-    assert "There is a" in fednode.fault(*words(other, tmp_path, *yes))
+    assert "`fednode reset --all` in that one, and move it away" in fednode.fault(*given)
+    Path("ward").rename("before")
+    given = words(link_to(plan, "b", again=True), tmp_path, *yes)
+    with admitting(plan):
+        assert fednode(*given) == 0, fednode.err
+    assert NodeIdentity(state).id != before
 
 
 def test_links_that_are_not_good_get_a_sentence_and_a_code(
@@ -272,5 +264,3 @@ def test_words_that_differ_and_questions_that_nobody_answers_are_said(
         said = fednode.fault(*words(link, tmp_path, "--yes", "--words", "one two three four five"))
     assert "and --words says 'one two three four five'" in said
     assert "--yes needs --words" in fednode.fault(*words(link, tmp_path, "--yes"))
-    assert "add --yes and --words" in fednode.fault(*words("-", tmp_path))
-    assert decode(encode(link)) == link

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fednode.commands.logs import logs
-from tests.command_line import named
 from tests.unit.commands.canned import node
 from tests.unit.commands.run import Fednode
 
@@ -18,13 +16,9 @@ def test_logs_of_one_node_and_of_all(fednode: Fednode, peers: Path) -> None:
         assert [line[9:] for line in fednode.out.splitlines()] == ["a info", "a warning"]
         assert fednode("logs", "a", "--level", "warning") == 0
         assert [line[9:] for line in fednode.out.splitlines()] == ["a warning"]
-        assert fednode("logs", "--last", "1") == 0
-        assert [line[9:] for line in fednode.out.splitlines()] == ["a: a warning"]
+        assert fednode("logs") == 0
+        assert [line[9:] for line in fednode.out.splitlines()] == ["a: a info", "a: a warning"]
         assert fednode("logs", address, "--format", "json") == 0
         first = json.loads(fednode.out.splitlines()[0])
         assert (first["level"], first["event"], first["fields"]) == ("info", "kind", {"peer": "b"})
     assert fednode.fault("logs", "b") == "b at 127.0.0.1:7192 does not answer: start it."
-
-
-def test_its_name_leads_here() -> None:
-    assert named("logs") is logs

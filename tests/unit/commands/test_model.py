@@ -43,7 +43,6 @@ def test_check_names_the_policies_of_a_model() -> None:
     [
         (["--model", "ViT-B-61"], "model.name is 'ViT-B-61', which is neither fednode-mini"),
         (["--model", "local-dir:/nowhere"], "open_clip_config.json cannot be read"),
-        (["--model", "ViT-B-16", "--pretrained", "x.pt"], "There is no checkpoint file x.pt"),
     ],
 )
 def test_a_model_that_cannot_be_had_is_a_sentence(words: list[str], sentence: str) -> None:

@@ -5,7 +5,6 @@ The images are coloured squares of two classes, made here; the model is the one 
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -17,8 +16,6 @@ from PIL import Image
 import fednode as package
 from fednode.api import Prompts
 from fednode.app.state_dir import recall, remember
-from fednode.commands.predict import predict
-from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import COLOURS
 
@@ -74,17 +71,8 @@ def test_predict_names_classes_that_it_leaves_out(
 
 def test_predict_among_other_classes(fednode: Fednode, tuned: Path) -> None:
     image = tuned / "images" / "sea" / "0.png"
-    words = (
-        "predict",
-        "--state",
-        tuned / "state",
-        "--classes",
-        "dog, tree,house",
-        "--format",
-        "json",
-        image,
-    )
-    assert fednode(*words) == 0
+    words = ("--classes", "dog, tree,house", "--format", "json", image)
+    assert fednode("predict", "--state", tuned / "state", *words) == 0
     assert set(json.loads(fednode.out)["classes"]) == {"dog", "tree", "house"}
 
 
@@ -100,23 +88,10 @@ def test_what_predict_cannot_do_is_a_sentence(
     )
     assert "empty name" in fednode.fault("predict", "--state", state, "--classes", "a,,b", image)
     assert "No node has run here" in fednode.fault("predict", image)
+    assert "no image in what was" in fednode.fault(
+        "predict", "--state", state, state / "checkpoints"
+    )
     assert str(tmp_path) in fednode.fault("predict", "--state", tmp_path, image)
-
-
-def test_predict_takes_folders_and_paths_from_standard_input(
-    fednode: Fednode, tuned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ("predict", "--state", tuned / "state", "--format", "json")
-    assert fednode(*words, tuned / "images") == 0
-    found = [json.loads(line) for line in fednode.out.splitlines()]
-    assert len(found) == 12
-    assert all(Path(one["image"]).parent.name in list(one["classes"])[:1] for one in found)
-    listed = "\n".join(str(tuned / "images/sea" / f"{at}.png") for at in (2, 0))
-    monkeypatch.setattr("sys.stdin", io.StringIO(listed + "\n\n"))
-    assert fednode(*words, "-") == 0
-    names = [Path(json.loads(line)["image"]).name for line in fednode.out.splitlines()]
-    assert names == ["2.png", "0.png"]
-    assert "no image in what was given" in fednode.fault(*words, tuned / "state/checkpoints")
 
 
 def test_the_window_travels_with_exported_prompts(
@@ -131,7 +106,3 @@ def test_the_window_travels_with_exported_prompts(
     again = ("import", out, "--state", tmp_path / "again", "--set")
     assert fednode(*again, f"data.path={tuned / 'images'}") == 0
     assert recall(tmp_path / "again").settings.data.window == (-160.0, 240.0)
-
-
-def test_its_name_leads_here() -> None:
-    assert named("predict") is predict

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fednode import cli
 from fednode.app.create import mesh_key_file
+from fednode.app.plan import NodePlan
 from fednode.commands import reset
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.learn.privacy import ACCOUNT
 from fednode.storage.disk import lock
 from fednode.storage.store import Store
-from tests.command_line import named
-from tests.unit.app.founders import MESH, founded
+from tests.unit.app.founders import MESH
+from tests.unit.commands.run import Fednode
 
 OTHERS = {"fednode.log", "fednode.log.1", "page-token", "settings.yaml", "classes.txt"}
 
@@ -35,115 +34,86 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def ended(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as exit_:
-        cli.main(["reset", *map(str, words)])
-    assert isinstance(exit_.value.code, int)
-    return exit_.value.code, *capsys.readouterr()
-
-
 def held(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_the_key_and_the_privacy_account_stay(
-    state: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_key_and_the_privacy_account_stay(fednode: Fednode, state: Path) -> None:
     (state / "notes.txt").write_text("of the user")
-    code, out, _ = ended(capsys, "--state", state, "--yes")
-    assert code == 0
+    assert fednode("reset", "--state", state, "--yes") == 0
     assert held(state) == {"identity", ACCOUNT, "notes.txt"}
     assert (state / "identity" / "node.key").read_text() == "key"
-    assert "checkpoints, history.jsonl" in out
-    assert f"Kept: identity, {ACCOUNT}; --all deletes these, too." in out
-    assert "Left alone, because fednode did not write them: notes.txt." in out
+    assert "checkpoints, history.jsonl" in fednode.out
+    assert f"Kept: identity, {ACCOUNT}; --all deletes these, too." in fednode.out
+    assert "Left alone, because fednode did not write them: notes.txt." in fednode.out
     store = Store(state)  # a node starts from nothing
     assert store.latest() is None
     store.close()
 
 
-def test_all_leaves_nothing(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ended(capsys, "--state", state, "--all", "--yes")[0] == 0
-    assert not state.exists()
-
-
-def test_all_of_a_member_goes_and_the_mesh_key_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    monkeypatch.chdir(tmp_path / MESH)
-    (plan.state / "settings.yaml").write_text("name: a\n")
-    code, out, err = ended(capsys, "--state", plan.state, "--all", "--yes")
-    assert code == 0, err
-    assert "settings.yaml, identity, enrolment deleted" in out
-    assert not plan.state.exists()
+def test_all_of_a_member_goes_and_the_mesh_key_stays(fednode: Fednode, founder: NodePlan) -> None:
+    (founder.state / "settings.yaml").write_text("name: a\n")
+    assert fednode("reset", "--state", founder.state, "--all", "--yes") == 0, fednode.err
+    assert "settings.yaml, identity, enrolment deleted" in fednode.out
+    assert not founder.state.exists()
     assert mesh_key_file(MESH).exists()
-    assert f"The mesh key stays, {mesh_key_file(MESH)}" in out
-    assert f"`fednode join LINK` in {tmp_path}, with a new link" in out
+    assert f"The mesh key stays, {mesh_key_file(MESH)}" in fednode.out
+    assert "To join again, move the folder of the settings away: `fednode join LINK`" in fednode.out
 
 
-def test_a_running_node_is_left_alone(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_running_node_is_left_alone(fednode: Fednode, state: Path) -> None:
     before = held(state)
     descriptor = lock(state)
     try:
-        code, _, err = ended(capsys, "--state", state, "--yes")
+        assert fednode("reset", "--state", state, "--yes") == 4
     finally:
         os.close(descriptor)
-    assert code == 4
-    assert "is in use by process" in err
+    assert "is in use by process" in fednode.err
     assert held(state) == before
 
 
-def test_it_asks_first(
-    state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = held(state)
-    code, _, err = ended(capsys, "--state", state)
-    assert (code, "give --yes" in err) == (2, True)
+def test_it_asks_first(fednode: Fednode, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, asked = held(state), list[str]()
+    assert "give --yes" in fednode.fault("reset", "--state", state)
     assert held(state) == before
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    asked = []
 
     def answer(text: str) -> bool:
         asked.append(text)
         return len(asked) > 1
 
     monkeypatch.setattr("click.confirm", answer)
-    code, _, err = ended(capsys, "--state", state)
-    assert (code, "Nothing was deleted." in err) == (1, True)
+    assert fednode("reset", "--state", state) == 1
+    assert "Nothing was deleted." in fednode.err
     assert held(state) == before
-    assert ended(capsys, "--state", state)[0] == 0
+    assert fednode("reset", "--state", state) == 0
     assert held(state) == {"identity", ACCOUNT}
     assert asked == ["Delete these for good?"] * 2
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["photo.jpg"], "holds nothing to delete of a node"),
+        # Of an older version.
+        (["journal.db", "settings.yaml"], "of an earlier version of fednode (it holds journal.db)"),
+        ([], "There is no state directory"),
+    ],
+)
 def test_a_folder_of_something_else_is_not_touched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fednode: Fednode, tmp_path: Path, files: list[str], said: str
 ) -> None:
-    (tmp_path / "photo.jpg").write_text("x")
-    code, _, err = ended(capsys, "--state", tmp_path, "--all", "--yes")
-    assert (code, "holds nothing to delete of a node" in err) == (4, True)
-    assert held(tmp_path) == {"photo.jpg"}
-    code, _, err = ended(capsys, "--state", tmp_path / "none", "--yes")
-    assert (code, "There is no state directory" in err) == (4, True)
+    folder = tmp_path / "folder"
+    for name in files:
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    assert fednode("reset", "--state", folder, "--all", "--yes") == 4
+    assert said in fednode.err
+    assert [name for name in files if not (folder / name).exists()] == []
 
 
 def test_the_account_is_the_one_of_the_learner() -> None:
     assert reset.ACCOUNT == ACCOUNT
-
-
-def test_its_name_leads_here() -> None:
-    assert named("reset") is reset.reset
-
-
-def test_a_directory_of_an_older_version_is_left_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("journal.db", "settings.yaml"):
-        (tmp_path / name).write_text("x")
-    code, _, err = ended(capsys, "--state", tmp_path, "--yes")
-    assert (code, "of an earlier version of fednode (it holds journal.db)" in err) == (4, True)
-    assert held(tmp_path) == {"journal.db", "settings.yaml"}
 
 
 def test_a_reset_that_is_cut_short_leaves_no_older_round_as_the_newest(

@@ -9,7 +9,6 @@ import pytest
 from fednode.app.plan import NodePlan
 from fednode.commands import start as module
 from fednode.storage.store import Store
-from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
 
@@ -24,10 +23,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodePlan, Store]]:
 
     monkeypatch.setattr(module, "run", run)
     return found
-
-
-def test_its_name_leads_here() -> None:
-    assert named("start") is module.start
 
 
 def test_it_runs_the_plan_on_a_locked_state_directory(

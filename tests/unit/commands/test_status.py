@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from fednode.commands.status import EVERY_S, status
+from fednode.commands.status import EVERY_S
 from fednode.errors import Unreachable
 from fednode.observe.client import Client
-from tests.command_line import named
 from tests.unit.commands.canned import node
 from tests.unit.commands.run import Fednode
 
@@ -64,8 +63,6 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         assert lines == [line.rstrip() for line in lines]
         assert fednode("status", "--peers", peers, "--format", "json") == Unreachable.exit_code
         assert [one["name"] for one in json.loads(fednode.out)] == ["a"]
-        assert fednode("status", address, "--quiet") == 0
-        assert fednode.out == ""
 
 
 @pytest.mark.usefixtures("two_looks")
@@ -98,7 +95,6 @@ def test_watching_as_json_prints_a_line_a_look(
 def test_watching_a_node_that_is_silent_goes_on(fednode: Fednode, peers: Path) -> None:
     assert fednode("status", "a", "--watch") == 0
     assert fednode.out.count("Nobody answers at 127.0.0.1:7191") == 2
-    assert "give one of them" in fednode.fault("status", "--watch", "--quiet")
 
 
 def test_watching_on_a_terminal_shows_looks_in_place_until_ctrl_c(interruptible: None) -> None:
@@ -169,14 +165,3 @@ def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     peers.unlink()
     assert fednode.fault("logs").startswith("There is no peers.yaml here: give the address of a")
     assert "There is no file" in fednode.fault("status", "a")
-
-
-def test_exit_codes_tell_faults_apart(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
-    assert fednode("status", "a") == 5
-    assert fednode("status", "a", "--format", "xml") == 2
-    assert fednode("status", "z") == 2
-    assert fednode("eval", "--state", tmp_path / "none") == 4
-
-
-def test_its_name_leads_here() -> None:
-    assert named("status") is status

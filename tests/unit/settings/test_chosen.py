@@ -47,5 +47,6 @@ def test_a_choice_without_faults_is_the_policy_with_its_settings() -> None:
     assert isinstance(chosen.config, chosen.kind.config_type)
     assert chosen_of({"name": "local"}).wire_dtype == "float32"
     assert chosen_of({"name": "zerodfl"}).caution.startswith("policy.admit_rise is null")
+    assert chosen_of({"name": "zerodfl", "admit_rise": 0.05}).caution == ""
     with pytest.raises(ConfigError, match=r"policy\.participants is -1; it must be at least 0\."):
         chosen_of({"name": "promptfl", "participants": -1})

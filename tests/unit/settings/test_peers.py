@@ -130,7 +130,7 @@ def test_faults_of_relays_are_said(tmp_path: Path) -> None:
     path = tmp_path / "peers.yaml"
     entry = RELAYED.splitlines()[1].partition("[")[2].rstrip("]")
     wrong = relayed(path, (entry, entry.replace("relay-1", "R!")))
-    assert "the name 'R!' of a relay is not allowed" in wrong
+    assert "the name 'R!' is not allowed" in wrong
     assert "stands in two entries" in relayed(path, (entry, f"{entry}, {entry}"))
     five = ", ".join(entry.replace("443", f"44{number}") for number in range(5))
     assert "there are 5 relays; list at most 4" in relayed(path, (entry, five))

@@ -10,8 +10,8 @@ import statistics
 import pytest
 import yaml
 
-from fednode.app.recommended import CASES, RECOMMENDED
-from tools.held_out import COLUMNS, PAGE, ROOT, SCORES, Gain, by_seed, gain, half_width, written
+from fednode.commands.init import WHY
+from tools.held_out import COLUMNS, PAGE, ROOT, SCORES, by_seed, gain, half_width, written
 
 METHODS = PAGE.read_text("utf-8")
 CONFIGS = ROOT / "configs/experiments"
@@ -65,27 +65,6 @@ def test_a_difference_is_paired_by_seed() -> None:
     assert by_seed("caltech-base-to-new", "base", "no such method") == {}
 
 
-def said(one: Gain | None) -> tuple[str, str]:
-    assert one is not None
-    return f"{one.points:+.1f}", f"{one.low:+.1f} to {one.high:+.1f}"
-
-
-@pytest.mark.parametrize(
-    ("case", "columns"),
-    [
-        ("other-classes", [("caltech-base-to-new", "base"), ("caltech-base-to-new", "own")]),
-        ("other-domains", [("pacs-in-domain", ""), ("pacs-leave-one-out", "")]),
-    ],
-)
-def test_init_says_the_figures_of_the_scores(case: str, columns: list[tuple[str, str]]) -> None:
-    advised = CASES[case]
-    assert advised.policy == "gda"
-    assert advised.why.startswith("Recommended: gda. ")
-    for file, test in columns:
-        for figure in said(gain(file, test, "gda")):
-            assert figure in advised.why, (file, figure)
-
-
 def test_init_and_the_page_say_the_figures_of_the_same_classes() -> None:
     def seeds(label: str) -> dict[int, float]:
         found = by_seed("caltech-same-classes", "", label)
@@ -98,10 +77,8 @@ def test_init_and_the_page_say_the_figures_of_the_same_classes() -> None:
         return f"{points:+.1f}", f"{points - half:+.1f} to {points + half:+.1f}"
 
     local, alone = "local (CoOp)", "alone, same head"
-    why = CASES["same-classes"].why
     for control in (local, alone):
-        assert all(figure in why for figure in figures("gda, means", control)), control
-    assert RECOMMENDED is CASES["same-classes"]
+        assert all(figure in WHY for figure in figures("gda, means", control)), control
     means = {
         label: statistics.mean(seeds(label).values()) for label in ("gda, means", local, alone)
     }

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from fednode import __version__
-from fednode.app.recommended import CASES
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment import paired
@@ -24,22 +23,22 @@ from fednode.lab.experiment.settings import (
     MethodSettings,
     ProtocolSettings,
 )
+from fednode.settings.read import RECOMMENDED as POLICY
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 SEEDS_ENOUGH: Final = 5
 """With fewer seeds the interval of a difference is a rough guide."""
 TESTS: Final = ("base", "new", "own")
 METHOD: Final = MethodSettings(label="zerodfl", policy={"name": "zerodfl"})
-_CASE: Final = CASES["other-classes"]
-RECOMMENDED: Final = MethodSettings(label=_CASE.policy, policy={"name": _CASE.policy}, rounds=1)
-"""What `init --others other-classes` writes: the nodes of the demo have other classes. Its later
-rounds send what is new, and the images of a demo stay as they are."""
+RECOMMENDED: Final = MethodSettings(label=POLICY, policy={"name": POLICY}, rounds=1)
+"""What `fednode init` writes. Its later rounds send what is new, and the images of a demo stay as
+they are."""
 ROUNDS: Final = 50
 """Of the other methods, as configs/demo/node.yaml says."""
 CONTROL: Final = MethodSettings(label="local", policy={"name": "local"})
 SAME_HEAD: Final = MethodSettings(
-    label=f"local, with {_CASE.policy}'s classifier",
-    policy={"name": "local", "head": _CASE.policy},
+    label=f"local, with {POLICY}'s classifier",
+    policy={"name": "local", "head": POLICY},
     rounds=1,
 )
 """The classifier of the recommended policy without peers, which tells what the peers bring."""

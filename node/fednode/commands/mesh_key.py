@@ -1,4 +1,4 @@
-"""`fednode remove`: revoke the key of a site, and tell the mesh."""
+"""Commands that take the mesh key: `fednode sponsor` and `fednode remove`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,63 @@ from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
-from fednode.identity.certificates import Chain, Revocation
+from fednode.identity.certificates import Authority, Chain, Revocation
+from fednode.identity.identity import NodeIdentity
+from fednode.identity.keys import PublicKey
+from fednode.identity.roster import Roster
+from fednode.observe.status import SPONSOR
 from fednode.settings.faults import meant
 from fednode.terminal.paths import PATH
 from fednode.terminal.questions import confirm
+from fednode.transports.address import asked_at
 from fednode.wire.gen import status_pb2
 
-
-@click.command()
-@click.argument("site")
-@click.option(
+mesh_key_option = click.option(
     "--mesh-key",
     "key_file",
     type=PATH,
     help="A copy of the mesh key [the one that `init` made here]. With it any member runs this.",
 )
+
+
+@click.command()
+@click.argument("site")
+@mesh_key_option
+def sponsor(site: str, key_file: Path | None) -> None:
+    """Let the node SITE invite and admit sites, and renew certificates, for a year.
+
+    The command needs the mesh key, so it runs on the founder's machine, or with --mesh-key on the
+    machine of any member. SITE must run, unless it is this machine's own node.
+    """
+    plan = node_here()
+    key, own = load_mesh_key(plan, key_file), NodeIdentity(plan.state)
+    peers, fault = ([], None) if site == plan.name else ask_peers(plan)
+    known = {peer.name: peer for peer in peers if peer.certificates}
+    if fault is not None:
+        raise type(fault)(f"{site} was not told: {fault} Run this again when {plan.name} runs.")
+    if site not in {plan.name, *known}:
+        names = ", ".join(sorted({plan.name, *known}))
+        raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
+    public: PublicKey = own.key.public_key()
+    where = place_of(plan)
+    if site != plan.name:
+        public = Chain.unpack(known[site].certificates).key
+        where = asked_at(known[site].address, site)
+    certificate = Authority.root(plan.peers.mesh, key).sponsor(site, public)
+    if site == plan.name:
+        own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()))
+    try:
+        click.echo(control(plan, where, SPONSOR, certificate))
+    except FednodeError as failed:
+        if site == plan.name and isinstance(failed, Unreachable):
+            click.echo(f"{site} may admit sites for another year, from its next start on.")
+            return
+        raise type(failed)(f"{site} was not told: {failed} Run this again when it runs.") from None
+
+
+@click.command()
+@click.argument("site")
+@mesh_key_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def remove(site: str, key_file: Path | None, yes: bool) -> None:
     """Revoke the key of the node SITE, for good, and let this node tell all others.
@@ -42,23 +84,18 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     peers, fault = ask_peers(plan)
     ledger = Ledger(plan.state / FOLDER)
     id = _id_of(plan, ledger, site, peers, fault)
-    admitted = sorted(peer.name for peer in peers if _sponsor(peer) == site != peer.name)
-    names = ", ".join(admitted)
-    stays = f"{site} had admitted {names}: nodes that have met these sites go on with them."
+    if names := ", ".join(sorted(peer.name for peer in peers if _admitted(peer, site))):
+        click.echo(f"{site} had admitted {names}: nodes that have met these sites go on with them.")
     if not yes:
         click.echo(
             f"The key of {site} is revoked for good: no node takes anything from it any more."
         )
-        if admitted:
-            click.echo(stays)
         click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
         refusal = "Nothing was done; the site is still a member."
         confirm(f"Remove {site} from the mesh?", f"remove {site}", refusal)
     proof = Revocation(plan.peers.mesh, site, id, int(time.time())).sign(key)
     roster_in(plan.state, plan.peers)[0].take_revocation(proof)  # told at the next start, too
     ledger.forget(site)
-    if admitted:
-        click.echo(stays)
     if isinstance(fault, Unreachable):
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
@@ -102,8 +139,8 @@ def _id_of(
     return ids[site]
 
 
-def _sponsor(peer: status_pb2.Peer) -> str:
+def _admitted(peer: status_pb2.Peer, sponsor: str) -> bool:
     with contextlib.suppress(IdentityError):
-        sponsor = Chain.unpack(peer.certificates).sponsor
-        return sponsor.name if sponsor else ""
-    return ""
+        by = Chain.unpack(peer.certificates).sponsor
+        return by is not None and by.name == sponsor != peer.name
+    return False

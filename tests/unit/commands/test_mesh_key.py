@@ -1,4 +1,4 @@
-"""`fednode remove`: a site's key is revoked, also while the founder's node is down."""
+"""`fednode remove` and `sponsor`: what the mesh key does, also while the founder's node is down."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from fednode.app.mesh import roster_in
 from fednode.app.peer_cache import FILE as PEERS
 from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
-from fednode.commands import remove
 from fednode.core.members.table import Member
 from fednode.identity.identity import IDENTITY
-from tests.unit.app.founders import MESH, founded, identity_of, joined, ledger_of
+from tests.unit.app.founders import MESH, identity_of, joined, ledger_of
 from tests.unit.commands.run import Fednode
 
 
@@ -41,20 +40,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_a_site_is_removed_and_can_be_invited_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fednode: Fednode, founder: NodePlan, tmp_path: Path
 ) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    monkeypatch.chdir(tmp_path / MESH)
-    assert remove.remove.name == "remove"
-    id = identity_of(joined(plan, tmp_path, "b")).id
+    id = identity_of(joined(founder, tmp_path, "b")).id
     said = fednode.fault("remove", "c")
     assert "a knows no site 'c'; it knows b. a was asked, too, and did not answer: " in said
     said = fednode.fault("remove", "a")
     assert said.startswith("'a' is this node itself, and removes only others: `fednode leave`")
     assert fednode("remove", "b", "--yes") == 0
     assert fednode.out == "b is revoked; a tells the others at its next start.\n"
-    assert is_revoked(plan, id)
-    assert list(ledger_of(plan).read().holders) == ["a"]
+    assert is_revoked(founder, id)
+    assert list(ledger_of(founder).read().holders) == ["a"]
     assert "a knows no site 'b'; it knows no other site." in fednode.fault("remove", "b")
     assert fednode("invite", "b") == 0
     mesh_key_file(MESH).unlink()
@@ -62,28 +58,25 @@ def test_a_site_is_removed_and_can_be_invited_again(
 
 
 def test_a_site_that_another_sponsor_admitted_is_known_while_the_node_is_down(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    fednode: Fednode, founder: NodePlan, tmp_path: Path
 ) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    site = joined(plan, tmp_path, "b")
-    ledger_of(plan).forget("b")
+    site = joined(founder, tmp_path, "b")
+    ledger_of(founder).forget("b")
     own = identity_of(site)
     met = Member(name="b", state="alive", address=site.address, id=own.id, proof=own.proof)
-    PeerCache(plan.state / IDENTITY / PEERS).store([met])
-    monkeypatch.chdir(tmp_path / MESH)
+    PeerCache(founder.state / IDENTITY / PEERS).store([met])
     assert fednode("remove", "b", "--yes") == 0
-    assert is_revoked(plan, own.id)
+    assert is_revoked(founder, own.id)
 
 
 def test_the_operator_is_asked_and_no_is_no(
+    fednode: Fednode,
+    founder: NodePlan,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     asked: list[Any],
 ) -> None:
-    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
-    monkeypatch.chdir(tmp_path / MESH)
-    id = identity_of(joined(plan, tmp_path, "b")).id
+    id = identity_of(joined(founder, tmp_path, "b")).id
     assert fednode("remove", "b") == 1
     assert asked[1:] == ["Remove b from the mesh?"]
     assert "The key of b is revoked for good" in fednode.out
@@ -94,8 +87,25 @@ def test_the_operator_is_asked_and_no_is_no(
     assert "Nothing was done; the site is still a member." in fednode.err
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert "whether to remove b: give --yes" in fednode.fault("remove", "b")
-    assert not is_revoked(plan, id)
+    assert not is_revoked(founder, id)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     asked[0] = True
     assert fednode("remove", "b") == 0
-    assert is_revoked(plan, id)
+    assert is_revoked(founder, id)
+
+
+def test_the_right_is_renewed_or_given_to_a_node_that_runs(
+    fednode: Fednode, founder: NodePlan, tmp_path: Path
+) -> None:
+    file = founder.state / "identity" / "node.crt"
+    before = file.read_bytes()
+    assert fednode("sponsor", "a") == 0
+    assert fednode.out == "a may admit sites for another year, from its next start on.\n"
+    assert file.read_bytes() != before
+    assert fednode("sponsor", "b") == 5
+    assert "b was not told: " in fednode.err
+    assert "Run this again when a runs." in fednode.err
+    copy = tmp_path / "copy.key"
+    mesh_key_file(MESH).rename(copy)
+    assert "run it on the founder's machine" in fednode.fault("sponsor", "a")
+    assert fednode("sponsor", "a", "--mesh-key", str(copy)) == 0
