@@ -42,7 +42,7 @@ _ROSTER: Final = "node/fednode/identity/roster.py"
 _OF_ROSTER: Final = "tests/unit/identity/test_roster.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
 _STORE: Final = "tests/unit/storage/test_store.py"
-_GATE: Final = "tests/unit/core/test_gate.py"
+_ROUNDS: Final = "node/fednode/core/rounds/engine.py"
 _SWIM: Final = "tests/unit/core/members/test_swim.py"
 _MEAN: Final = "tests/unit/core/merge/test_mean.py"
 _ENGINE: Final = "tests/unit/core/rounds/test_engine.py"
@@ -105,11 +105,17 @@ _STORAGE: Final = {
     ),
 }
 _GATEWAY: Final = {
-    "gate-window-wide": Mutant(
-        "node/fednode/core/gate.py", "message.round > over:", "message.round >= over:", (_GATE,)
+    "engine-window-wide": Mutant(
+        _ROUNDS,
+        "if message.round <= self._adopted:",
+        "if message.round < self._adopted:",
+        (_ENGINE,),
     ),
-    "gate-window-narrow": Mutant(
-        "node/fednode/core/gate.py", "message.round > over:", "message.round > over + 1:", (_GATE,)
+    "engine-window-narrow": Mutant(
+        _ROUNDS,
+        "if message.round <= self._adopted:",
+        "if message.round <= self._adopted + 1:",
+        (_ENGINE,),
     ),
     "swim-own-incarnation": Mutant(
         "node/fednode/core/members/swim.py",
@@ -205,13 +211,13 @@ _ACTIVE: Final = {
     ),
     "active-links": Mutant(
         "node/fednode/core/members/topology.py",
-        "if members[peer].live} - members.inactive",
-        "if members[peer].live}",
+        "members.active() if active",
+        "{*members.live()} if active",
         (_ACTIVE_NODE,),
     ),
     "active-first": Mutant(
         "node/fednode/core/kernel.py",
-        "return [done, *self._turned(now), *self._next_round(now)]",
+        "return [done, *self._changes(now), *self._next_round(now)]",
         "return [done, *self._next_round(now)]",
         (_ACTIVE_NODE,),
     ),

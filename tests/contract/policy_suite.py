@@ -47,7 +47,6 @@ class PolicyContract:
         assert kind.name
         assert {*kind.modes} <= {*MODES}
         assert isinstance(kind.shared_state, bool)
-        assert isinstance(case.start().repeatable, frozenset)
         assert dataclasses.is_dataclass(kind.config_type)
         assert case.mode in kind.modes
         assert kind.settings_fault(case.config, case.context().rounds, "photo") == ""

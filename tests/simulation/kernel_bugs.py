@@ -30,7 +30,7 @@ def a_node_compares_lists_with_itself(patch: Patch) -> None:
 
 def a_list_is_passed_on_as_it_came(patch: Patch) -> None:
     """A node that is asked for its list answers in the name of the node that asked."""
-    original: Any = swim.Swim.lists
+    original: Any = swim.Swim._lists
 
     def lists(self: Any, message: Any) -> Any:
         return [
@@ -38,7 +38,7 @@ def a_list_is_passed_on_as_it_came(patch: Patch) -> None:
             for one in original(self, message)
         ]
 
-    patch.setattr(swim.Swim, "lists", lists)
+    patch.setattr(swim.Swim, "_lists", lists)
 
 
 def each_message_leaves_a_timer(patch: Patch) -> None:

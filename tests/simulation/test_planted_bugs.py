@@ -135,7 +135,7 @@ def messages_are_answered_twice(patch: Patch) -> None:
     patch.setattr(kernel.Kernel, "_receive", receive)
 
 
-def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
+def a_message_without_a_link_is_never_answered(patch: Patch) -> None:
     original = kernel.Kernel._refuse
 
     def refuse(self: Any, now: float, message: Any, token: int, verdict: Any) -> Any:
@@ -146,10 +146,9 @@ def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
     patch.setattr(kernel.Kernel, "_refuse", refuse)
 
 
-def a_repeated_message_is_a_fault(patch: Patch) -> None:
-    """A message that comes again or too late is a fault, and each fault counts for three."""
-    faults = frozenset({*reputation.FAULTS, "duplicate", "stale"})
-    patch.setattr(kernel, "FAULTS", faults)
+def a_message_without_a_link_is_a_fault(patch: Patch) -> None:
+    """A message to a node that was paused meanwhile is a fault, and each fault counts for three."""
+    patch.setattr(kernel, "FAULTS", frozenset({*reputation.FAULTS, "topology"}))
     original = reputation.Reputation.points
     patch.setattr(reputation.Reputation, "points", lambda *given: original(*given) + 2.0)
 
@@ -296,8 +295,8 @@ BUGS: dict[str, Bug] = {
     "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",), seed=71),
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync", seed=9),
     "twice": Bug(messages_are_answered_twice, ("AnswersEachOnce",), seed=7),
-    "never": Bug(a_message_out_of_the_window_is_never_answered, ("AnswersEachOnce",)),
-    "faults": Bug(a_repeated_message_is_a_fault, ("HonestStayFree",), AVERAGES, seed=24),
+    "never": Bug(a_message_without_a_link_is_never_answered, ("AnswersEachOnce",)),
+    "faults": Bug(a_message_without_a_link_is_a_fault, ("HonestStayFree",), AVERAGES, seed=24),
     "retry": Bug(a_failed_tuning_is_never_tried_again, ("AllEndsWell",), seed=11),
     "adopted": Bug(a_round_is_adopted_twice, ("RoundsGoForward", "OneTuningAtATime")),
     "dead": Bug(the_dead_are_waited_for, ENDLESS, (*AVERAGES, "plan"), "sync", seed=3),

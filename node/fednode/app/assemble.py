@@ -110,8 +110,6 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
         learner, privacy = loading.result()
         servers.service.privacy = lambda: privacy.note
         driver = driver_of(plan, mesh, store, learner, privacy, servers)
-        if transport.relay is not None:
-            transport.relay.regained = driver.regained
         await servers.attach(driver, learner)
         if mesh.sponsor is not None:
             mesh.sponsor.attach(driver, learner.backbone)

@@ -152,8 +152,12 @@ def plan_in(folder: Path) -> NodePlan:
 
 def disagreements(plan: NodePlan) -> list[str]:
     settings, rounds = plan.settings, plan.settings.rounds
-    faults = topology_faults(plan)
-    kind, config = plan.policy.kind, plan.policy.config
+    kind, config, faults = plan.policy.kind, plan.policy.config, list[str]()
+    if settings.topology.kind != "full" and kind.shared_state:
+        faults.append(
+            f"topology.kind is {settings.topology.kind!r}; all nodes of policy {plan.policy.name} "
+            "merge the same contributions, which takes 'full'."
+        )
     settings_fault = kind.settings_fault(config, rounds, settings.data.domain)
     faults += [settings_fault] if settings_fault else []
     if settings.privacy.clip is not None and plan.policy.name == SUMS:
@@ -196,20 +200,6 @@ def reach_faults(plan: NodePlan) -> list[str]:
             "it, or set advertise to host:port."
         )
     return faults
-
-
-def topology_faults(plan: NodePlan) -> list[str]:
-    chosen = plan.settings.topology
-    faults: list[str] = []
-    if chosen.kind != "full" and plan.policy.kind.shared_state:
-        faults.append(
-            f"topology.kind is {chosen.kind!r}; all nodes of policy {plan.policy.name} merge the "
-            "same contributions, which takes 'full'."
-        )
-    names = {peer.name for peer in plan.peers.peers}
-    named = {name for pair in chosen.edges for name in pair}
-    strange = sorted(named - names) if plan.peers.insecure else []
-    return [*faults, *(f"topology names {name!r}, which is not in peers.yaml." for name in strange)]
 
 
 def placed(settings: Settings, peers: Peers, name: str) -> Settings:

@@ -15,7 +15,7 @@ from fednode.core.types import Job, Json, Message, Report, Snapshot, Update
 
 Command = Literal["pause", "resume", "leave", "alone", "resume --older-state"]
 Level = Literal["debug", "info", "warning", "error"]
-AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "inactive"]
+AckCode = Literal["ok", "stale", "refused", "invalid", "busy", "silent", "inactive"]
 
 
 # Events ------------------------------------------------------------------------------------------
@@ -43,11 +43,6 @@ class Told:
     """News of members that the host knows, not from a member."""
 
     news: tuple[Update, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Regained:
-    """The host's own way into the mesh was lost, and is back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +135,8 @@ def acknowledged(
     to: str, message: Message, code: AckCode, detail: str, later: int = 0
 ) -> Delivered | Undelivered:
     """Return the event for a send that was answered with this acknowledgement."""
-    if code in {"ok", "duplicate"}:  # taken now, or taken before
-        return Delivered(to, message, detail if code == "ok" else "", later=later)
-    if code == "inactive":
-        return Delivered(to, message, detail, active=False, later=later)
+    if code in {"ok", "inactive"}:
+        return Delivered(to, message, detail, active=code == "ok", later=later)
     return Undelivered(to, message, code, detail)
 
 
@@ -185,7 +178,7 @@ class TimerFired:
     name: str
 
 
-HostEvent = Started | Stopping | Commanded | Told | Regained | Misbehaved | TimerFired
+HostEvent = Started | Stopping | Commanded | Told | Misbehaved | TimerFired
 PolicyEvent = RoundDue | PeerUp | PeerDown | Claimed
 WorkEvent = Received | Delivered | Undelivered | Tuned | TuneFailed | Adopted | AdoptFailed
 Event = HostEvent | PolicyEvent | WorkEvent

@@ -15,23 +15,17 @@ TAKEN: Verdict = ("ok", "", "")
 
 
 class Gate:
-    """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
+    """Check sender, configuration, phase, shape, finiteness and norm."""
 
     def __init__(self, context: NodeContext, facts: Mapping[str, str], members: Members) -> None:
         self._context = context
         self._members = members
         self._facts = facts
-        self._newest: dict[str, int] = {}
-        self._last: dict[tuple[str, str], tuple[int, str]] = {}
 
     def check(self, message: Message, policy: Policy) -> Verdict:
-        """Return the verdict on a message; the gate remembers nothing of a refused message."""
         verdict = self._identity(message)
-        if verdict is not TAKEN:
+        if verdict is not TAKEN or message.phase in PHASES:
             return verdict
-        if message.phase in PHASES:
-            self._newest[message.sender] = message.round
-            return TAKEN
         return self._content(message, policy)
 
     def _identity(self, message: Message) -> Verdict:
@@ -67,30 +61,4 @@ class Gate:
         norm_fault = self._context.norm_fault(message.tensors)
         if norm_fault:
             return "invalid", "norm", f"the prompts' {norm_fault}"
-        newest = self._newest.get(message.sender, 0)
-        stale = self._stale(message, policy, newest)
-        if stale:
-            return "stale", "stale", stale
-        # In shared rounds a node that was behind may need a message now that it skipped before.
-        if not policy.shared_state and message.phase not in policy.repeatable:
-            key, value = (message.sender, message.phase), (message.round, message.tensors.digest)
-            if self._last.get(key) == value:
-                return "duplicate", "duplicate", "taken before"
-            self._last[key] = value
-        self._newest[message.sender] = max(newest, message.round)
         return TAKEN
-
-    def _stale(self, message: Message, policy: Policy, newest: int) -> str:
-        """Return why a message comes too late; "" if it does not.
-
-        If the mesh runs its rounds together, the messages of a round are taken in any order until
-        this node has ended that round. Messages of repeatable phases are always taken.
-        """
-        if not policy.shared_state:
-            text = f"round {message.round} is older than round {newest}, which was heard before"
-            return text if message.round < newest else ""
-        over = policy.round
-        if message.phase in policy.repeatable or message.round > over:
-            return ""
-        name, number = self._context.name, message.round
-        return f"{name} has ended round {number} already; the last round that it ended is {over}"

@@ -30,7 +30,6 @@ from fednode.core.facts import fingerprint
 from fednode.core.gate import TAKEN, Gate, Verdict
 from fednode.core.members import reachability
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
-from fednode.core.members.table import LIVE
 from fednode.core.members.topology import Links
 from fednode.core.pace import Pace
 from fednode.core.policy import Activity, NodeContext, Policy, PolicyKind
@@ -107,7 +106,6 @@ class Kernel:
         self._begun = False  # the wait before the first round has ended
         lead = context.rounds.lead if context.rounds.mode == "async" else None
         self._pace = Pace(lead, context.rounds.min_interval_s)
-        self._exchanges = False  # the policy has sent anything
         self.older = Older(context, self._members, self.round, account or Account())
         self.life = Life.PAUSED if self.older.undecided else Life.WAITING
         self._note_state(self._adopted_state)
@@ -123,7 +121,7 @@ class Kernel:
         It never raises for a peer's fault.
         """
         effects = self._handle(now, event)
-        return [*effects, *self._turned(now)]
+        return [*effects, *self._changes(now)]
 
     def _handle(self, now: float, event: ev.Event) -> list[ev.Effect]:
         match event:
@@ -137,12 +135,12 @@ class Kernel:
             case ev.Misbehaved(peer=peer, reason=reason):
                 return self._misbehaved(now, peer, reason)
             case ev.Told(news=news):
-                return [*self._swim.learn(now, news), *self._changes(now)]
-            case ev.Regained():
-                return self._swim.greet(self._members.absent())
+                return self._swim.learn(now, news)
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
-                return [*effects, *self._next_round(now)] if self._pace.holds else effects
+                if self._pace.holds:
+                    effects += [*self._changes(now), *self._next_round(now)]
+                return effects
             case ev.Delivered() | ev.Undelivered():
                 return self._sent(now, event)
             case ev.TimerFired(name=name) if name.startswith("kernel."):
@@ -227,13 +225,13 @@ class Kernel:
                 return [done]
             case "resume" | "alone" if self.life == Life.PAUSED and self._begun:
                 self.life = Life.RUNNING
-                return [done, *self._turned(now), *self._next_round(now)]
+                return [done, *self._changes(now), *self._next_round(now)]
             case "resume" if self.life == Life.PAUSED:
                 self.life, over = Life.WAITING, now >= self._wait.by
-                return [done, *self._turned(now), *self._start_if_ready(now, over)]
+                return [done, *self._changes(now), *self._start_if_ready(now, over)]
             case "alone" if self.life in {Life.WAITING, Life.PAUSED}:
                 self.life, self._wait.alone = Life.WAITING, True
-                return [done, *self._turned(now), *self._start_if_ready(now)]
+                return [done, *self._changes(now), *self._start_if_ready(now)]
             case "leave":
                 self.life = Life.LEAVING
                 return [done, *self._swim.leave()]
@@ -242,12 +240,9 @@ class Kernel:
 
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
-            if self.life == Life.LEAVING:
-                return []
-            return [*self._swim.timer(name), *self._changes(now)]
+            return [] if self.life == Life.LEAVING else self._swim.timer(name)
         if name.startswith(RELEASE):
             self._members.release(name.removeprefix(RELEASE))
-            return self._changes(now)
         if name == START:
             return self._start_if_ready(now, timeout=True)
         if name == ROUND:
@@ -267,13 +262,6 @@ class Kernel:
             return not self._idle
         alone = self._stored.merge_counts.never(self._by_wish)
         return self.life != Life.FINISHED or not alone
-
-    def _turned(self, now: float) -> list[ev.Effect]:
-        """Tell the live peers, and change the links, if this node became active or inactive."""
-        if self.life == Life.LEAVING or self._active == self._linking:
-            return []
-        self._linking, live = self._active, self._members.live()
-        return [*self._swim.hellos(live), *self._relink(now, {*live})]
 
     # Rounds ---------------------------------------------------------------------------------------
 
@@ -310,8 +298,7 @@ class Kernel:
         return frozenset(peer for peer in active if self._members[peer].round < limit)
 
     def _awaited(self, peer: str) -> bool:
-        live = peer in self._members and self._members[peer].live
-        return self._exchanges and live and peer not in self._members.inactive
+        return not self._by_wish and peer in self._members.active()
 
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved, self._stored = 0, None, snapshot
@@ -369,7 +356,6 @@ class Kernel:
 
     def _completed(self, effect: ev.Effect) -> ev.Effect:
         """Return a policy's effect; add what belongs to the node to a snapshot that it adopts."""
-        self._exchanges = self._exchanges or isinstance(effect, ev.Send)
         if not isinstance(effect, ev.Adopt):
             return effect
         self._adopted_state = self.policy.state()
@@ -408,7 +394,7 @@ class Kernel:
         if verdict is not TAKEN:
             heard = known and message.mesh == self.context.mesh and message.phase in PHASES
             revoked = [one for one in message.members if heard and one.state == "revoked"]
-            effects += [*self._swim.learn(now, revoked, sender), *self._changes(now)]
+            effects += self._swim.learn(now, revoked, sender)
             return [*effects, *self._refuse(now, message, token, verdict)]
         self._pace.heard(self.round, message)
         effects += self._swim.heard(now, sender, message.round)
@@ -430,11 +416,11 @@ class Kernel:
             effects += self._tell(now, ev.Claimed(sender, message.round, message.contributors))
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
-        special = self._swim.received(now, message, token)
-        if special is None:
-            note, later = self._members[sender].unreached, self._boots.later(message)
-            special = [ev.Answer(token, "ok" if self._active else "inactive", note, later)]
-        return [*special, *effects, *self._swim.lists(message), *self._changes(now)]
+        effects += self._swim.received(now, message, token)
+        if message.phase == Phase.INDIRECT:
+            return effects
+        note, later = self._members[sender].unreached, self._boots.later(message)
+        return [ev.Answer(token, "ok" if self._active else "inactive", note, later), *effects]
 
     def _refuse(
         self,
@@ -449,12 +435,8 @@ class Kernel:
         sender, effects = message.sender, list[ev.Effect]([ev.Answer(token, code, text)])
         if code == "refused" and sender in self._members:
             self._members.refused(sender, now, text)
-            effects += self._changes(now)
         if reason in FAULTS:
             effects += self._misbehaved(now, sender, text)
-        if code == "duplicate":  # nobody's fault
-            self._refused.counts[reason] += 1
-            return effects
         if self._refused.first(reason, sender):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
             level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
@@ -468,8 +450,7 @@ class Kernel:
         if not seconds:
             return []
         self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
-        ends = ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)
-        return [*self._changes(now), *ends]
+        return [ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)]
 
     def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
         effects: list[ev.Effect] = []
@@ -490,23 +471,23 @@ class Kernel:
         return [*effects, *self._tell(now, event)]
 
     def _changes(self, now: float) -> list[ev.Effect]:
-        """Return records of members' state changes; tell the policy which peers came and went."""
-        if not self._members.changes and not self._members.turned:
-            return []
-        effects = list[ev.Effect]()
-        moved, self._members.turned = self._members.turned, set()
-        changes, self._members.changes = self._members.changes, []
-        for peer, before, after in changes:
-            effects += self._changed.record(now, peer, after, self._members[peer].reason, before)
-            if (before in LIVE) != (after in LIVE):
-                moved.add(peer)
-        return [*effects, *self._relink(now, moved)] if moved else effects
+        """Record members' changes of state, and tell the policy which peers came and went.
 
-    def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
-        """Tell the policy which peers it exchanges prompts with, after some came or went."""
-        gone, fresh = self._links.follow(self._members, moved, self._active)
-        changes: list[ev.Event] = [*map(ev.PeerDown, gone), *map(ev.PeerUp, fresh)]
-        return [*self._tell_all(now, changes), *self._start_if_ready(now)]
+        If this node became active or inactive, it tells its peers, and its links begin or end.
+        """
+        members, effects = self._members, list[ev.Effect]()
+        turned = self._active != self._linking and self.life != Life.LEAVING
+        if not (turned or members.changes or members.turned):
+            return []
+        if turned:
+            self._linking = self._active
+            effects += self._swim.hellos(members.live())
+        changes, members.changes, members.turned = members.changes, [], False
+        for peer, before, after in changes:
+            effects += self._changed.record(now, peer, after, members[peer].reason, before)
+        gone, fresh = self._links.follow(members, self._linking)
+        effects += self._tell_all(now, [*map(ev.PeerDown, gone), *map(ev.PeerUp, fresh)])
+        return [*effects, *self._start_if_ready(now), *self._changes(now)]
 
     def _message(self, phase: str) -> Message:
         facts = self._facts if phase == Phase.HELLO else None

@@ -166,7 +166,8 @@ class Policy(ABC):
     """A running policy: decide when to tune, which peers to tell and how to merge.
 
     - Total: a policy handles any event in any state and never raises for a peer's fault. If one
-      does, the kernel refuses the message, or goes on from the policy's last adopted state.
+      does, the kernel refuses the message, or goes on from the policy's last adopted state. A
+      message may come late, and an equal one again.
     - Pure: it uses no clock, entropy, files or threads. Its timers' names start with "policy.".
     - It has at most one Tune in flight and ignores its own stale timers.
     - Restart-faithful: `restore(state())` of its method goes on as the original would.
@@ -177,12 +178,10 @@ class Policy(ABC):
 
     Attributes:
         shared_state: whether all nodes are to hold the same state after a round
-        repeatable: the phases in which an equal message may come again, and counts each time
         step: what the policy waits for
     """
 
     shared_state: ClassVar[bool] = False
-    repeatable: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, method: PolicyMethod) -> None:
         self.context, self.name, self.step = method.context, method.name, IDLE

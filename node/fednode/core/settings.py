@@ -205,18 +205,11 @@ class TopologySettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    kind: Literal["full", "ring", "k-regular", "edges"] = "full"
-    """The graph: full (all pairs), ring, k-regular (random), or edges (a list). Fewer edges cost
-    fewer messages and spread prompts more slowly. Policies whose nodes wait for each other take
-    only full."""
+    kind: Literal["full", "ring", "k-regular"] = "full"
+    """The graph: full (all pairs), ring, or k-regular (random). Fewer edges cost fewer messages and
+    spread prompts more slowly. Policies whose nodes wait for each other take only full."""
     degree: int = 4
     """Only for k-regular: the number of neighbours of each node."""
-    edges: tuple[tuple[str, str], ...] = ()
-    """Only for edges: pairs of names."""
 
     def __post_init__(self) -> None:
         bounded("topology.degree", self.degree, 1)
-        if self.edges and self.kind != "edges":
-            raise ValueError(f"topology.edges are given, but topology.kind is {self.kind!r}.")
-        if self.kind == "edges" and not self.edges:
-            raise ValueError("topology.kind is 'edges', but topology.edges lists none.")

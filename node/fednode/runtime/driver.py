@@ -175,10 +175,6 @@ class Driver:
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
-    def regained(self) -> None:
-        """Look for lost peers at once, because this node's own network is back."""
-        self._post(ev.Regained())
-
     # Events ---------------------------------------------------------------------------------------
 
     async def _step_all(self) -> None:

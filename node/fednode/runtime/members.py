@@ -15,23 +15,26 @@ from fednode.transports.address import parse
 
 
 class MemberDirectory(Protocol):
-    """What a host asks before it takes a message and the news in it."""
+    """What a host asks before it takes a message and the news in it.
+
+    The defaults are those of a mesh without keys, where nobody has an id.
+    """
 
     def name_of(self, id: str) -> str:
         """Return the name that an id has here; "" if it has none."""
-        ...
+        return ""
 
     def id_of(self, name: str) -> str:
         """Return the id that a name has here; "" if it has none."""
-        ...
+        return ""
 
     def check_sender(self, caller: str, sender: str) -> str:
         """Return why a caller may not send as `sender`; "" if it may."""
-        ...
+        return ""
 
     def check_member(self, id: str) -> str:
         """Return why a key does not belong to this mesh now; "" if it does."""
-        ...
+        return ""
 
     def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news that `sender` may tell, without the parts that it may not."""
@@ -39,33 +42,17 @@ class MemberDirectory(Protocol):
 
     def take_revocation(self, proof: bytes) -> Update:
         """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
-        ...
+        raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
 
 @dataclass(slots=True)
-class Listed:
+class Listed(MemberDirectory):
     """The members of a mesh without keys: every node of peers.yaml is who it says it is.
 
     For loopback only. A listed node may tell its own address on loopback.
     """
 
     names: frozenset[str]
-
-    def name_of(self, id: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def id_of(self, name: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def check_sender(self, caller: str, sender: str) -> str:
-        """Return "": a caller may send as any sender."""
-        return ""
-
-    def check_member(self, id: str) -> str:
-        """Return "": nobody has a key."""
-        return ""
 
     def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news of listed members, with addresses only from the members themselves."""
@@ -76,10 +63,6 @@ class Listed:
             for update in news
             if update.name in self.names and update.state != "revoked"
         )
-
-    def take_revocation(self, proof: bytes) -> Update:
-        """Raise IdentityError: there are no keys."""
-        raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
 
 def _moved(news: Update, sender: str) -> bool:

@@ -20,21 +20,20 @@ from fednode.observe.telemetry import Telemetry
 
 NAMED: Final = 5
 ALL_SENT: Final = "Each class has enough training images now, so that all means are sent."
-Remember = Callable[[tuple[str, ...]], None]
-"""Write class names into the state directory; raise FednodeError if that fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learning:
     """What a node tunes with.
 
-    dtype: number format of its messages. remember: stores class names. release: clips reports and
-    adds noise. spend: counts releases of the node's key elsewhere.
+    dtype: number format of its messages. remember: writes class names into the state directory, or
+    raises FednodeError. release: clips reports and adds noise. spend: counts releases of the node's
+    key elsewhere.
     """
 
     learner: Learner
     dtype: Dtype = "float32"
-    remember: Remember | None = None
+    remember: Callable[[tuple[str, ...]], None] | None = None
     release: Release | None = None
     spend: Callable[[int, str], None] | None = None
 
@@ -46,12 +45,12 @@ class Worker:
     """
 
     def __init__(self, learning: Learning, telemetry: Telemetry) -> None:
+        self.learning, self._telemetry = learning, telemetry
         self.progress: Progress | None = None
-        self._telemetry = telemetry
         self._thread = ThreadPoolExecutor(1, "tune")
         self._cancel = threading.Event()
-        self.learning = learning
-        self._watched = Watched(learning.learner, learning.remember, learning.release)
+        self._classes, self._samples = learning.learner.classes, learning.learner.samples
+        self._stored, self._unsent = True, ""
 
     def cancel(self) -> None:
         """End the job under way at its next step, and each later one."""
@@ -62,12 +61,10 @@ class Worker:
         self._thread.shutdown()
 
     async def tune(self, job: Job) -> ev.Event:
-        """Tune; return the event that says how it ended."""
+        """Tune, and tell what changed in the images; return the event that says how it ended."""
         loop = asyncio.get_running_loop()
         try:
-            report, changes = await loop.run_in_executor(
-                self._thread, self._watched.tune, job, self._cancel.is_set, self._note
-            )
+            report, changes = await loop.run_in_executor(self._thread, self._work, job)
         except Cancelled:
             event: ev.Event = ev.TuneFailed(job, "the tuning was cancelled")
         except FednodeError as fault:
@@ -83,7 +80,7 @@ class Worker:
 
     def look(self) -> None:
         """Tell what is to be said of the images before the first job."""
-        self._tell(self._watched.changes())
+        self._tell(self._changes())
 
     def _tell(self, changes: Sequence[ev.Record]) -> None:
         for change in changes:
@@ -92,32 +89,20 @@ class Worker:
     def _note(self, progress: Progress) -> None:
         self.progress = progress
 
+    def _work(self, job: Job) -> tuple[Report, list[ev.Record]]:
+        """Return the report that the node may use, and what changed in the images."""
+        learning, cancelled = self.learning, self._cancel.is_set
+        report = released(learning.learner, learning.release, job, cancelled, self._note)
+        return report, self._changes()
 
-class Watched:
-    """Tune, and compare the classes and the number of training images with those before."""
+    def _changes(self) -> list[ev.Record]:
+        """Return what changed since the last call; the first call tells of classes not sent.
 
-    def __init__(
-        self, learner: Learner, remember: Remember | None = None, release: Release | None = None
-    ) -> None:
-        self._learner, self._remember, self._release = learner, remember, release
-        self._classes, self._samples = learner.classes, learner.samples
-        self._stored, self._unsent = True, ""
-
-    def tune(
-        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
-    ) -> tuple[Report, list[ev.Record]]:
-        """Return the report that the node may use, and what changed since the last call.
-
-        Call `remember` if the classes changed; if it fails, the next call tries again. Raise what
-        the learner raises.
+        If the classes changed, they are stored; if that fails, the next call tries again.
         """
-        report = released(self._learner, self._release, job, cancelled, progress)
-        return report, self.changes()
-
-    def changes(self) -> list[ev.Record]:
-        """Return what changed since the last call; the first call tells of classes not sent."""
         records: list[ev.Record] = []
-        classes, samples = self._learner.classes, self._learner.samples
+        learner, remember = self.learning.learner, self.learning.remember
+        classes, samples = learner.classes, learner.samples
         if classes != self._classes:
             records.append(
                 ev.Record("data.classes", _classes_text(self._classes, classes, samples))
@@ -127,13 +112,13 @@ class Watched:
             text = f"the images changed: {samples} for training now, {self._samples} before"
             records.append(ev.Record("data.images", text))
         self._classes, self._samples = classes, samples
-        if (text := self._learner.unsent) != self._unsent:
+        if (text := learner.unsent) != self._unsent:
             level: ev.Level = "warning" if text else "info"
             records.append(ev.Record("data.unsent", text or ALL_SENT, level))
             self._unsent = text
-        if not self._stored and self._remember is not None:
+        if not self._stored and remember is not None:
             try:
-                self._remember(classes)
+                remember(classes)
             except FednodeError as fault:
                 return [*records, ev.Record("state.failed", str(fault), "error")]
         self._stored = True

@@ -31,7 +31,6 @@ SHARED: Final[tuple[tuple[str, ...], ...]] = (
     ("rounds", "start", "peers"),
     ("topology", "kind"),
     ("topology", "degree"),
-    ("topology", "edges"),
 )
 OWN_FILE: Final = "FILE"
 LOCAL: Final = "local-dir:"

@@ -103,8 +103,6 @@ class RelayClient:
         """Set up. roster: relays learn its revocations and invitations. proxy: the setting."""
         self.relays = [Relay(at) for at in relays]
         self._own, self._roster, self._say, self._proxy = own, roster, say, proxy
-        self.regained: Callable[[], None] = lambda: None
-        """Called when a relay answers after none did."""
         self.draining: Callable[[], None] = lambda: None
         """Called when a relay is about to stop."""
         self.up = asyncio.Event()
@@ -251,7 +249,6 @@ class RelayClient:
             self._say("relay.none", trouble, True)
         elif self._troubled and relay.up:
             self._say("relay.again", f"the relay {relay.at.address} answers again", False)
-            self.regained()
         self._troubled = bool(trouble)
 
     async def _take(self, relay: Relay, ticket: relay_pb2.Ticket) -> None:

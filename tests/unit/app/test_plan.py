@@ -42,7 +42,7 @@ def test_more_rounds_may_follow_unless_averages_weigh_rounds_by_their_number(
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     plan = make(peers, None, "a", ("rounds.max=9", *flags), tmp_path / "state")
-    topology = {"topology.kind", "topology.degree", "topology.edges"}
+    topology = {"topology.kind", "topology.degree"}
     assert free_facts(plan) == wanted | topology | {"tuning.template"}
 
 

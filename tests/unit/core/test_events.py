@@ -12,10 +12,6 @@ def test_ok_delivers_with_the_receiver_s_note() -> None:
     assert acknowledged("b", message(), "ok", "no route") == Delivered("b", message(), "no route")
 
 
-def test_a_duplicate_was_delivered_before_and_brings_no_note() -> None:
-    assert acknowledged("b", message(), "duplicate", "seen") == Delivered("b", message(), "")
-
-
 @pytest.mark.parametrize("code", ["stale", "refused", "invalid", "busy", "silent"])
 def test_every_other_code_leaves_the_message_undelivered_with_its_reason(code: AckCode) -> None:
     event = acknowledged("b", message(), code, "because")

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode import registry
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
-from fednode.core.rounds.gossip import Gossip
-from fednode.core.types import EMPTY, PolicyState, Tensors
-from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
+from fednode.core.types import Tensors
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
 
 NORM_MAX = 1000.0
@@ -62,8 +59,6 @@ def test_what_is_wrong_is_refused_and_named(
     verdict = gate.check(message(**changed), zerodfl())
     assert verdict[:2] == (code, reason)
     assert text in verdict[2]
-    # A refused message leaves no trace: the honest one of the same round is taken.
-    assert gate.check(message(), zerodfl()) == TAKEN
 
 
 def test_a_hello_with_other_facts_is_told_where_they_differ(gate: Gate) -> None:
@@ -80,59 +75,3 @@ def test_the_norm_is_bounded(gate: Gate) -> None:
     assert gate.check(message(tensors=Tensors({"context": rows})), zerodfl()) == TAKEN
     rows[0, 0] = length * 1.001
     assert gate.check(message(tensors=Tensors({"context": rows})), zerodfl())[1] == "norm"
-
-
-def test_repeated_and_outdated_messages_are_named_as_such(gate: Gate) -> None:
-    policy = zerodfl()
-    assert gate.check(message(round=3), policy) == TAKEN
-    assert gate.check(message(round=3), policy)[:2] == ("duplicate", "duplicate")
-    assert gate.check(message(round=2), policy)[:2] == ("stale", "stale")
-    assert gate.check(message(round=4), policy) == TAKEN
-    # Another sender has a count of its own.
-    assert gate.check(message(sender="c", round=1), policy) == TAKEN
-
-
-class Repeats(Gossip):
-    """Rounds whose rows may be sent again in the same round."""
-
-    repeatable = frozenset({"prompts"})
-
-
-def test_messages_of_repeatable_phases_may_be_repeated(gate: Gate) -> None:
-    policy = Repeats(ZeroDFL(ZeroDFLConfig(), context()), PolicyState(0, PROMPTS, EMPTY))
-    for _ in range(3):
-        assert gate.check(message(), policy) == TAKEN
-
-
-@pytest.mark.parametrize("phase", ["again", "want"])
-def test_where_rounds_are_run_together_a_peer_may_ask_in_a_round_that_is_over(phase: str) -> None:
-    kind = registry.policy("promptfl")
-    frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
-    policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")))
-    asked = message(phase, round=2, policy="promptfl", tensors=EMPTY)
-    for _ in range(3):
-        assert gate.check(asked, policy) == TAKEN
-
-
-def test_a_peer_that_begins_anew_is_heard_again(gate: Gate) -> None:
-    policy = zerodfl()
-    assert gate.check(message(round=9), policy) == TAKEN
-    assert gate.check(message("hello", round=0), policy) == TAKEN
-    assert gate.check(message(round=1), policy) == TAKEN
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(2, "stale"), (3, "stale"), (4, "ok"), (5, "ok"), (9, "ok")]
-)
-def test_where_rounds_are_run_together_what_is_not_over_is_taken(number: int, code: str) -> None:
-    """This node has ended round 3, so its peers may be in round 4 or beyond."""
-    kind = registry.policy("promptfl")
-    frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
-    policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")))
-    verdict = gate.check(message(round=number, policy="promptfl"), policy)
-    assert verdict[0] == code
-    assert code == "ok" or verdict[2] == (
-        f"a has ended round {number} already; the last round that it ended is 3"
-    )

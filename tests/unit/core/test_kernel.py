@@ -98,14 +98,6 @@ def test_the_start_timer_begins_nothing_twice() -> None:
     assert kernel.step(30.0, ev.TimerFired(START)) == []
 
 
-def test_a_node_whose_network_is_back_greets_all_that_it_lost() -> None:
-    kernel = make()
-    begin(kernel)
-    kernel.step(0.1, hello("b", policy="local"))
-    (send,) = only(kernel.step(0.2, ev.Regained()), ev.Send)
-    assert (send.to, send.message.phase) == ("c", "hello")
-
-
 # Rounds -------------------------------------------------------------------------------------------
 
 
@@ -287,14 +279,6 @@ def test_refusals_are_counted_always_and_logged_once_for_each_sender_and_reason(
     assert kernel.view().refused == {"sender": 5, "mesh": 5}
 
 
-def test_a_repeated_message_is_nobodys_fault() -> None:
-    kernel = make(zerodfl())
-    kernel.step(0.0, ev.Received(message(), 1))
-    effects = kernel.step(0.0, ev.Received(message(), 2))
-    assert [one.code for one in only(effects, ev.Answer)] == ["duplicate"]
-    assert recorded(effects) == []
-
-
 def test_a_peer_of_another_configuration_is_shown_as_refused_at_both_ends() -> None:
     kernel = make(zerodfl())
     facts = {**FACTS, "tuning.context_length": "8"}
@@ -446,4 +430,4 @@ def test_a_defect_that_a_membership_message_meets_ends_no_node(
     monkeypatch.setattr(kernel._swim, "learn", broken)
     effects = kernel.step(1.0, ev.Received(message("ping", "b"), 7))
     assert [(one.token, one.code) for one in only(effects, ev.Answer)] == [(7, "invalid")]
-    assert [type(one.cause) for one in only(effects, ev.Record)] == [KeyError]
+    assert [type(one.cause) for one in only(effects, ev.Record) if one.cause] == [KeyError]

@@ -59,13 +59,3 @@ def test_a_revocation_of_another_mesh_or_of_a_stranger_counts_nothing() -> None:
         effects = take(node, **{"phase": "hello", "members": news, **changed})
         assert code(effects) == "refused"
         assert node.view().peers[1].state == "alive"
-
-
-def test_a_message_that_comes_too_late_is_no_warning() -> None:
-    node = kernel()
-    take(node, "prompts", round=3)
-    effects = take(node, "prompts", round=2)
-    assert code(effects) == "stale"
-    assert [one.level for one in only(effects, ev.Record)] == ["info"]
-    (other,) = only(take(node, "prompts", sender="zoe"), ev.Record)
-    assert other.level == "warning"

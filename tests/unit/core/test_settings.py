@@ -59,8 +59,6 @@ def test_positive_means_above_zero_and_finite(value: float) -> None:
         (lambda: LimitSettings(messages_s=0), "limits.messages_s"),
         (lambda: LimitSettings(megabytes_s=0), "limits.megabytes_s"),
         (lambda: TopologySettings(degree=0), "topology.degree"),
-        (lambda: TopologySettings(kind="edges"), "topology.edges"),
-        (lambda: TopologySettings(edges=(("a", "b"),)), "topology.edges"),
     ],
 )
 def test_a_section_names_the_key_that_is_wrong(make: Callable[[], object], key: str) -> None:

@@ -173,6 +173,7 @@ def test_the_inbox_is_used_up_by_a_mix() -> None:
     policy = node()
     policy.handle(0.0, said("b"))
     assert {one[0] for one in begun(policy, 1)} == {"b"}
+    policy.handle(0.0, said("b"))  # the same message once more
     assert begun(policy, 2) == ["a0", "a1", "a2", "a3"]
 
 

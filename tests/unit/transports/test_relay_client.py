@@ -160,7 +160,7 @@ async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_S", 0.01)
     mesh, at, said = Mesh.new(), nowhere(), list[str]()
-    changed, regained = asyncio.Event(), asyncio.Event()
+    changed = asyncio.Event()
 
     def say(kind: str, text: str, bad: bool) -> None:
         said.append(kind)
@@ -168,7 +168,6 @@ async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
 
     node = mesh.transport("a", at, say=say)
     assert node.relay is not None
-    node.relay.regained = regained.set
     await node.listen("relay", who)
     async with asyncio.timeout(GUARD_S):
         await changed.wait()
@@ -176,7 +175,7 @@ async def test_that_no_relay_answers_is_said_once_and_that_one_answers_again(
         assert node.relay.relays[0].state == "lost"
         running = RunningRelay(mesh, "relay")
         await running.start(at.address)
-        await regained.wait()
+        await node.relay.up.wait()
     assert said == ["relay.none", "relay.again"]
     assert node.relay.relays[0].state == "waiting"
     await node.close()

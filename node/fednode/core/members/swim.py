@@ -173,7 +173,6 @@ class Swim:
         self._timing = timing
         self.slowness = 1
         self._incarnation, self._proof = 0, context.proof
-        self._unannounced: set[str] = set()  # peers that may know an address of an earlier start
         self._period = 0
         self._targets = RoundRobin(lambda: self._random("probe"))
         self._absentees = RoundRobin(lambda: self._random("greet"))
@@ -262,11 +261,10 @@ class Swim:
             self._slow_down()
         errands = self._end_errand(peer, message, "ok" if answered else "silent")
         if isinstance(event, Delivered):
-            if (self._context.name, self._context.address) in _addresses(message):
-                self._unannounced.discard(peer)
-            if event.note:
-                self._unannounced.add(peer)
-            return [*self.heard(now, peer), *self._relayed(now, target, peer), *errands]
+            back = [*self.heard(now, peer), *self._relayed(now, target, peer), *errands]
+            if event.note and message.phase != Phase.HELLO and self.members[peer].live:
+                back += self.greet([peer])  # it may know an old address of this node
+            return back
         unhelped = self._unhelped(now, target, peer)
         if answered:
             return [*self._answered(now, peer, event), *unhelped, *errands]
@@ -378,30 +376,23 @@ class Swim:
 
     # What came ------------------------------------------------------------------------------------
 
-    def received(self, now: float, message: Message, token: int) -> list[Effect] | None:
-        """Handle a message of PHASES that passed the gate.
-
-        Return effects; None if the kernel is to answer "ok", as for every phase but "indirect".
-        """
-        sender, phase = message.sender, message.phase
-        if phase == Phase.BYE:
-            self.members.left(sender, now)
-            self._tell(sender)
-            return None
-        if phase == Phase.INDIRECT:
+    def received(self, now: float, message: Message, token: int) -> list[Effect]:
+        """Handle a message of the kernel, which answers all but "indirect" itself."""
+        if message.phase == Phase.INDIRECT:
             return self._run_errand(message.facts.get(TARGET, ""), token)
-        return None
+        if message.phase == Phase.BYE:
+            self.members.left(message.sender, now)
+            self._tell(message.sender)
+        return self._lists(message) if message.phase == Phase.MEMBERS else []
 
-    def lists(self, message: Message) -> list[Effect]:
-        """Return this node's list, if a "members" message names the digest of another list.
+    def _lists(self, message: Message) -> list[Effect]:
+        """Return this node's list, if a message names the digest of another list.
 
         The list is sent once an interval, and only once all members were greeted: to a node that
         comes back to a large mesh, all others send digests, and its list is still short.
         """
         theirs = message.facts.get(DIGEST, "")
-        if message.phase != Phase.MEMBERS or not theirs:
-            return []
-        if self._waiting or self._compared == self._period:
+        if not theirs or self._waiting or self._compared == self._period:
             return []
         listed = self._list()
         own = digest_of(listed)
@@ -509,8 +500,7 @@ class Swim:
     # Messages -------------------------------------------------------------------------------------
 
     def _ping(self, peer: str) -> Send:
-        own = (self.news,) if peer in self._unannounced else ()
-        message = replace(self._message(Phase.PING), members=(*own, *self._gossip.take(peer)))
+        message = replace(self._message(Phase.PING), members=self._gossip.take(peer))
         return Send(peer, message, self._timeout())
 
     def hellos(self, peers: Iterable[str]) -> list[Effect]:
@@ -533,8 +523,3 @@ class Swim:
     def _message(self, phase: str, facts: dict[str, str] | None = None) -> Message:
         message = self._say(phase)
         return message if facts is None else replace(message, facts=facts)
-
-
-def _addresses(message: Message) -> set[tuple[str, str]]:
-    """Return the members that a message tells of, with their addresses."""
-    return {(one.name, one.address) for one in message.members}

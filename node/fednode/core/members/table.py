@@ -80,8 +80,8 @@ class Members:
 
     listed: the names in peers.yaml at the start.
 
-    inactive: the peers that take part in no round now, as they said last. turned: the peers that
-    became active or inactive, until the kernel takes them.
+    inactive: the peers that take part in no round now, as they said last. turned: some became
+    active or inactive, and the kernel has not taken it yet.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -90,7 +90,7 @@ class Members:
         self.listed = frozenset(names)
         self.changes: list[tuple[str, str, str]] = []
         self.inactive: set[str] = set()
-        self.turned: set[str] = set()
+        self.turned = False
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
@@ -156,7 +156,7 @@ class Members:
     def turn(self, name: str, active: bool) -> None:
         """Note whether a peer takes part in rounds."""
         if active == (name in self.inactive):
-            self.turned.add(name)
+            self.turned = True
             self.inactive ^= {name}
 
     def failed(self, name: str, now: float, reason: str) -> None:

@@ -30,25 +30,14 @@ class Links:
         self._name, self._topology = name, topology
         self.linked: set[str] = set()
 
-    def follow(
-        self, members: Members, moved: set[str], active: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def follow(self, members: Members, active: bool = True) -> tuple[list[str], list[str]]:
         """Return the peers whose links end and begin, sorted.
 
-        moved: the peers that came or went, or became active or inactive. In a full graph no other
-        link changes. active: whether the node itself takes part in rounds.
+        active: whether the node itself takes part in rounds.
         """
-        if self._topology.kind == "full":
-            ready = {peer for peer in moved if members[peer].live} - members.inactive
-            wanted = ready if active else set()
-            gone, fresh = (moved & self.linked) - wanted, wanted - self.linked
-        else:
-            live = members.active() if active else set()
-            wanted = live & neighbours(self._name, live, self._topology)
-            gone, fresh = self.linked - wanted, wanted - self.linked
-        self.linked -= gone  # in place: a copy for each peer that comes costs N * N
-        self.linked |= fresh
-        return sorted(gone), sorted(fresh)
+        ready = members.active() if active else set()
+        before, self.linked = self.linked, ready & neighbours(self._name, ready, self._topology)
+        return sorted(before - self.linked), sorted(self.linked - before)
 
 
 def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> frozenset[str]:
@@ -56,23 +45,19 @@ def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> fr
 
     names: the present nodes; the node itself may be among them.
     """
-    present = sorted({*names, own})
     if settings.kind == "full":
-        return frozenset(present) - {own}
+        return frozenset(names) - {own}
+    present = sorted({*names, own})
     return frozenset(
         other for edge in edges(present, settings) if own in edge for other in edge - {own}
     )
 
 
 def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
-    """Return the graph over sorted names; every kind but "edges" gives a connected graph."""
-    kind, count = settings.kind, len(names)
-    if kind == "edges":
-        listed = {frozenset(pair) for pair in settings.edges}
-        return {edge for edge in listed if edge <= set(names)}
-    if kind == "ring":
+    """Return the graph over sorted names, which is connected."""
+    if settings.kind == "ring":
         return _ring(names, 1)
-    if kind == "full" or settings.degree >= count - 1:
+    if settings.kind == "full" or settings.degree >= len(names) - 1:
         return {frozenset(pair) for pair in combinations(names, 2)}
     return _regular(names, settings.degree)
 

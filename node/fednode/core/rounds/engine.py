@@ -92,7 +92,6 @@ def judge(
 
 class Rounds(Policy):
     shared_state = True
-    repeatable = QUESTIONS | {AGAIN}
 
     def __init__(self, method: MethodHooks, state: PolicyState) -> None:
         super().__init__(method)
@@ -349,6 +348,8 @@ class Rounds(Policy):
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
             return [*self._catch_up.question(message), *self._move()]
+        if message.round <= self._adopted:  # this node has ended that round
+            return []
         if not self._exchange.store(message, number, self.method.stages[-1]):
             return []
         claimed = list[ev.Effect]()

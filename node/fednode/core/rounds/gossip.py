@@ -137,6 +137,7 @@ class Gossip(Policy):
         self._drawn: set[str] = set()  # recipients of this round
         self._unsent: dict[str, Message] = {}  # undelivered messages that a peer may wait for
         self._early: dict[str, Message] = {}  # arrays of later rounds, one message per sender
+        self._taken: dict[str, tuple[int, str]] = {}  # by sender: its last arrays' round and digest
         self._senders: tuple[str, ...] = ()  # whose arrays the last mix used
         self._shapes = method.message(state.tensors).shapes  # of a message; {}: nothing is sent
         # What survives a restart:
@@ -346,7 +347,9 @@ class Gossip(Policy):
             self._proven[sender] = max(self._proven.get(sender, 0), number)
         if number == self._current:
             self._stragglers.kept(sender)
-        if message.phase == PROMPTS:
+        said = number, message.tensors.digest
+        if message.phase == PROMPTS and self._taken.get(sender) != said:
+            self._taken[sender] = said
             if self._sync and number > self._current and self.step != IDLE:
                 self._early[sender] = message
             else:

@@ -45,8 +45,6 @@ Statements = Mapping[str, Tensors]  # statements by sender
 
 
 class StatementRounds(Policy):
-    repeatable = frozenset({STATEMENT})
-
     def __init__(self, method: StatementMethod, state: PolicyState) -> None:
         super().__init__(method)
         self._method = method

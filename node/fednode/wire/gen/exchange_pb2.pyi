@@ -9,7 +9,6 @@ class AckCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     ACK_CODE_UNSPECIFIED: _ClassVar[AckCode]
     ACK_CODE_OK: _ClassVar[AckCode]
-    ACK_CODE_DUPLICATE: _ClassVar[AckCode]
     ACK_CODE_STALE: _ClassVar[AckCode]
     ACK_CODE_REFUSED: _ClassVar[AckCode]
     ACK_CODE_INVALID: _ClassVar[AckCode]
@@ -18,7 +17,6 @@ class AckCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACK_CODE_INACTIVE: _ClassVar[AckCode]
 ACK_CODE_UNSPECIFIED: AckCode
 ACK_CODE_OK: AckCode
-ACK_CODE_DUPLICATE: AckCode
 ACK_CODE_STALE: AckCode
 ACK_CODE_REFUSED: AckCode
 ACK_CODE_INVALID: AckCode

@@ -160,7 +160,7 @@ def test_a_message_that_never_left_says_nothing_of_a_peer() -> None:
 def test_an_errand_that_never_left_helps_nobody(code: str) -> None:
     made = swim()
     asking = errand_for("c")
-    (ping,) = sends(made.received(1.0, asking, 11) or [])
+    (ping,) = sends(made.received(1.0, asking, 11))
     answer = Answer(11, "silent", "c does not answer")
     assert answer in made.sent(1.2, replace(unanswered(ping, code), sent=False))
 
@@ -230,7 +230,7 @@ def test_a_sign_of_life_ends_suspicion_and_a_return_from_the_dead_compares_lists
 def test_an_errand_is_answered_when_the_ping_has_ended(event: str, code: str) -> None:
     made = swim()
     asking = errand_for("c")
-    (ping,) = sends(made.received(1.0, asking, 11) or [])
+    (ping,) = sends(made.received(1.0, asking, 11))
     assert (ping.to, ping.message.phase) == ("c", "ping")
     assert made.received(1.0, replace(asking, sender="d"), 12) == []  # the same ping serves both
     ended = Delivered("c", ping.message) if event == "Delivered" else unanswered(ping)
@@ -241,14 +241,14 @@ def test_an_errand_is_answered_when_the_ping_has_ended(event: str, code: str) ->
 def test_errands_to_nobody_and_too_many_are_answered_at_once() -> None:
     made = swim()
     strange = errand_for("zoe")
-    (answer,) = made.received(1.0, strange, 1) or []
+    (answer,) = made.received(1.0, strange, 1)
     assert isinstance(answer, Answer)
     assert answer.code == "silent"
     own = replace(strange, facts={TARGET: "a"})
     assert made.received(1.0, own, 2) == [Answer(2, "ok")]
     for token in range(ERRANDS_MAX):
         made.received(1.0, replace(strange, facts={TARGET: "c"}), token)
-    (last,) = only(made.received(1.0, replace(strange, facts={TARGET: "d"}), 99) or [], Answer)
+    (last,) = only(made.received(1.0, replace(strange, facts={TARGET: "d"}), 99), Answer)
     assert last.code == "busy"
 
 
@@ -275,30 +275,11 @@ def test_a_rumour_of_our_own_incarnation_is_contradicted_too(state: Literal["sus
     assert made.news.incarnation == 5
 
 
-def cannot_send(made: Swim, peer: str) -> None:
-    """Let a peer answer that it cannot reach the node."""
-    made.sent(1.0, Delivered(peer, made._say(Phase.PING), note="cannot send to a:9"))
-
-
-def announced(made: Swim) -> set[str]:
-    """Return the peers that the next pings tell the node's own address."""
-    pings = [one for _ in "bcdebcde" for one in sends(made.timer(PROBE), "ping")]
-    return {one.to for one in pings if made.news in one.message.members}
-
-
-def test_pings_tell_the_address_to_a_peer_that_cannot_reach_the_node_until_it_answered() -> None:
-    made = swim()
-    assert announced(made) == set()
-    cannot_send(made, "b")
-    cannot_send(made, "c")
-    told, *_ = sends(made.hellos(["b"]))
-    made.sent(1.0, Delivered("b", told.message))
-    made.sent(1.0, replace(unanswered(told, "busy"), to="c"))
-    assert announced(made) == {"c"}
-    old = replace(made._say("hello"), members=(Update("a", "alive", 0, "a:0"),))
-    for silent in (old, made._say("ping")):
-        made.sent(1.0, Delivered("c", silent))
-    assert announced(made) == {"c"}
+def test_a_peer_that_cannot_reach_the_node_is_told_its_address() -> None:
+    made, why = swim(), "cannot send to a:9"
+    (hello,) = sends(made.sent(1.0, Delivered("b", made._say(Phase.PING), note=why)))
+    assert (hello.to, hello.message.phase, made.news in hello.message.members) == ("b", "hello", 1)
+    assert made.sent(1.0, Delivered("b", hello.message, note=why)) == [], "once for each ping"
 
 
 def test_peers_take_the_address_from_the_node_itself_alone() -> None:
@@ -335,9 +316,8 @@ def test_a_quarantined_peer_that_answers_is_sent_nothing() -> None:
     made.members.quarantine("b", "it sent too much that is wrong")
     sent = Delivered("b", made._say(Phase.PING))
     assert only(made.sent(1.0, sent), Send) == []
-    (refused,) = only(made.received(1.0, errand_for("b"), 7) or [], Answer)
+    (refused,) = only(made.received(1.0, errand_for("b"), 7), Answer)
     assert refused.code == "silent"
-    assert "b" not in announced(made)
 
 
 def test_revoked_peers_are_no_nodes_of_the_mesh() -> None:
@@ -403,8 +383,8 @@ def test_lists_are_compared_by_a_digest_with_somebody_now_and_then() -> None:
     assert SetTimer(SYNC, LAN.sync_interval_s) in effects
     (send,) = sends(effects)
     assert [one.name for one in send.message.members] == ["a"]
-    assert not made.lists(replace(send.message, sender="b"))  # its list is the same
-    assert not made.lists(replace(send.message, sender="b", facts={}))  # it asks for nothing
+    for facts in (send.message.facts, {}):  # its list is the same; it asks for nothing
+        assert not made.received(9.0, replace(send.message, sender="b", facts=facts), 1)
 
 
 def test_a_difference_is_answered_with_the_lists_of_both_once_an_interval() -> None:
@@ -413,16 +393,16 @@ def test_a_difference_is_answered_with_the_lists_of_both_once_an_interval() -> N
     other.members.bury("c")
     (asked,) = sends(other.timer(SYNC))
     question = replace(asked.message, sender="b")
-    (answer,) = sends(made.lists(question))
+    (answer,) = sends(made.received(9.0, question, 1))
     assert [one.name for one in answer.message.members] == ["a", "b", "c", "d", "e"]
-    assert not made.lists(question)
+    assert not made.received(9.0, question, 1)
     made.timer(PROBE)
-    assert made.lists(question)
-    (back,) = sends(other.lists(replace(answer.message, sender="d")))
+    assert made.received(9.0, question, 1)
+    (back,) = sends(other.received(9.0, replace(answer.message, sender="d"), 1))
     assert (back.to, dict(back.message.facts)) == ("d", {})
     assert Update("c", "dead") in back.message.members
     made.timer(PROBE)
-    assert not made.lists(replace(back.message, sender="b"))
+    assert not made.received(9.0, replace(back.message, sender="b"), 1)
 
 
 def test_the_digest_of_a_list_says_who_lives_and_who_was_revoked() -> None:
@@ -520,9 +500,9 @@ def test_a_node_that_still_greets_does_not_send_its_list() -> None:
     made = swim([f"p{number:03}" for number in range(70)], alive=False)
     made.start()
     asked = replace(swim()._message("members", {DIGEST: "0"}), sender="p001")
-    assert not made.lists(asked)
+    assert not made.received(9.0, asked, 1)
     made.timer(PROBE)
-    assert made.lists(asked)
+    assert made.received(9.0, asked, 1)
 
 
 def test_a_peer_that_takes_nothing_now_is_not_suspect() -> None:

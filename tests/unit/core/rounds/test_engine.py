@@ -127,6 +127,18 @@ def test_a_peer_that_was_heard_sent_something() -> None:
     assert record.text.startswith("round 1: b, c did not acknowledge this node's contribution")
 
 
+def test_a_contribution_to_a_round_that_is_over_counts_nothing() -> None:
+    policy = waiting(peers=("b",))
+    begin(policy)
+    adopt = trained(policy, policy.handle(0.0, ev.TimerFired(DEADLINE)))[-1]
+    assert policy.handle(0.0, said(policy, "b")) == []
+    assert [*policy.stragglers.records] == ["b"], "it came after the deadline"
+    assert isinstance(adopt, ev.Adopt)
+    policy.handle(0.0, ev.Adopted(adopt.snapshot))
+    policy.handle(0.0, said(policy, "b", number=2))
+    assert policy.stragglers.records == {} or begin(policy, 2)
+
+
 def test_where_all_others_left_nobody_is_drawn_or_waited_for() -> None:
     policy = promptfl(context("promptfl", ("b",)), participants=1)
     policy.handle(0.0, ev.PeerDown("b"))
