@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fednode.core.rate_limit import (
     BUCKETS_MAX,
     BURST_S,
@@ -11,7 +9,6 @@ from fednode.core.rate_limit import (
     RECORDS,
     Changes,
     Quota,
-    TokenBuckets,
 )
 from fednode.core.settings import LimitSettings
 
@@ -43,15 +40,6 @@ def test_of_many_callers_the_oldest_is_forgotten() -> None:
         quota.spend(str(number), 100.0, 0.0)
     assert quota.refuse("0", 1, 0.0) == ""
     assert quota.refuse(str(BUCKETS_MAX + 9), 1, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("messages_s", 0.0), ("megabytes_s", -1.0)],
-)
-def test_limits_are_bounded(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"limits.{key} is"):
-        LimitSettings(**{key: value})
 
 
 # Records of members that come and go -----------------------------------------------------------
@@ -92,10 +80,3 @@ def test_a_warning_is_written_however_often_its_member_came_and_went() -> None:
     (told,) = changes.record(0.0, "d", "dead", "silent for 9 s")
     assert (told.kind, told.level) == ("peer.dead", "warning")
     assert told.text == "d is offline: silent for 9 s"
-
-
-def test_many_names_take_little_room() -> None:
-    buckets = TokenBuckets(1.0, 1.0)
-    for number in range(BUCKETS_MAX + 9):
-        buckets.of(number, 0.0)
-    assert len(buckets) == BUCKETS_MAX

@@ -11,7 +11,6 @@ from fednode.core.events import (
     Effect,
     Misbehaved,
     Received,
-    Send,
     SetTimer,
     Started,
     TimerFired,
@@ -101,14 +100,6 @@ def test_repeated_late_and_other_configurations_cost_nothing() -> None:
         kernel.step(1.0, Received(message(round=1), at))
         kernel.step(1.0, Received(message(sender="c", fingerprint="ff"), at))
     assert {peer.state for peer in kernel.view().peers} == {"alive", "refused"}
-
-
-def test_no_prompts_go_to_the_quarantined() -> None:
-    kernel = made()
-    kernel.step(0.5, Received(message(), 1))
-    hostile(kernel)
-    sent = [one for one in kernel.step(2.0, TimerFired("kernel.probe")) if isinstance(one, Send)]
-    assert all(one.to != "b" for one in sent)
 
 
 def test_a_round_is_told_who_has_it_still_before_it() -> None:

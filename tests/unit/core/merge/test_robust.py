@@ -210,9 +210,3 @@ def test_contributions_used_for_themselves_are_brought_near_their_middle() -> No
     assert float(np.abs(tamed[3] - 1.05).max()) < 0.2
     assert tame(MergeSettings("mean"), rows)[3] is rows[3]
     assert tame(MergeSettings("median"), rows[:2]) == rows[:2]
-
-
-@pytest.mark.parametrize(("key", "value"), [("trim", 0.6), ("liars", -1)])
-def test_settings_are_bounded(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"policy.merge.{key} is"):
-        MergeSettings(**{key: value})  # type: ignore[arg-type]

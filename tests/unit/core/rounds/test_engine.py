@@ -252,28 +252,6 @@ def test_two_of_seven_who_claim_the_same_state_move_nobody() -> None:
     assert policy.state().tensors["context"].tolist() == [[0.0, 0.0]]
 
 
-def test_silent_members_confirm_nothing() -> None:
-    policy = waiting(peers="bcdefg")
-    begin(policy)
-    giver = behind(policy, "bcde")
-    policy.handle(0.0, state_of(giver))
-    assert claims(policy, without("bcdefg", giver)[0]) == []
-    again = policy.handle(0.0, ev.TimerFired(CATCH_UP))
-    assert kinds(again) == ["round.doubted"]
-    assert [phase for _, phase in sends(again)] == ["want"], "the next attempt"
-    assert policy.state().round == 0
-
-
-def test_no_word_moves_a_node_beyond_its_last_round() -> None:
-    """Others run more rounds: their state is taken, as that of the last round."""
-    policy = waiting(peers="bcde")  # rounds.max is 9; e is near: this node waits for it
-    begin(policy)
-    giver = behind(policy, "bcd", 13)
-    policy.handle(0.0, state_of(giver, 12))
-    assert kinds(claims(policy, without("bcd", giver), after=12)) == ["round.taken"]
-    assert policy.state().round == 9
-
-
 def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
     policy = waiting(peers="bc")
     tune = policy.handle(0.0, ev.RoundDue(1))
@@ -321,28 +299,6 @@ def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
     policy.handle(0.0, ev.Adopted(adopt.snapshot))
     delivered(policy, begin(policy, 2))
     assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
-
-
-@pytest.mark.parametrize(
-    ("listed", "met", "chain", "asked"),
-    [
-        ("c", "c", b"", "c"),  # a mesh of two by the operator's word
-        ("", "c", b"", ""),  # a mesh may have more members than this node met
-        ("c", "c", b"signed", ""),
-        ("", "bc", b"", ""),
-        ("bc", "c", b"", ""),
-    ],
-)
-def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
-    listed: str, met: str, chain: bytes, asked: str
-) -> None:
-    policy = promptfl(replace(context("promptfl", listed), proof=chain))
-    for peer in met:
-        policy.handle(0.0, ev.PeerUp(peer))
-    begin(policy)
-    assert behind(policy, "c") == asked
-    if asked:
-        assert kinds(policy.handle(0.0, state_of("c"))) == ["round.taken"]
 
 
 @pytest.mark.parametrize("adopted", ["", "-1", "x", "1" * 19])

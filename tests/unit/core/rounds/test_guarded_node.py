@@ -136,20 +136,6 @@ def test_a_node_that_took_over_a_state_keeps_its_own_line() -> None:
     assert (state.round, *values([state.tuned, state.tensors])) == (8, 1.0, 7.0)
 
 
-def test_without_validation_images_nothing_is_chosen() -> None:
-    policy = promptfl(guarded("promptfl"))
-    asked, effects = tried(policy, merged(policy), [None])
-    assert len(asked) == 1
-    state = adopted(policy, effects).snapshot.policy
-    assert state.tuned == state.tensors
-
-
-def test_an_unguarded_node_measures_once() -> None:
-    policy = promptfl()
-    state = adopted(policy, merged(policy)).snapshot.policy
-    assert state.tuned == state.tensors
-
-
 def test_alone_what_was_merged_is_its_own() -> None:
     policy = promptfl(guarded("promptfl"))
     for peer in PEERS:

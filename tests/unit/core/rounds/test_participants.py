@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fednode.core import events as ev
-from fednode.core.policy import DEADLINE, RESEND
+from fednode.core.policy import DEADLINE
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.exchange import sample
 from fednode.core.settings import MergeSettings
@@ -93,15 +93,6 @@ def test_a_drawn_node_waits_for_the_drawn_ones_alone() -> None:
     assert job(merged).job.tensors == row(2.0)
 
 
-def test_what_a_node_sends_that_was_not_drawn_is_not_merged() -> None:
-    number = number_with(2, "b", "c")
-    policy = node(2)
-    policy.handle(0.0, ev.RoundDue(number))
-    assert policy.handle(0.0, said(policy, "d", 100.0)) == []
-    policy.handle(0.0, said(policy, "b", 2.0))
-    assert job(policy.handle(0.0, said(policy, "c", 6.0))).job.tensors == row(4.0)
-
-
 def test_all_nodes_of_a_round_merge_the_same() -> None:
     """Drawn or not, each node ends with the mean of the two drawn ones."""
     number = number_with(2, "a", "b", without="c")
@@ -133,79 +124,6 @@ def test_dead_nodes_that_were_drawn_leave_the_prompts_as_they_are() -> None:
     effects = policy.handle(0.0, ev.PeerDown("c"))
     assert kinds(effects) == ["round.aborted"]
     assert job(effects).job.tensors == row(0.0)
-
-
-def test_a_node_that_is_alone_and_not_drawn_does_not_run_ahead() -> None:
-    """It waits for the deadline: its peers may come back."""
-    number = number_with(2, "b", "c")
-    policy = node(2)
-    for peer in PEERS:
-        policy.handle(0.0, ev.PeerDown(peer))
-    effects = list(policy.handle(0.0, ev.RoundDue(number)))
-    assert not any(isinstance(one, ev.Tune) for one in effects)
-    ended = policy.handle(0.0, ev.TimerFired(DEADLINE))
-    assert kinds(ended) == ["round.deadline", "round.aborted"]
-    assert any(isinstance(one, ev.Tune) for one in ended)
-
-
-def test_with_only_stragglers_drawn_a_node_that_listens_waits_for_them() -> None:
-    number = number_with(1, "b")
-    policy = node(1)
-    policy.handle(0.0, ev.RoundDue(number))
-    late = policy.handle(0.0, ev.TimerFired(DEADLINE))
-    adopt = trained(policy, late)[-1]
-    assert isinstance(adopt, ev.Adopt)
-    policy.handle(0.0, ev.Adopted(adopt.snapshot))
-    assert "b" not in policy.stragglers.awaited(PEERS, number + 1)
-    odd = number_with(1, "b", after=number)
-    while odd % 2 == 0:
-        odd = number_with(1, "b", after=odd)
-    effects = policy.handle(0.0, ev.RoundDue(odd))
-    assert not any(isinstance(one, ev.Tune) for one in effects)
-    assert job(policy.handle(0.0, said(policy, "b", 7.0))).job.tensors == row(7.0)
-
-
-def test_messages_of_as_many_rounds_are_kept_as_the_draws_leave_out() -> None:
-    """Of 4 nodes 1 contributes: messages of 2 * 4 rounds ahead are kept, of undrawn nodes none."""
-    number = number_with(1, "b")
-    policy = node(1)
-    policy.handle(0.0, ev.RoundDue(number))
-    ahead = {
-        later: next(iter(sample(1, later, EVERYONE, 1))) for later in range(number, number + 11)
-    }
-    for later, peer in ahead.items():
-        if peer != "a" and later > number:
-            policy.handle(0.0, said(policy, peer, 1.0, later))
-            other = next(one for one in PEERS if one != peer)
-            policy.handle(0.0, said(policy, other, 1.0, later))
-    kept = {
-        (later, peer) for later in ahead for peer in policy._exchange.received(later, "prompts")
-    }
-    wanted = {
-        (later, peer)
-        for later, peer in ahead.items()
-        if peer != "a" and number < later <= number + 8
-    }
-    assert kept == wanted
-
-
-def test_a_node_that_missed_a_contribution_asks_the_drawn_node_for_it() -> None:
-    """d says nothing later by which its round were known; c's later message shows that it spoke."""
-    number = number_with(1, "d")
-    later = number_with(1, "c", after=number)
-    policy = node(1)
-    policy.handle(0.0, ev.RoundDue(number))
-    policy.handle(0.0, ev.TimerFired(RESEND))  # the first after a start asks all
-    assert phases(policy.handle(0.0, ev.TimerFired(RESEND))) == []
-    assert phases(policy.handle(0.0, said(policy, "c", 1.0, later))) == []
-    assert phases(policy.handle(0.0, ev.TimerFired(RESEND))) == [("d", "again")]
-
-
-def test_a_node_that_starts_again_in_a_round_it_sits_out_asks_the_drawn_ones() -> None:
-    number = number_with(2, "b", "c")
-    policy = node(2)
-    policy.handle(0.0, ev.RoundDue(number))
-    assert phases(policy.handle(0.0, ev.TimerFired(RESEND))) == [("b", "again"), ("c", "again")]
 
 
 def test_the_members_of_the_mesh_are_drawn_not_those_of_peers_yaml() -> None:

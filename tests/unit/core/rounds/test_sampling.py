@@ -9,7 +9,6 @@ import pytest
 
 from fednode import registry
 from fednode.core.rounds.exchange import participating, period, sample
-from fednode.core.settings import RoundSettings
 
 NAMES = tuple("abcdef")
 ROUNDS = range(1, 3001)
@@ -52,22 +51,6 @@ def test_a_node_that_only_some_know_changes_one_name_at_most() -> None:
 def test_a_period_is_the_rounds_in_which_each_node_contributes_once_on_average() -> None:
     assert [period(20, count) for count in (5, 6, 19)] == [4, 4, 2]
     assert period(1000, 1) == 64
-
-
-@pytest.mark.parametrize(
-    "policy", ["promptfl", "fedmaple", "fedclip", "fedtpg", "feddpt", "diprompt", "plan"]
-)
-def test_every_policy_of_mesh_wide_rounds_has_the_setting(policy: str) -> None:
-    kind = registry.policy(policy)
-    domains = {"domains": ("art",)} if policy in {"feddpt", "diprompt"} else {}
-    with pytest.raises(ValueError, match=r"policy\.participants is -1; it must be at least 0"):
-        kind.config_type(participants=-1, **domains)
-    config = kind.config_type(participants=3, **domains)
-    assert kind.settings_fault(config, RoundSettings(mode="sync", max=5), "art") == ""
-    said = kind.settings_fault(config, RoundSettings(mode="async", max=5), "art")
-    assert said == (
-        f"rounds.mode is 'async'; policy {policy} works with sync alone: remove rounds.mode."
-    )
 
 
 def test_papers_count_the_bytes_of_the_nodes_that_take_part() -> None:

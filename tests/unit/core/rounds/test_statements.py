@@ -284,9 +284,3 @@ def test_packed_statements_come_back() -> None:
     assert unpack(pack(held)) == held
     assert pack(held).classes == ("ant", "bee", "cow")
     assert unpack(Tensors({"rows": np.zeros((0, 3)), "own": [1.0]})) == {}
-
-
-def test_other_modes_are_refused_in_a_sentence() -> None:
-    fault = GDA.settings_fault(GDAConfig(), RoundSettings(mode="async"), "")
-    assert fault.startswith("rounds.mode is 'async'; policy gda works with sync alone: remove")
-    assert GDA.settings_fault(GDAConfig(), RoundSettings(), "") == ""

@@ -18,7 +18,6 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Tensors
 from fednode.errors import ConfigError
 from fednode.lab.commands.simulate import load
-from fednode.lab.sim.network import Network
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate import scenario as scenarios
@@ -232,27 +231,6 @@ def test_a_scenario_may_take_the_meshes_of_another_file(tmp_path: Path) -> None:
 
 
 # The parts ----------------------------------------------------------------------------------------
-
-
-def test_frames_are_lost_doubled_delayed_and_held_back() -> None:
-    network = Network(random.Random(1), (0.1, 0.2), loss=0.5, duplicates=0.5)
-    times = [network.arrivals("a", "b") for _ in range(400)]
-    counts = [len(one) for one in times]
-    assert 150 < counts.count(0) < 250
-    assert 60 < counts.count(2) < 140
-    assert all(0.1 <= moment <= 0.2 for one in times for moment in one)
-    network.cut("a", "b")
-    assert network.arrivals("a", "b") == []
-    assert not network.passes("a", "b")
-    assert network.passes("b", "a")
-    done: list[int] = []
-    network.clog("b", "a")
-    assert network.hold("b", "a", lambda: done.append(1))
-    assert not network.hold("a", "b", lambda: done.append(2))
-    for action in network.heal():
-        action()
-    assert done == [1]
-    assert len(network.arrivals("a", "b")) == 1
 
 
 # These lie by silence, or about what these messages do not have: class names, rounds of before.
