@@ -210,9 +210,9 @@ _ACTIVE: Final = {
         (_ACTIVE_NODE,),
     ),
     "active-links": Mutant(
-        "node/fednode/core/members/topology.py",
-        "members.active() if active",
-        "{*members.live()} if active",
+        "node/fednode/core/kernel.py",
+        "members.active() if self._linking",
+        "{*members.live()} if self._linking",
         (_ACTIVE_NODE,),
     ),
     "active-first": Mutant(

@@ -81,7 +81,7 @@ def a_round_is_told_before_it_is_stored(patch: Patch) -> None:
         if not any(isinstance(one, Adopt) for one in effects):
             return effects
         early = self.context.message(self.policy.state().round + 1, "prompts")
-        return [*effects, *(Send(peer, early) for peer in sorted(self._links.linked))]
+        return [*effects, *(Send(peer, early) for peer in sorted(self._linked))]
 
     patch.setattr(kernel.Kernel, "step", step)
 

@@ -126,7 +126,7 @@ def attacked(kind: Kind, seed: int) -> World:
         return [*true, *false]
 
     def answer(_: str, __: Message, code: Any, detail: str) -> tuple[Any, str]:
-        codes = (code, code, "ok", "busy", "refused", "stale", "invalid", "duplicate")
+        codes = (code, code, "ok", "busy", "refused", "stale", "invalid")
         return draw.choice(codes), draw.choice((detail, "", "x" * 900))
 
     world.hosts[LIAR].liar = Liar(say, answer)

@@ -30,7 +30,7 @@ from fednode.core.facts import fingerprint
 from fednode.core.gate import TAKEN, Gate, Verdict
 from fednode.core.members import reachability
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
-from fednode.core.members.topology import Links
+from fednode.core.members.topology import neighbours
 from fednode.core.pace import Pace
 from fednode.core.policy import Activity, NodeContext, Policy, PolicyKind
 from fednode.core.rate_limit import Changes
@@ -95,7 +95,7 @@ class Kernel:
         self._members = self._swim.members
         self._boots = Boots()
         self._reach = reachability.Reach(context.address)
-        self._links = Links(context.name, context.topology)
+        self._linked: frozenset[str] = frozenset()  # the peers that the policy exchanges with
         self._linking = True  # whether this node was active when its links were last looked at
         self._gate = Gate(context, facts, self._members)
         self._reputation = Reputation(tolerance or Tolerance())
@@ -341,7 +341,7 @@ class Kernel:
             return [
                 failed,
                 *timer,
-                *self._tell_all(now, map(ev.PeerUp, sorted(self._links.linked))),
+                *self._tell_all(now, map(ev.PeerUp, sorted(self._linked))),
             ]
         told = list[ev.Effect]()
         for effect in effects:
@@ -403,7 +403,7 @@ class Kernel:
         if message.phase not in PHASES:
             self._members.turn(sender, True)  # it sends prompts, so its rounds run
             effects += self._changes(now)
-            if sender not in self._links.linked:
+            if sender not in self._linked:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             policy, told = self.policy, self._tell(now, ev.Received(message))
@@ -412,7 +412,7 @@ class Kernel:
             return [ev.Answer(token, "ok"), *effects, *told]
         self._members.turn(sender, message.active)
         self._agreement.heard(sender, message.round, message.contributors)
-        if message.contributors and sender in self._links.linked:
+        if message.contributors and sender in self._linked:
             effects += self._tell(now, ev.Claimed(sender, message.round, message.contributors))
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
@@ -485,8 +485,11 @@ class Kernel:
         changes, members.changes, members.turned = members.changes, [], False
         for peer, before, after in changes:
             effects += self._changed.record(now, peer, after, members[peer].reason, before)
-        gone, fresh = self._links.follow(members, self._linking)
-        effects += self._tell_all(now, [*map(ev.PeerDown, gone), *map(ev.PeerUp, fresh)])
+        ready = members.active() if self._linking else set[str]()
+        old = self._linked
+        self._linked = neighbours(self.context.name, ready, self.context.topology)
+        effects += self._tell_all(now, map(ev.PeerDown, sorted(old - self._linked)))
+        effects += self._tell_all(now, map(ev.PeerUp, sorted(self._linked - old)))
         return [*effects, *self._start_if_ready(now), *self._changes(now)]
 
     def _message(self, phase: str) -> Message:

@@ -13,11 +13,9 @@ class Door:
         self._inside: OnFrame | None = None
 
     def open(self, on_frame: OnFrame) -> None:
-        """Let frames in from now on."""
         self._inside = on_frame
 
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
-        """Pass a frame on; answer "busy" while the door is closed."""
         if self._inside is None:
             return codec.encode_ack("busy", "this node is loading its model and images")
         return await self._inside(frame, caller)

@@ -142,15 +142,12 @@ class Driver:
 
     @property
     def progress(self) -> Progress | None:
-        """Return how far the running tuning is; None if no tuning runs."""
         return self._worker.progress
 
     def view(self) -> KernelView:
-        """Return the node as its kernel sees it."""
         return self.kernel.view()
 
     def shown(self) -> Mapping[str, Json]:
-        """Return what the policy shows of itself."""
         return self.kernel.policy.shown()
 
     def refused(self) -> dict[str, int]:
@@ -158,7 +155,6 @@ class Driver:
         return {**self.kernel.view().refused, **self.refusals.counts}
 
     def command(self, command: ev.Command) -> None:
-        """Pass an operator's command to the kernel."""
         self._post(ev.Commanded(command))
 
     def revoke(self, proof: bytes) -> str:

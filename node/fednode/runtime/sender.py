@@ -84,7 +84,6 @@ class Sender:
             outbox.put_nowait((effect, outgoing))
 
     async def emptied(self) -> None:
-        """Wait until all outboxes are empty."""
         await asyncio.gather(*(outbox.join() for outbox in self._outboxes.values()))
 
     async def _send_all(self, peer: str, outbox: Outbox) -> None:

@@ -141,7 +141,7 @@ def test_a_node_that_finished_with_merged_prompts_still_serves_them() -> None:
     kernel, effects = over(MergeCounts(2, 1))
     assert told(effects) == {"b": True, "c": True}
     assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "ok"
-    assert "b" in kernel._links.linked
+    assert "b" in kernel._linked
 
 
 @pytest.mark.parametrize("active", [True, False])

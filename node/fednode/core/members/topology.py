@@ -13,31 +13,10 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Final
 
-from fednode.core.members.table import Members
 from fednode.core.settings import TopologySettings
 
 Edge = frozenset[str]
 SEED: Final = 1  # seed of random graphs, besides the names: all nodes need the same graph
-
-
-class Links:
-    """The linked peers of one node: those with which its policy exchanges prompts.
-
-    They are live and active. A node that takes part in no round itself has no links (kernel.py).
-    """
-
-    def __init__(self, name: str, topology: TopologySettings) -> None:
-        self._name, self._topology = name, topology
-        self.linked: set[str] = set()
-
-    def follow(self, members: Members, active: bool = True) -> tuple[list[str], list[str]]:
-        """Return the peers whose links end and begin, sorted.
-
-        active: whether the node itself takes part in rounds.
-        """
-        ready = members.active() if active else set()
-        before, self.linked = self.linked, ready & neighbours(self._name, ready, self._topology)
-        return sorted(before - self.linked), sorted(self.linked - before)
 
 
 def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> frozenset[str]:

@@ -93,7 +93,6 @@ class Host:
     history: list[Snapshot] = field(default_factory=list)
 
     def store(self, snapshot: Snapshot) -> None:
-        """Put a snapshot on the disk."""
         self.durable = snapshot
 
     def wipe(self) -> None:
@@ -101,7 +100,6 @@ class Host:
         self.durable, self.account = None, Account()
 
     def back_up(self) -> None:
-        """Copy the disk."""
         self.backup = self.durable, self.account
 
     def restore(self) -> None:

@@ -55,11 +55,9 @@ class Network:
         return (sender, to) not in self._cut
 
     def cut(self, sender: str, to: str) -> None:
-        """Lose all frames from one node to another."""
         self._cut.add((sender, to))
 
     def mend(self, sender: str, to: str) -> None:
-        """Let frames pass again."""
         self._cut.discard((sender, to))
 
     def bar(self, sender: str, to: str) -> None:
@@ -67,7 +65,6 @@ class Network:
         self._barred.add((sender, to))
 
     def unbar(self, sender: str, to: str) -> None:
-        """Let one node call the other again."""
         self._barred.discard((sender, to))
 
     def callable(self, sender: str, to: str, address: str) -> bool:

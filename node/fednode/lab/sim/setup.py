@@ -44,11 +44,9 @@ class Setup:
     private: bool = False
 
     def first(self, name: str, learner: Learner) -> Tensors:
-        """Return a node's initial prompts."""
         return learner.initial(start_seed(self.start, self.seed, name))
 
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
-        """Return what makes a node's kernel at each of its starts."""
         starts = itertools.count(1)
 
         def build(held: Snapshot | None, account: Account | None = None) -> Kernel:
@@ -67,11 +65,9 @@ class Setup:
         return build
 
     def facts(self) -> dict[str, str]:
-        """Return the settings that the nodes must agree on."""
         return {"policy.name": self.policy.name, "policy": str(self.config)}
 
     def context(self, name: str, peers: tuple[str, ...], learner: Learner) -> NodeContext:
-        """Return what a policy may know of a node."""
         return NodeContext(
             name=name,
             peers=peers,

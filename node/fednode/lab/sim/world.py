@@ -96,12 +96,10 @@ class World:
         self.hosts[name] = Host(build=build, learner=learner, dtype=dtype, tune_s=tune_s)
 
     def populate(self, plan: Setup, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
-        """Add a node for each learner, and switch all of them on."""
         self.place(plan, learners, tune_s)
         self.start(*sorted(learners))
 
     def place(self, plan: Setup, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
-        """Add a node for each learner, switched off."""
         for name in sorted(learners):
             peers, learner = tuple(sorted(set(learners) - {name})), learners[name]
             dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
@@ -125,21 +123,17 @@ class World:
         self.hosts[name].boot += 1  # a commit in progress is lost
 
     def command(self, name: str, command: ev.Command) -> None:
-        """Give a node an operator's command."""
         self._step(name, ev.Commanded(command))
 
     def cut(self, node: str, other: str) -> None:
-        """Cut the link between two nodes, in both directions."""
         self.network.cut(node, other)
         self.network.cut(other, node)
 
     def mend(self, node: str, other: str) -> None:
-        """Mend the link between two nodes, in both directions."""
         self.network.mend(node, other)
         self.network.mend(other, node)
 
     def at(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Call a function after a delay in virtual time."""
         self._later(delay_s, act)
 
     def kernel(self, name: str) -> Kernel:
@@ -163,13 +157,11 @@ class World:
         return True
 
     def finished(self) -> bool:
-        """Tell whether every node that is on has run all its rounds."""
         on = [host.kernel for host in self.hosts.values() if host.kernel is not None]
         return all(kernel.life is Life.FINISHED for kernel in on)
 
     @property
     def events(self) -> int:
-        """Return the number of events so far."""
         return self._count
 
     # Events and effects ---------------------------------------------------------------------------

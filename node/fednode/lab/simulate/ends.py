@@ -79,7 +79,6 @@ def unwell(world: World, honest: Sequence[str]) -> str:
 
 
 def agreed(world: World) -> None:
-    """Raise Violation if nodes ended with different prompts."""
     ends = {name: world.kernel(name).policy.state().tensors.digest[:8] for name in world.hosts}
     if len(set(ends.values())) > 1:
         raise Violation("AllAgree", f"nodes ended with different prompts: {ends}")

@@ -39,7 +39,6 @@ def schedule(world: World, fault: Fault) -> None:
 
 
 def switch_on(world: World, name: str) -> None:
-    """Start a node if it is off."""
     if world.hosts[name].kernel is None:
         world.start(name)
 

@@ -167,7 +167,6 @@ class ScenarioCase:
 
     @property
     def honest(self) -> list[str]:
-        """The nodes that do not lie."""
         return [name for name in self.names if name not in self.liars]
 
     @property

@@ -1,4 +1,4 @@
-"""Graphs: the same on every node, as they are called, and linked; links begin and end."""
+"""Graphs: the same on every node, as they are called, and linked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-from fednode.core.members.table import Members
-from fednode.core.members.topology import Links, edges, neighbours
+from fednode.core.members.topology import edges, neighbours
 from fednode.core.settings import TopologySettings
 
 
@@ -71,40 +70,3 @@ def test_other_names_draw_other_graphs() -> None:
         found = edges(called, TopologySettings("k-regular"))
         shapes.append({frozenset(map(called.index, edge)) for edge in found})
     assert shapes[0] != shapes[1]
-
-
-RING = TopologySettings(kind="ring")
-
-
-def live(members: Members, *names: str) -> None:
-    for name in names:
-        members.heard(name, 1.0, 1)
-
-
-def test_in_a_full_graph_every_live_peer_that_moved_is_linked() -> None:
-    members, links = Members("bcd"), Links("a", TopologySettings())
-    live(members, "c", "b")
-    assert links.follow(members) == ([], ["b", "c"])
-    members.suspect("c", "silent")
-    assert links.follow(members) == ([], [])  # a suspect is still sent to
-    members.bury("c")
-    assert links.follow(members) == (["c"], [])
-    assert links.linked == {"b"}
-    members.turn("b", False)
-    assert links.follow(members) == (["b"], [])
-    members.turn("b", True)
-    assert links.follow(members) == ([], ["b"])
-    assert links.follow(members, active=False) == (["b"], []), "this node takes part in no round"
-
-
-def test_in_a_ring_a_peer_that_comes_ends_the_link_to_the_one_behind_it() -> None:
-    members, links = Members("bcde"), Links("a", RING)
-    live(members, "c", "d")
-    assert links.follow(members) == ([], ["c", "d"])
-    live(members, "b")
-    assert links.follow(members) == (["c"], ["b"])
-    live(members, "e")
-    assert links.follow(members) == (["d"], ["e"])
-    members.suspect("b", "silent")
-    members.bury("b")
-    assert links.follow(members) == (["b"], ["c"])

@@ -9,7 +9,7 @@ from fednode.lab.sim.host import Liar, travelled
 from tests.unit.core.scenes import message
 
 
-@pytest.mark.parametrize("code", ["ok", "duplicate", "stale", "refused", "invalid", "busy"])
+@pytest.mark.parametrize("code", ["ok", "stale", "refused", "invalid", "busy"])
 def test_a_verdict_is_read_as_it_was_meant(code: AckCode) -> None:
     ack = travelled(code, "because")
     assert (ack.code, ack.detail) == (code, "because")
