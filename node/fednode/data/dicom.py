@@ -15,6 +15,7 @@ import errno
 import importlib.util
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -108,16 +109,15 @@ def _header(file: io.BufferedReader) -> tuple[Any, Any]:
     """
     from pydicom import dcmread
     from pydicom.pixels import get_decoder
+    from pydicom.pixels.utils import get_expected_length
 
     header = dcmread(file, stop_before_pixels=True, force=True)
     syntax = header.file_meta.get("TransferSyntaxUID") or _plain(header)
     if syntax.is_deflated:
         raise Unusable(f"a DICOM file compressed as {syntax.name}: decompress it")
-    missing = [
-        name for name in ("Rows", "Columns", "PhotometricInterpretation") if name not in header
-    ]
-    if missing:
-        raise Unusable(f"a DICOM file without a picture (it has no {missing[0]})")
+    for name in ("Rows", "Columns", "PhotometricInterpretation"):
+        if name not in header:
+            raise Unusable(f"a DICOM file without a picture (it has no {name})")
     left = os.fstat(file.fileno()).st_size - file.tell()
     if not left:
         raise Unusable("a DICOM file without a picture (it has no pixels, or is cut off)")
@@ -126,7 +126,7 @@ def _header(file: io.BufferedReader) -> tuple[Any, Any]:
     if kind not in (*GREY, PALETTE, *COLOURS):
         raise Unusable(f"DICOM's photometric interpretation {kind} is not supported")
     if not syntax.is_compressed:
-        if left < _stored(header):
+        if left < get_expected_length(header):
             raise Unusable("a DICOM file that is cut off: copy it again")
         return header, syntax
     try:
@@ -152,15 +152,6 @@ def _plain(header: Any) -> Any:
     if implicit:
         return ImplicitVRLittleEndian
     return ExplicitVRLittleEndian if little else ExplicitVRBigEndian
-
-
-def _stored(header: Any) -> int:
-    """Return the least bytes of all frames without compression."""
-    pixels = int(header.Columns) * int(header.Rows) * int(header.get("NumberOfFrames") or 1)
-    samples = int(header.get("SamplesPerPixel") or 1)
-    if str(header.PhotometricInterpretation) == "YBR_FULL_422":
-        samples = 2
-    return pixels * samples * int(header.get("BitsAllocated") or 8) // 8
 
 
 def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
@@ -229,11 +220,9 @@ def by_window(values: Values, centre: float, width: float, function: str) -> Sha
 
 def _first(value: Any) -> float | None:
     """Return a number tag's first value; None if there is none."""
-    if value is None or isinstance(value, int | float):
-        return value
-    if isinstance(value, str):
-        return float(value) if value else None
-    return float(value[0]) if len(value) else None
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = value[0] if value else None
+    return None if value in {None, ""} else float(value)
 
 
 def _without_padding(stored: Values, header: Any) -> Values:
@@ -242,20 +231,18 @@ def _without_padding(stored: Values, header: Any) -> Values:
     if low is None:
         return stored
     limit = header.get("PixelPaddingRangeLimit")
-    ends = [_signed(value, header) for value in (low, low if limit is None else limit)]
+    ends = [_stored(value, stored.dtype) for value in (low, low if limit is None else limit)]
     kept = stored[(stored < min(ends)) | (stored > max(ends))]
     return kept if kept.size else stored
 
 
-def _signed(value: Any, header: Any) -> int:
-    """Return a stored value with the sign of the pixels, whatever its tag's kind is."""
+def _stored(value: Any, kind: np.dtype[Any]) -> int:
+    """Return a tag's value as the pixels store it, whatever sign the tag's own kind has."""
     if isinstance(value, bytes):
         value = int.from_bytes(value, "little")
-    size = 1 << int(header.get("BitsAllocated") or 16)
-    held = int(value) % size
-    return (
-        held - size if int(header.get("PixelRepresentation") or 0) and held >= size // 2 else held
-    )
+    bits = int(value) % (1 << 8 * kind.itemsize)
+    content = bits.to_bytes(kind.itemsize, "little")
+    return int.from_bytes(content, "little", signed=kind.kind == "i")
 
 
 def _eight_bits(colours: Values, bits: int) -> Shades:

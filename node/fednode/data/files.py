@@ -6,7 +6,6 @@ has no end.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import io
 import os
@@ -16,13 +15,6 @@ from typing import Final
 
 from fednode.data.pixels import Unusable
 
-KINDS: Final = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFDIR: "a folder",
-}
 LIST_MAX: Final = 32 << 20
 """Bytes of a text file that lists images."""
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -55,8 +47,7 @@ def system_fault(fault: BaseException | None) -> OSError | MemoryError | None:
 def require_regular(status: os.stat_result) -> None:
     """Raise Unusable if a status is not that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
-        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise Unusable(f"not a regular file but {kind}")
+        raise Unusable("not a regular file, but a folder, a device, a FIFO or a socket")
 
 
 def opened(path: Path) -> io.BufferedReader:
@@ -83,15 +74,14 @@ def read_list(path: Path) -> str:
         content = file.read(LIST_MAX + 1)
     if len(content) > LIST_MAX:
         raise ValueError(f"it has more than {LIST_MAX >> 20} MiB")
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError("it is UTF-16 text: save it as UTF-8")
-    if b"\0" in content:
-        raise ValueError("it is no text in UTF-8: save it as UTF-8")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
         line = content[: fault.start].count(b"\n") + 1
         raise ValueError(f"line {line} is not UTF-8 text: save it as UTF-8") from None
+    if "\0" in text:  # as UTF-16 without its mark reads
+        raise ValueError("it is no text in UTF-8: save it as UTF-8")
+    return text
 
 
 def is_utf8(name: str) -> bool:

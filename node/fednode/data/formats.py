@@ -10,7 +10,6 @@ otherwise percentiles of the image (pixels.py).
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Final
 
@@ -62,33 +61,24 @@ def decode_file(path: Path, side: int | None, window: Window) -> Decoded:
         start = file.peek(dicom.START_BYTES)[: dicom.START_BYTES]
         if path.suffix.lower() in DICOM_SUFFIXES or dicom.begins(start):
             made, frames, patient = dicom.decode(file, window)
-            return Decoded(_reduced(Image.fromarray(made)).convert("RGB"), frames, patient)
-        with _open_image(file) as image:
-            require_room(*image.size)
-            large = image.width * image.height > PIXELS_KEPT
-            shown = (
-                f"an image of {image.width:,} x {image.height:,} pixels ({image.format}, "
-                f"{image.mode}) cannot be decoded in {MEMORY >> 20} MiB of memory"
-            )
-            try:
+            return Decoded(_rgb(Image.fromarray(made)), frames, patient)
+        size = ""
+        try:
+            with Image.open(file, formats=FORMATS) as image:
+                require_room(*image.size)
+                size = f" of {image.width:,} x {image.height:,} pixels"
+                large = image.width * image.height > PIXELS_KEPT
                 return decode_image(image, side, window)
-            except MemoryError:
-                raise Unusable(f"too large: {shown}") from None
-            except Exception as fault:  # some decoders do not say that memory was refused
-                if large:
-                    raise Unusable(f"too large or damaged: {shown} ({fault})") from None
-                raise
-
-
-def _open_image(file: io.BufferedReader) -> Image.Image:
-    try:
-        return Image.open(file, formats=FORMATS)
-    except OSError as fault:
-        if "decoder object" not in str(fault):
+        except Unusable:
             raise
-        raise Unusable(
-            f"a WebP image that is damaged, or too large to decode in {MEMORY >> 20} MiB of memory"
-        ) from None
+        except Exception as fault:  # some decoders do not say that memory was refused
+            memory = isinstance(fault, MemoryError) or "decoder object" in str(fault)
+            if not memory and not (size and large):
+                raise
+            raise Unusable(
+                f"too large or damaged: an image{size} cannot be decoded in {MEMORY >> 20} MiB of "
+                f"memory ({fault or 'no memory is left'})"
+            ) from None
 
 
 def decode_image(image: Image.Image, side: int | None, window: Window) -> Decoded:
@@ -100,14 +90,14 @@ def decode_image(image: Image.Image, side: int | None, window: Window) -> Decode
     inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
-    if not is_deep(image.mode):
-        return Decoded(_reduced(_flattened(image)).convert("RGB"), whole=whole)
+    if image.mode not in {"I", "F"} and not image.mode.startswith("I;16"):  # 8 bits a channel
+        return Decoded(_rgb(_flattened(image)), whole=whole)
     values = np.asarray(image)
     ends = percentiles(sample(values)) if window is None else window
     made = by_rows(lambda rows: shades(rows, ends), values)
     if inverted:  # Pillow inverts such files of 8 bits itself
         np.subtract(255, made, out=made)
-    return Decoded(_reduced(Image.fromarray(made)).convert("RGB"), whole=whole)
+    return Decoded(_rgb(Image.fromarray(made)), whole=whole)
 
 
 def _flattened(image: Image.Image) -> Image.Image:
@@ -120,13 +110,8 @@ def _flattened(image: Image.Image) -> Image.Image:
     return white
 
 
-def _reduced(image: Image.Image) -> Image.Image:
-    """Return an image of at most PIXELS_KEPT."""
+def _rgb(image: Image.Image) -> Image.Image:
+    """Return an image of at most PIXELS_KEPT in RGB."""
     while image.width * image.height > PIXELS_KEPT:
         image = image.reduce(2)
-    return image
-
-
-def is_deep(mode: str) -> bool:
-    """Tell whether a mode has more than 8 bits a channel."""
-    return mode in {"I", "F"} or mode.startswith("I;16")
+    return image.convert("RGB")

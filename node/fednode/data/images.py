@@ -18,7 +18,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from fednode.data.base import ProgressFn, no_progress
 from fednode.data.decode import decode, decoder_key
@@ -80,15 +80,12 @@ def examine(
     verdicts: dict[Path, Verdict] = {}
     for path in paths:
         try:
-            status = path.stat()
+            keys[path] = _key(path, path.stat(), decoder)
         except OSError as error:
             verdicts[path] = Verdict(f"{UNREAD}: {why(error)}")
-            continue
-        keys[path] = _key(path, status, decoder)
-    held = {} if cache is None else cache.get(list(keys.values()))
-    for path, key in keys.items():
-        if (known := _unpacked(held.get(key, b""))) is not None:
-            verdicts[path] = known
+    kept = {} if cache is None else cache.get(list(keys.values()))
+    known = {path: _unpacked(kept.get(key, b"")) for path, key in keys.items()}
+    verdicts |= {path: verdict for path, verdict in known.items() if verdict is not None}
     unknown = [path for path in keys if path not in verdicts]
     every = len(verdicts) + len(unknown)
     lasting: dict[bytes, bytes] = {}
@@ -98,7 +95,7 @@ def examine(
             verdicts[path] = verdict
             progress(_WORK, len(verdicts), every)
             if keep:  # what the system refuses now, or software that is missing, may come later
-                lasting[keys[path]] = _packed(verdict)
+                lasting[keys[path]] = json.dumps(astuple(verdict)).encode()
             if cache is not None and (len(lasting) == _AT_ONCE or len(verdicts) == every):
                 cache.put(lasting)
                 lasting = {}
@@ -109,10 +106,6 @@ def _key(path: Path, status: os.stat_result, decoder: str) -> bytes:
     """Return the key of a verdict; it changes with the file and with the version of the decoder."""
     parts = (decoder, str(path.absolute()), status.st_size, status.st_mtime_ns)
     return hashlib.blake2b(repr(parts).encode(), person=b"examined", digest_size=32).digest()
-
-
-def _packed(verdict: Verdict) -> bytes:
-    return json.dumps(astuple(verdict)).encode()
 
 
 def _unpacked(value: bytes) -> Verdict | None:
@@ -128,13 +121,9 @@ def _unpacked(value: bytes) -> Verdict | None:
 
 def _look_at_all(paths: list[Path], window: Window) -> Generator[tuple[Verdict, bool], None, None]:
     # Decoders warn about unusual metadata and large images; here only errors count.
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), ThreadPoolExecutor(_WORKERS, "examine") as pool:
         warnings.simplefilter("ignore")
-        if len(paths) < 2 * _WORKERS:
-            yield from (_look_at(path, window) for path in paths)
-            return
-        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="examine") as pool:
-            yield from pool.map(_look_at, paths, [window] * len(paths))
+        yield from pool.map(_look_at, paths, [window] * len(paths))
 
 
 def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
@@ -144,15 +133,13 @@ def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
         require_regular(status)
         if status.st_size == 0:
             return Verdict("the file is empty"), True
-        with decode(path, _SIDE, window) as decoded:
-            constant = _constant(decoded.image)
-        if constant and not decoded.whole:  # a reduced image may hide a fine pattern
-            with decode(path, None, window) as full:
-                constant = _constant(full.image)
-        with opened(path) as file:
-            digest = hashlib.file_digest(file, _short).hexdigest()
+        for side in (_SIDE, None):
+            with decode(path, side, window) as decoded:
+                constant = all(low == high for low, high in decoded.image.getextrema())  # type: ignore[misc]
+            if not constant or decoded.whole:  # a reduced image may hide a fine pattern
+                break
         patient = _short(decoded.patient.encode()).hexdigest() if decoded.patient else ""
-        return Verdict(None, constant, decoded.frames, digest, patient), True
+        return Verdict(None, constant, decoded.frames, _digest(path), patient), True
     except Unusable as error:
         return Verdict(str(error)), False
     except Exception as error:
@@ -176,8 +163,7 @@ def _passing(error: BaseException, path: Path) -> str:
     if fault is not None:
         return f"{UNREAD}: {why(fault)}"
     try:
-        with opened(path) as file:
-            hashlib.file_digest(file, _short)
+        _digest(path)
     except OSError as found:
         return f"{UNREAD}: {why(found)}"
     except Unusable as found:
@@ -185,10 +171,10 @@ def _passing(error: BaseException, path: Path) -> str:
     return ""
 
 
+def _digest(path: Path) -> str:
+    with opened(path) as file:
+        return hashlib.file_digest(file, _short).hexdigest()
+
+
 def _short(content: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(content, digest_size=16)
-
-
-def _constant(image: Image.Image) -> bool:
-    """Tell whether all pixels of an RGB image have one colour."""
-    return all(low == high for low, high in image.getextrema())  # type: ignore[misc]

@@ -55,12 +55,11 @@ def _picture(image: Any) -> Image.Image:
             f"An image is of type {type(image).__name__}: give a path, a Pillow image, a numpy "
             "array or a torch tensor."
         )
-    if values.ndim not in (2, 3) or not values.size or values.shape[2:] not in {
-        (), *((channels,) for channels in CHANNELS)
-    }:  # fmt: skip
+    channels = values.shape[2:] or (1,)
+    if values.ndim not in (2, 3) or not values.size or channels[0] not in CHANNELS:
         raise DataError(f"An image has the shape {list(image.shape)}; it must be {SHAPES}.")
-    if values.ndim == 3 and values.shape[2] == 1:
-        values = values[:, :, 0]
+    if channels == (1,):
+        values = values.reshape(values.shape[:2])
     if np.issubdtype(values.dtype, np.floating):
         low, high = float(values.min()), float(values.max())
         if not 0.0 <= low <= high <= 1.0:
@@ -69,8 +68,7 @@ def _picture(image: Any) -> Image.Image:
                 "normalization, or give an array of uint8."
             )
         values = np.rint(values * 255).astype(np.uint8)
-    deep = values.dtype == np.uint16 and values.ndim == 2
-    if values.dtype != np.uint8 and not deep:
+    if values.dtype != np.uint8 and (values.dtype != np.uint16 or values.ndim == 3):
         raise DataError(
             f"An image of shape {list(image.shape)} has numbers of type {values.dtype}; give "
             "floats of 0 to 1 or uint8, or uint16 if it is grey."

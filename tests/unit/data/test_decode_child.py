@@ -43,7 +43,7 @@ def gif(path: Path, shade: int = 9) -> Path:
     ("case", "said"),
     [
         ("PNG with 2,000 packed texts", "damaged: Too much memory used in text chunks"),
-        ("PNG with 2 GiB behind its pixels", "too large: an image of 40 x 40 pixels (PNG, L)"),
+        ("PNG with 2 GiB behind its pixels", "too large or damaged: an image of 40 x 40 pixels cannot"),
         ("TIFF with 1,000 equal tags", ""),
         ("DICOM, small and deflated", "a DICOM file compressed as Deflated Explicit VR Little"),
     ],
@@ -68,8 +68,8 @@ def test_bombs_burst_in_the_child(tmp_path: Path, case: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "name", "said"),
     [
-        ("RGBA", "x.png", "too large: an image of 9,000 x 9,000 pixels (PNG, RGBA) cannot be"),
-        ("RGB", "x.webp", "a WebP image that is damaged, or too large to decode in 640 MiB"),
+        ("RGBA", "x.png", "too large or damaged: an image of 9,000 x 9,000 pixels cannot be"),
+        ("RGB", "x.webp", "too large or damaged: an image"),
     ],
 )
 def test_images_that_take_much_get_the_same_verdict_each_time(

