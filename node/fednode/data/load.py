@@ -7,21 +7,26 @@ because training meets a damaged file. Importing this file does not import torch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from unicodedata import normalize
 
-from fednode.data import base, builtin, groups, splits
+from fednode.data import builtin, groups, splits
 from fednode.data.base import (
     BUILTIN,
+    DICOM,
+    FOLDER,
     DataSettings,
     Image,
+    Kind,
     NodeData,
     Problem,
+    ProgressFn,
     Split,
     fault,
+    no_progress,
     note,
     warning,
 )
@@ -40,7 +45,7 @@ from fednode.errors import DataError
 def load(
     settings: DataSettings,
     cache: Cache | None = None,
-    progress: base.ProgressFn = base.no_progress,
+    progress: ProgressFn = no_progress,
     *,
     fixed: bool = False,
     whole: bool = False,
@@ -62,7 +67,7 @@ def load(
 
 
 def look(
-    settings: DataSettings, cache: Cache | None = None, progress: base.ProgressFn = base.no_progress
+    settings: DataSettings, cache: Cache | None = None, progress: ProgressFn = no_progress
 ) -> tuple[list[Problem], NodeData | None]:
     """Return everything that is wrong with the data, and the splits; None if there is a fault."""
     try:
@@ -73,39 +78,35 @@ def look(
     return [*survey.problems, *map(note, skip_report(survey.skipped))], data
 
 
+@dataclass
 class _Survey:
     """The way from folders to splits.
 
-    Each step yields what is wrong; the steps after a fault are left out. folders: the chosen
-    classes; once files are examined, those that this node opens, with readable images alone.
+    Each step yields what is wrong; the steps after a fault are left out. fixed, whole: as `load`
+    takes them. folders: the chosen classes; once files are examined, those that this node opens,
+    with readable images alone. train, validation, test: the images of each class.
     """
 
-    def __init__(
-        self,
-        settings: DataSettings,
-        cache: Cache | None,
-        progress: base.ProgressFn,
-        fixed: bool = False,
-        whole: bool = False,
-    ) -> None:
-        """Set up; fixed, whole: as `load` takes them."""
-        self._settings, self._fixed, self._whole = settings, fixed, whole
-        self._cache, self._progress = cache, progress
-        self.problems: list[Problem] = []
-        self.skipped: list[tuple[Path, str]] = []
-        self._folders: dict[str, ClassFolder] = {}
-        self._base: tuple[str, ...] = ()
-        self._new: tuple[str, ...] = ()
-        self._verdicts: Mapping[Path, Verdict] = {}
-        self._groups: Mapping[Path, str] = {}
-        self._train: Mapping[str, Files] = {}
-        self._validation: Mapping[str, Files] = {}
-        self._test: Mapping[str, Files] = {}
+    settings: DataSettings
+    cache: Cache | None
+    progress: ProgressFn
+    fixed: bool = False
+    whole: bool = False
+    problems: list[Problem] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+    folders: dict[str, ClassFolder] = field(default_factory=dict)
+    base: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    verdicts: Mapping[Path, Verdict] = field(default_factory=dict)
+    groups: Mapping[Path, str] = field(default_factory=dict)
+    train: Mapping[str, Files] = field(default_factory=dict)
+    validation: Mapping[str, Files] = field(default_factory=dict)
+    test: Mapping[str, Files] = field(default_factory=dict)
 
     def data(self) -> NodeData | None:
         """Return the splits; None if there is a fault."""
-        self._root = self._find_root()
-        self._found = self._find_classes()
+        self.root = self._find_root()
+        self.found = self._find_classes()
         for step in (
             self._describe_source,
             self._choose,
@@ -118,52 +119,51 @@ class _Survey:
             self.problems += step()
             if self.texts("fault"):
                 return None
-        halves = self._settings.halves
+        halves = self.settings.halves
         return NodeData(
-            train=self._split(self._train, self._train),
-            validation=self._split(self._train, self._validation),
-            own=self._split(self._train, self._test),
-            base=self._split(self._base, self._test) if halves else None,
-            new=self._split(self._new, self._test) if halves else None,
+            train=self._split(self.train, self.train),
+            validation=self._split(self.train, self.validation),
+            own=self._split(self.train, self.test),
+            base=self._split(self.base, self.test) if halves else None,
+            new=self._split(self.new, self.test) if halves else None,
             skipped=tuple(self.skipped),
             notes=tuple(self.texts("note")),
             warnings=tuple(self.texts("warning")),
-            watched=self._found.watched,
-            groups=self._groups,
+            watched=self.found.watched,
+            groups=self.groups,
         )
 
-    def texts(self, kind: base.Kind) -> list[str]:
-        """Return the sentences of a kind."""
+    def texts(self, kind: Kind) -> list[str]:
         return [text for of, text in self.problems if of == kind]
 
     def _split(self, names: Iterable[str], files: Mapping[str, Files]) -> Split:
         names = tuple(names)
         images = [Image(path, label) for label, name in enumerate(names) for path in files[name]]
-        return Split(tuple(self._folders[name].display for name in names), tuple(images))
+        return Split(tuple(self.folders[name].display for name in names), tuple(images))
 
     # Classes --------------------------------------------------------------------------------------
 
     def _find_root(self) -> Path:
-        if self._settings.path == BUILTIN:
+        if self.settings.path == BUILTIN:
             return builtin.root()
-        if not self._settings.path.strip():
+        if not self.settings.path.strip():
             raise DataError('data.path is empty: give a folder of class folders, or "builtin".')
-        return Path(self._settings.placed().path)
+        return Path(self.settings.placed().path)
 
     def _find_classes(self) -> Found:
         """Return the classes of the data folder, before any is chosen."""
-        root, columns = self._root, self._settings.columns
-        table, nested = self._settings.placed().table, self._settings.groups == base.FOLDER
+        root, columns = self.root, self.settings.columns
+        table, nested = self.settings.placed().table, self.settings.groups == FOLDER
         found = read_classes(root, Path(table), columns) if table else found_in(root, nested)
         if nested and found.source:
             raise DataError(
-                f"data.groups is '{base.FOLDER}', and '{root}' has a published split, whose "
-                f"folders are parts and classes: give {base.DICOM}, or a regular expression that "
+                f"data.groups is '{FOLDER}', and '{root}' has a published split, whose "
+                f"folders are parts and classes: give {DICOM}, or a regular expression that "
                 "finds the patient."
             )
         if nested and not table:
             found = replace(found, watched=(*found.watched, *walk(root)[1]))
-        if self._whole:
+        if self.whole:
             every = [
                 replace(one, files=one.every, validation=(), test=None) for one in found.classes
             ]
@@ -173,11 +173,11 @@ class _Survey:
 
     def _describe_source(self) -> Iterator[Problem]:
         """Yield what the table or the published split says of the classes."""
-        yield from map(note, self._found.notes)
-        if source := self._found.source:
+        yield from map(note, self.found.notes)
+        if source := self.found.source:
             tests = (
                 f"Classes, their order and the test images are those of '{source}'."
-                if self._settings.test
+                if self.settings.test
                 else f"Classes and their order are those of '{source}'; data.test is 0, so its "
                 "test images train."
             )
@@ -185,25 +185,25 @@ class _Survey:
 
     def _choose(self) -> Iterator[Problem]:
         """Store the folders of the chosen classes, in their order."""
-        settings, found = self._settings, self._found
+        settings, found = self.settings, self.found
         rename = {normalize("NFC", name): text for name, text in (settings.rename or {}).items()}
         wanted = [normalize("NFC", name) for name in settings.classes or ()]
-        self._folders = {
+        self.folders = {
             folder.name: replace(folder, text=rename.get(folder.name, folder.text))
             for folder in found.classes
             if settings.classes is None or folder.name in wanted
         }
-        names = tuple(self._folders)
-        self._base, self._new = splits.halves(names) if settings.halves else (names, ())
+        names = tuple(self.folders)
+        self.base, self.new = splits.halves(names) if settings.halves else (names, ())
         faults = list(self._name_faults(wanted, rename))
-        if len(names) < (1 if self._whole else 2) and not faults:
+        if len(names) < (1 if self.whole else 2) and not faults:
             faults.append(
                 f"'{found.root}' gives {len(names)} class to tell apart "
                 f"({', '.join(names) or 'none'}); it takes at least 2."
             )
-        faults += [_empty_class(one) for one in self._folders.values() if not one.files]
+        faults += [_empty_class(one) for one in self.folders.values() if not one.files]
         yield from map(fault, faults)
-        if names and all(folder.display.isdigit() for folder in self._folders.values()):
+        if names and all(folder.display.isdigit() for folder in self.folders.values()):
             yield note(
                 "The classes are numbers, which say nothing to the model: give them names, such as "
                 f'data.rename: {{"{names[0]}": healthy}}.',
@@ -211,18 +211,18 @@ class _Survey:
 
     def _name_faults(self, wanted: Sequence[str], rename: Mapping[str, str]) -> Iterator[str]:
         """Yield what is wrong with the names of classes."""
-        settings, every = self._settings, [folder.name for folder in self._found.classes]
-        if settings.classes is None and not self._found.source and not settings.table:
-            yield from _no_classes(self._found)
+        settings, every = self.settings, [folder.name for folder in self.found.classes]
+        if settings.classes is None and not self.found.source and not settings.table:
+            yield from _no_classes(self.found)
         for key, names in (("classes", wanted), ("rename", rename)):
             for name in names:
                 if name not in every:
-                    yield _unknown_class(key, name, every, self._root)
+                    yield _unknown_class(key, name, every, self.root)
         repeated = sorted({name for name in wanted if wanted.count(name) > 1})
         if repeated:
             yield f"data.classes names '{repeated[0]}' more than once."
         seen = dict[str, str]()
-        for name, folder in self._folders.items():
+        for name, folder in self.folders.items():
             if name in rename and not folder.text.strip():
                 yield f"data.rename gives the class '{name}' an empty name."
             elif rename and (other := seen.setdefault(same(folder.display), name)) != name:
@@ -240,7 +240,7 @@ class _Survey:
     # The part of this node ------------------------------------------------------------------------
 
     def _check_partition(self) -> Iterator[Problem]:
-        partition, classes = self._settings.partition, len(self._base)
+        partition, classes = self.settings.partition, len(self.base)
         if partition.how == "none":
             return
         if partition.index is None or partition.count is None:
@@ -256,37 +256,37 @@ class _Survey:
 
     def _block(self) -> tuple[str, ...]:
         """Return the base classes that this node holds."""
-        partition = self._settings.partition
+        partition = self.settings.partition
         if partition.how != "classes":
-            return self._base
-        blocks = splits.even_blocks(len(self._base), partition.count or 1)
-        return tuple(self._base[label] for label in blocks[partition.index or 0])
+            return self.base
+        blocks = splits.even_blocks(len(self.base), partition.count or 1)
+        return tuple(self.base[label] for label in blocks[partition.index or 0])
 
     def _examine(self) -> Iterator[Problem]:
         """Keep the readable images of the classes that this node opens; record what is skipped."""
-        opened = (*self._base, *self._new) if self._settings.halves else self._block()
-        paths = [path for name in opened for path in self._folders[name].every]
-        if self._settings.path == BUILTIN:
+        opened = (*self.base, *self.new) if self.settings.halves else self._block()
+        paths = [path for name in opened for path in self.folders[name].every]
+        if self.settings.path == BUILTIN:
             sums = builtin.sums()
-            self._verdicts = {
+            self.verdicts = {
                 path: Verdict(builtin.fault(path, sums), digest=sums.get(path, ""))
                 for path in paths
             }
         else:
-            self._verdicts = examine(paths, self._settings.window, self._cache, self._progress)
-        faults = {path: self._verdicts[path].fault for path in paths}
+            self.verdicts = examine(paths, self.settings.window, self.cache, self.progress)
+        faults = {path: self.verdicts[path].fault for path in paths}
         closed = [path for path, why in faults.items() if DESCRIPTORS in (why or "")]
         if closed:
             yield fault(f"{len(closed)} images, such as '{closed[0]}', wait: {DESCRIPTORS}.")
             return
         yield from self._odd_images(paths)
-        draws = self._settings.test > 0.0 and not self._whole
-        folders, self._folders = self._folders, {}
+        draws = self.settings.test > 0.0 and not self.whole
+        folders, self.folders = self.folders, {}
         for name in opened:
             folder = folders[name]
             bad = {path: why for path in folder.every if (why := faults[path]) is not None}
             self.skipped += [*folder.others, *bad.items()]
-            good = self._folders[name] = folder.without(bad)
+            good = self.folders[name] = folder.without(bad)
             if not good.files:
                 path, why = next(iter(bad.items()))
                 yield fault(
@@ -301,13 +301,13 @@ class _Survey:
 
     def _odd_images(self, paths: Sequence[Path]) -> Iterator[Problem]:
         """Yield notes on images that are used, and may not show what they should."""
-        several = [path for path in paths if self._verdicts[path].frames > 1]
+        several = [path for path in paths if self.verdicts[path].frames > 1]
         if several:
             yield note(
                 f"DICOM files with several frames: {len(several)}, such as '{several[0]}' "
-                f"({self._verdicts[several[0]].frames} frames). The middle frame of each is used."
+                f"({self.verdicts[several[0]].frames} frames). The middle frame of each is used."
             )
-        constant = [path for path in paths if self._verdicts[path].constant]
+        constant = [path for path in paths if self.verdicts[path].constant]
         if constant:
             yield note(
                 f"Images of one colour throughout, in which the model sees nothing: "
@@ -317,19 +317,19 @@ class _Survey:
 
     def _group(self) -> Iterator[Problem]:
         """Store the patients of the readable images; yield a fault if data.groups finds none."""
-        how = self._settings.groups
-        images = {path: folder.path for folder in self._folders.values() for path in folder.every}
-        self._groups = groups.find_groups(how, self._root, images, self._verdicts)
+        how = self.settings.groups
+        images = {path: folder.path for folder in self.folders.values() for path in folder.every}
+        self.groups = groups.find_groups(how, self.root, images, self.verdicts)
         if how is None or not images:
             return
-        unknown = [path for path in images if path not in self._groups]
+        unknown = [path for path in images if path not in self.groups]
         if len(unknown) == len(images):
             yield fault(
                 f"data.groups is '{how}', and it finds no patient of any image, such as "
-                f"'{unknown[0]}': give {base.FOLDER}, {base.DICOM}, or a regular expression that "
+                f"'{unknown[0]}': give {FOLDER}, {DICOM}, or a regular expression that "
                 "finds the patient in the path."
             )
-        patients = len(set(self._groups.values())) + len(unknown)
+        patients = len(set(self.groups.values())) + len(unknown)
         alone = f"; {len(unknown):,} of them have one image, whose patient is not known"
         yield note(
             f"The images are of {patients:,} patients by data.groups ({how})"
@@ -341,17 +341,17 @@ class _Survey:
     @property
     def _by_content(self) -> bool:
         """Whether a hash of content or patient decides on each image (splits.py)."""
-        changes = not self._fixed and self._settings.path != BUILTIN
-        return changes or self._settings.groups is not None
+        changes = not self.fixed and self.settings.path != BUILTIN
+        return changes or self.settings.groups is not None
 
     def _draw(self) -> Iterator[Problem]:
         """Store the test, validation and training images of each class."""
-        settings, partition = self._settings, self._settings.partition
+        settings, partition = self.settings, self.settings.partition
         yield from self._draw_tests()
-        if self._whole:
-            self._train = self._validation = dict.fromkeys(self._test, ())
+        if self.whole:
+            self.train = self.validation = dict.fromkeys(self.test, ())
             return
-        own = {name: self._training_pool(self._folders[name]) for name in self._block()}
+        own = {name: self._training_pool(self.folders[name]) for name in self._block()}
         if partition.how == "dirichlet":
             images, count = sum(map(len, own.values())), partition.count or 1
             if count > images:
@@ -363,15 +363,15 @@ class _Survey:
             parts = splits.dirichlet(own, count, partition.alpha, settings.seed)
             own = parts[partition.index or 0]
         pools, shots = self._draw_validation(own), settings.shots
-        self._train = {name: files[:shots] if shots else files for name, files in pools.items()}
+        self.train = {name: files[:shots] if shots else files for name, files in pools.items()}
         yield from self._compare_with_settings(pools)
 
     def _draw_tests(self) -> Iterator[Problem]:
         """Store the test images of each class: all, the published ones, or drawn ones."""
-        share, drawn = self._settings.test, dict[str, Files]()
-        self._test = test = dict[str, Files]()
-        for name, folder in self._folders.items():
-            if self._whole:
+        share, drawn = self.settings.test, dict[str, Files]()
+        self.test = test = dict[str, Files]()
+        for name, folder in self.folders.items():
+            if self.whole:
                 test[name] = splits.in_order(folder.files)
             elif folder.test is not None:
                 test[name] = folder.test if share else ()
@@ -391,7 +391,7 @@ class _Survey:
 
     def _training_pool(self, folder: ClassFolder) -> Files:
         """Return a class's images that no test takes, in the order in which training takes them."""
-        settings, tested = self._settings, set(self._test[folder.name])
+        settings, tested = self.settings, set(self.test[folder.name])
         files = [path for path in folder.files if path not in tested]
         if folder.test is not None and not settings.test:
             files += [*folder.test, *(() if settings.validation else folder.validation)]
@@ -399,15 +399,15 @@ class _Survey:
             return splits.shuffle(files, folder.name, settings.seed)
 
         def place(path: Path) -> float:
-            return splits.place(self._verdicts[path].digest, settings.seed, "train")
+            return splits.place(self.verdicts[path].digest, settings.seed, "train")
 
         return tuple(sorted(splits.in_order(files), key=place))
 
     def _unit(self, path: Path) -> str:
         """Return what an image is drawn by: its patient, or its content."""
-        if self._settings.groups is not None and path in self._groups:
-            return f"patient {self._groups[path]}"
-        return self._verdicts[path].digest
+        if self.settings.groups is not None and path in self.groups:
+            return f"patient {self.groups[path]}"
+        return self.verdicts[path].digest
 
     def _held_out(
         self, classes: Mapping[str, Files], share: float, place: Callable[[str], float]
@@ -426,9 +426,9 @@ class _Survey:
         Published validation images are used by nodes that have all images of their classes. Nodes
         that share classes draw theirs from their own images, so that no two nodes have the same.
         """
-        share, shots, seed = self._settings.validation, self._settings.shots, self._settings.seed
-        dealt = self._settings.partition.how == "dirichlet"
-        published = {name: self._folders[name].validation for name in own if share and not dealt}
+        share, shots, seed = self.settings.validation, self.settings.shots, self.settings.seed
+        dealt = self.settings.partition.how == "dirichlet"
+        published = {name: self.folders[name].validation for name in own if share and not dealt}
         kept = {name: files for name, files in published.items() if files}
         drawn = {name: files for name, files in own.items() if name not in kept}
         if dealt or not self._by_content:
@@ -439,7 +439,7 @@ class _Survey:
             kept |= self._held_out(
                 drawn, share, lambda unit: 1.0 - splits.place(unit, seed, "train")
             )
-        self._validation = {name: kept[name] for name in own}
+        self.validation = {name: kept[name] for name in own}
         rest = {}
         for name, files in own.items():
             validating = set(kept[name])
@@ -448,7 +448,7 @@ class _Survey:
 
     def _compare_with_settings(self, pools: Mapping[str, Files]) -> Iterator[Problem]:
         """Yield how the training images differ from what the settings ask for."""
-        shots, train = self._settings.shots, self._train
+        shots, train = self.settings.shots, self.train
         few = [name for name, files in train.items() if len(files) < shots]
         if few:
             least = min(len(train[name]) for name in few)
@@ -472,20 +472,20 @@ class _Survey:
     def _check_splits(self) -> Iterator[Problem]:
         """Yield which copies of images, and which patients, are in more than one split."""
         # All test images that the node opens, which with halves are those of new classes, too.
-        train, test = self._split(self._train, self._train), self._split(self._test, self._test)
-        validation = self._split(self._train, self._validation)
-        yield from copies_among(train, test, validation, self._verdicts)
-        how = self._settings.groups
-        by = how or f"the DICOM tag {base.DICOM.partition(':')[2]}"
-        published = any(folder.test is not None for folder in self._folders.values())
-        cure = f"set data.groups to {base.DICOM}, and no patient is divided."
+        train, test = self._split(self.train, self.train), self._split(self.test, self.test)
+        validation = self._split(self.train, self.validation)
+        yield from copies_among(train, test, validation, self.verdicts)
+        how = self.settings.groups
+        by = how or f"the DICOM tag {DICOM.partition(':')[2]}"
+        published = any(folder.test is not None for folder in self.folders.values())
+        cure = f"set data.groups to {DICOM}, and no patient is divided."
         known = "training images and test images"
         for names, first, second in (
             (known, train, test),
             ("training images and validation images", train, validation),
             ("validation images and test images", validation, test),
         ):
-            both, every = groups.divided(self._groups, first, second)
+            both, every = groups.divided(self.groups, first, second)
             if both and (how or names == known):
                 yield (fault if how else warning)(
                     f"{len(both):,} of {len(every):,} patients (by {by}) "
@@ -493,8 +493,8 @@ class _Survey:
                     "how well new patients are recognized: "
                     f"{'divide the published images by patient.' if published else cure}"
                 )
-        if not self._groups and self._settings.path != BUILTIN:
-            numbers = groups.numbered(folder.files for folder in self._folders.values())
+        if not self.groups and self.settings.path != BUILTIN:
+            numbers = groups.numbered(folder.files for folder in self.folders.values())
             yield from map(note, groups.numbers_note(numbers, train, test))
 
 
@@ -519,9 +519,7 @@ def _no_classes(found: Found) -> Iterator[str]:
 
 
 def _unknown_class(key: str, name: str, known: Sequence[str], root: Path) -> str:
-    near = get_close_matches(name, known, 1, 0.6) or get_close_matches(
-        name.replace(" ", "_").lower(), known, 1, 0.6
-    )
+    near = get_close_matches(name, known, 1)
     hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(known[:5])} ..."
     return f"data.{key} names '{name}', which is no class in '{root}'; {hint}."
 

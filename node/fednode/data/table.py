@@ -25,6 +25,7 @@ from fednode.data.folder import ClassFolder, Found, sort_key, walk
 from fednode.data.formats import is_image
 from fednode.data.names import TABLES, refuse_twins
 from fednode.errors import DataError
+from fednode.units import listed
 
 FILES: Final = re.compile(
     "(image|img|file|dicom)(_?(id|index|name|path|file|filename))?|path|id_code"
@@ -52,7 +53,7 @@ def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Fo
 
     A class has `others`: files that are not there. Raise DataError if the table is wrong.
     """
-    rows = read_rows(table, columns)
+    rows = list(read_rows(table, columns))
     files = _Files(root, table, rows)
     labels: dict[Path, Row] = {}
     absent: dict[str, list[tuple[Path, str]]] = {}
@@ -98,8 +99,8 @@ def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Fo
     return Found(root, tuple(classes), tuple(strays), notes=tuple(notes), watched=watched)
 
 
-def read_rows(table: Path, columns: tuple[str, str] | None) -> list[Row]:
-    """Return the rows of a table; raise DataError if it has none, or lacks a column."""
+def read_rows(table: Path, columns: tuple[str, str] | None) -> Iterator[Row]:
+    """Yield the rows of a table; raise DataError if it has none, or lacks a column."""
     if table.suffix.lower() in set(TABLES) - {".csv", ".tsv"}:
         raise DataError(f"data.table is '{table}'; tables are read as CSV: save it as CSV (UTF-8).")
     try:
@@ -118,47 +119,38 @@ def read_rows(table: Path, columns: tuple[str, str] | None) -> list[Row]:
     if len(lines) < 2:
         raise DataError(f"The table '{table}' names no image: its first line names the columns.")
     names = [name.strip() for name in lines[0][1]]
+    places = _places(table, names, columns)
     for number, cells in lines[1:]:
         if any(map(str.strip, cells[len(names) :])):
             raise DataError(
                 f"'{table}' has {len(cells)} cells in line {number} and {len(names)} columns: put "
                 f"a text that holds a separator ({separator!r}) between quotes."
             )
-    return list(_rows(table, lines[1:], _places(table, names, columns)))
-
-
-def _rows(
-    table: Path, lines: Sequence[tuple[int, list[str]]], places: tuple[int, int]
-) -> Iterator[Row]:
-    for number, cells in lines:
         file, label = (cells[at].strip() if at < len(cells) else "" for at in places)
         if not file:
             raise DataError(f"'{table}' names no file in line {number}: name it, or drop the line.")
         yield Row(number, file, label)
 
 
-def _places(table: Path, names: Sequence[str], columns: tuple[str, str] | None) -> tuple[int, int]:
+def _places(table: Path, names: Sequence[str], columns: tuple[str, str] | None) -> list[int]:
     """Return the places of the columns of files and of classes."""
-    found = []
+    places = []
     for at, (use, usual) in enumerate((("files", FILES), ("classes", LABELS))):
-        wanted = [name for name in names if usual.fullmatch(_plain(name))]
-        if columns is not None:
-            wanted = [columns[at]]
-        if columns is not None and columns[at] not in names:
-            said = f"has no column '{columns[at]}', which data.columns names"
-        elif len(wanted) > 1:
-            said = f"has several columns that may be the {use} ({', '.join(wanted)})"
-        elif not wanted:
-            said = f"has no column whose name says that it holds the {use}"
+        if columns is None:
+            wanted = [name for name in names if usual.fullmatch(_plain(name))]
+            lacks = f"no column whose name says that it holds the {use}"
         else:
-            found.append(names.index(wanted[0]))
-            continue
-        shown = ", ".join(names[:COLUMNS_NAMED]) + (", ..." if len(names) > COLUMNS_NAMED else "")
-        raise DataError(
-            f"The table '{table}' {said}; it has {shown}: set data.columns to the column of files "
-            "and the column of classes."
-        )
-    return found[0], found[1]
+            wanted = [columns[at]] if columns[at] in names else []
+            lacks = f"no column '{columns[at]}', which data.columns names"
+        if len(wanted) != 1:
+            several = f"several columns that may be the {use} ({', '.join(wanted)})"
+            raise DataError(
+                f"The table '{table}' has {several if wanted else lacks}; it has "
+                f"{listed(names, COLUMNS_NAMED)}: set data.columns to the column of files and the "
+                "column of classes."
+            )
+        places.append(names.index(wanted[0]))
+    return places
 
 
 def _plain(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -11,21 +12,26 @@ from PIL import Image
 MakeFolder = Callable[[Mapping[str, int]], Path]
 
 
+def draw(path: Path) -> None:
+    """Write an image that no image of another name or folder is a copy of."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shade = zlib.crc32("/".join(path.parts[-3:]).encode())
+    image = Image.new("RGB", (6, 5), (80, 80, 120))
+    for at in range(4):
+        image.putpixel((at, 0), (shade >> 8 * at & 255,) * 3)
+    image.save(path)
+
+
 @pytest.fixture
 def make_folder(tmp_path: Path) -> MakeFolder:
     """Return a function that makes a data folder from image counts by class."""
 
     def make(counts: Mapping[str, int]) -> Path:
         root = tmp_path / "images"
-        root.mkdir(exist_ok=True)
         for name, count in counts.items():
-            (root / name).mkdir()
+            (root / name).mkdir(parents=True)
             for number in range(count):
-                # No two images are copies of each other.
-                colour = (number % 256, number // 256, sum(map(ord, name)) % 256)
-                image = Image.new("RGB", (6, 5), colour)
-                image.putpixel((0, 0), (0, 0, 0))  # an image of one colour is worth a note
-                image.save(root / name / f"{number:03d}.png")
+                draw(root / name / f"{number:03d}.png")
         return root
 
     return make

@@ -43,7 +43,10 @@ def gif(path: Path, shade: int = 9) -> Path:
     ("case", "said"),
     [
         ("PNG with 2,000 packed texts", "damaged: Too much memory used in text chunks"),
-        ("PNG with 2 GiB behind its pixels", "too large or damaged: an image of 40 x 40 pixels cannot"),
+        (
+            "PNG with 2 GiB behind its pixels",
+            "too large or damaged: an image of 40 x 40 pixels cannot",
+        ),
         ("TIFF with 1,000 equal tags", ""),
         ("DICOM, small and deflated", "a DICOM file compressed as Deflated Explicit VR Little"),
     ],

@@ -30,7 +30,7 @@ def test_only_regular_files_are_opened_and_nothing_is_waited_for(tmp_path: Path)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "7"))
     for path in (fifo, link, end, tmp_path / "7", tmp_path):
-        with pytest.raises(Unusable, match="^not a regular file, but a folder, a device, a FIFO"):
+        with pytest.raises(Unusable, match="not a regular file, but a folder, a device, a FIFO"):
             opened(path)
         assert not is_image(path)
         assert (examine([path])[path].fault or "").startswith("not a regular file, but")

@@ -6,25 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.groups import divided, numbered
 from fednode.data.load import load, look
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
+from tests.unit.data.conftest import draw
 
 PERSON = r"person(\d+)"
 
 
 def make(root: Path, names: list[str]) -> Path:
-    """Write images that all differ."""
-    for at, name in enumerate(names):
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image = Image.new("RGB", (5, 5), (at % 256, at // 256, 9))
-        image.putpixel((0, 0), (255, 255, 255))
-        image.save(path)
+    for name in names:
+        draw(root / name)
     return root
 
 

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -221,20 +222,46 @@ def fault(values: DataSettings) -> str:
     return str(caught.value)
 
 
-def test_empty_class_folder_is_named(make_folder: MakeFolder) -> None:
-    root = make_folder({"a": 5, "b": 0})
-    assert fault(settings(root)).startswith(f"The class folder '{root / 'b'}' holds no image: add")
+FAULTS: list[tuple[dict[str, int], dict[str, Any], str]] = [
+    ({"a": 5, "b": 0}, {}, "The class folder '{root}/b' holds no image: add"),
+    ({"a": 5, "b/inner": 0}, {}, "b' holds no image, only folders"),
+    ({"a": 5, "b": 0, "c": 0}, {}, "(1 more fault: `fednode check` lists all.)"),
+    ({"a": 5, "b": 1}, {}, "holds 1 readable image; a test split needs at least 2"),
+    ({"grand_piano": 2, "ant": 2}, {"classes": ("ant", "Grand Piano")}, "nearest is 'grand_piano'"),
+    ({"grand_piano": 2, "ant": 2}, {"classes": ("ant", "xyz")}, "there are ant, grand_piano ..."),
+    ({"lesions": 2, "mole": 2}, {"rename": {"lesion": "x"}}, "names 'lesion', which is no class"),
+    (
+        {"lesions": 2, "mole": 2}, {"rename": {"lesions": "mole"}},
+        "gives the classes 'lesions' and 'mole' the same name 'mole': put",
+    ),
+    ({"lesions": 2, "mole": 2}, {"rename": {"mole": " "}}, "gives the class 'mole' an empty name."),
+    ({"a": 2, "b": 2}, {"classes": ("a", "a", "b")}, "names 'a' more than once"),
+    ({"a": 2, "b": 2}, {"classes": ()}, "gives 0 class"),
+    ({"a": 2, "b": 2}, {"classes": ("a",)}, "gives 1 class to tell apart (a)"),
+    (
+        {"a": 5, "b": 5}, {"partition": PartitionSettings("classes")},
+        'data.partition.how is "classes" but index and count are not set',
+    ),
+    ({"a": 5, "b": 5}, {"partition": part("classes", 0, 3)}, "but there are only 2 classes"),
+    ({"a": 2, "b": 2}, {"partition": part("dirichlet", 0, 3)}, "are only 2 training images"),
+]  # fmt: skip
 
 
-def test_empty_class_may_be_left_out(make_folder: MakeFolder) -> None:
-    root = make_folder({"a": 5, "b": 0, "c": 5})
-    assert load(settings(root, classes=("c", "a"))).train.classes == ("a", "c")
+@pytest.mark.parametrize(("counts", "changes", "sentence"), FAULTS)
+def test_each_fault_is_a_sentence(
+    make_folder: MakeFolder, counts: dict[str, int], changes: dict[str, Any], sentence: str
+) -> None:
+    root = make_folder(counts)
+    assert sentence.replace("{root}", str(root)) in fault(settings(root, **changes))
 
 
-def test_class_folder_with_only_folders_is_named(make_folder: MakeFolder) -> None:
-    root = make_folder({"a": 5, "b": 0})
-    (root / "b" / "inner").mkdir()
-    assert "holds no image, only folders" in fault(settings(root))
+def test_an_empty_class_may_be_left_out_and_one_image_trains_without_a_test(
+    make_folder: MakeFolder,
+) -> None:
+    root = make_folder({"a": 5, "b": 0, "c": 1})
+    values = settings(root, classes=("c", "a"), test=0.0)
+    assert load(values).train.classes == ("a", "c")
+    assert len(load(values).train.images) == 5
 
 
 def test_link_to_the_folder_above_is_named(make_folder: MakeFolder) -> None:
@@ -250,25 +277,7 @@ def test_class_without_readable_image_is_named(make_folder: MakeFolder) -> None:
         "holds no readable image: all 1 were skipped, such as '000.png' (no image of a known "
         "format)." in fault(settings(root))
     )
-    assert any("Skipped 1 file" in str(problem) for problem in look(settings(root))[0])
-
-
-def test_one_image_is_too_few_for_a_test_split(make_folder: MakeFolder) -> None:
-    root = make_folder({"a": 5, "b": 1})
-    assert "holds 1 readable image; a test split needs at least 2" in fault(settings(root))
-    assert len(load(settings(root, test=0.0)).train.images) == 5
-
-
-def test_all_faults_are_listed_and_counted(make_folder: MakeFolder) -> None:
-    values = settings(make_folder({"a": 5, "b": 0, "c": 0}))
-    assert fault(values).endswith("(1 more fault: `fednode check` lists all.)")
-    assert len(look(values)[0]) == 2
-
-
-def test_unknown_class_comes_with_the_nearest(make_folder: MakeFolder) -> None:
-    root = make_folder({"grand_piano": 2, "ant": 2})
-    assert "the nearest is 'grand_piano'" in fault(settings(root, classes=("ant", "Grand Piano")))
-    assert "there are ant, grand_piano ..." in fault(settings(root, classes=("ant", "xyz")))
+    assert any("Skipped 1 file" in text for _, text in look(settings(root))[0])
 
 
 def test_classes_are_renamed_and_their_draws_stay(make_folder: MakeFolder) -> None:
@@ -276,49 +285,6 @@ def test_classes_are_renamed_and_their_draws_stay(make_folder: MakeFolder) -> No
     data = load(settings(root, rename={"lesion_type_1": "big_lesion"}))
     assert data.train.classes == data.own.classes == ("big lesion", "mole")
     assert data.train.images == load(settings(root)).train.images
-
-
-@pytest.mark.parametrize(
-    ("rename", "sentence"),
-    [
-        ({"lesion": "x"}, "data.rename names 'lesion', which is no class in"),
-        ({"lesions": "mole"}, "gives the classes 'lesions' and 'mole' the same name 'mole': put"),
-        ({"mole": " "}, "data.rename gives the class 'mole' an empty name."),
-    ],
-)
-def test_wrong_names_are_refused(
-    make_folder: MakeFolder, rename: dict[str, str], sentence: str
-) -> None:
-    assert sentence in fault(settings(make_folder({"lesions": 2, "mole": 2}), rename=rename))
-
-
-def test_repeated_class_is_refused(make_folder: MakeFolder) -> None:
-    root = make_folder({"a": 2, "b": 2})
-    assert "names 'a' more than once" in fault(settings(root, classes=("a", "a", "b")))
-
-
-@pytest.mark.parametrize(
-    ("classes", "sentence"), [((), "gives 0 class"), (("a",), r"gives 1 class to tell apart (a)")]
-)
-def test_two_classes_are_the_least(
-    make_folder: MakeFolder, classes: tuple[str, ...], sentence: str
-) -> None:
-    assert sentence in fault(settings(make_folder({"a": 2, "b": 2}), classes=classes))
-
-
-def test_partition_without_a_place_is_refused(make_folder: MakeFolder) -> None:
-    values = settings(make_folder({"a": 5, "b": 5}), partition=PartitionSettings("classes"))
-    assert 'data.partition.how is "classes" but index and count are not set' in fault(values)
-
-
-def test_more_nodes_than_classes_are_refused(make_folder: MakeFolder) -> None:
-    values = settings(make_folder({"a": 5, "b": 5}), partition=part("classes", 0, 3))
-    assert "count is 3, but there are only 2 classes" in fault(values)
-
-
-def test_more_nodes_than_images_are_refused(make_folder: MakeFolder) -> None:
-    values = settings(make_folder({"a": 2, "b": 2}), partition=part("dirichlet", 0, 3))
-    assert "count is 3, but there are only 2 training images" in fault(values)
 
 
 def test_missing_and_blank_paths_are_refused(tmp_path: Path) -> None:

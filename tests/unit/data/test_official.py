@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
 from fednode.data.folder import domains
@@ -21,6 +18,7 @@ from fednode.data.load import load, look
 from fednode.data.official import found_in
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
+from tests.unit.data.conftest import draw
 from tools import splits
 
 CARS = ("2012 AM General Hummer", "2000 Acura TL", "1998 Audi 100", "2011 BMW X6", "1993 Geo Metro")
@@ -40,15 +38,6 @@ LAYOUTS = {
     "ucf101": ("split_zhou_UCF101.json", "UCF-101-midframes", "{name}/v_{name}_g01_c{at}.jpg"),
     "my_own": ("split_zhou_Mine.json", "", "pictures/{name}-{at}.jpg"),
 }  # fmt: skip
-
-
-def draw(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    shade = zlib.crc32(str(path).encode())  # no two images are copies of each other
-    image = Image.new("RGB", (4, 4), (80, 80, 120))
-    for at in range(4):
-        image.putpixel((at, 0), (shade >> 8 * at & 255,) * 3)
-    image.save(path, quality=100)
 
 
 def settings(root: Path, **changes: object) -> DataSettings:
@@ -250,26 +239,6 @@ def test_office_home_vlcs_and_terra_as_folders_keep_their_names(
         shown = tuple(name.replace("_", " ") for name in classes)
         assert (data.train.classes, data.new.classes) == (shown[:2], shown[2:])
         assert data.notes == ()
-
-
-def test_pacs_is_read_as_folders(tmp_path: Path) -> None:
-    archive = Path(__file__).parents[3].parent / "shared/data/PACS_128px_q88.zip"
-    if not archive.is_file():
-        pytest.skip("PACS does not lie beside the checkout")
-    with zipfile.ZipFile(archive) as held:
-        few: dict[str, int] = {}
-        for name in held.namelist():
-            folder = os.path.dirname(name)
-            few[folder] = few.get(folder, 0) + 1
-            if name.endswith(".jpg") and few[folder] <= 5:
-                held.extract(name, tmp_path)
-    root = next(path.parents[2] for path in tmp_path.rglob("*.jpg"))
-    found = load_each(settings(root, halves=True))
-    assert set(found) == {"art_painting", "cartoon", "photo", "sketch"}
-    for data in found.values():
-        assert data.train.classes == ("dog", "elephant", "giraffe", "guitar")
-        assert data.new is not None
-        assert data.new.classes == ("horse", "house", "person")
 
 
 def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:

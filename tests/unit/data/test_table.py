@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load, look
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
+from tests.unit.data.conftest import draw
 
 KAGGLE = "﻿file,label\n" + "".join(
     f"train/{at}.png,{'cat' if at % 2 else 'dog'}\n" for at in range(8)
@@ -33,12 +33,8 @@ def write(
     root: Path, files: list[str], table: str, name: str = "t.csv", code: str = "utf-8"
 ) -> Path:
     """Write a table beside images that all differ; return the table's path."""
-    for at, file in enumerate(files):
-        path = root / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image = Image.new("RGB", (5, 5), (at, 7, 9))
-        image.putpixel((0, 0), (255, 255, 255))
-        image.save(path)
+    for file in files:
+        draw(root / file)
     (root / name).write_bytes(table.encode(code))
     return root / name
 

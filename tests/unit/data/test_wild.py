@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from fednode.core.types import Message, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load, look
 from fednode.data.names import for_layout
 from fednode.wire import codec
+from tests.unit.data.conftest import draw
 
 FIVE = 5
 Make = Callable[..., Path]
@@ -28,11 +28,8 @@ def make(tmp_path: Path) -> Make:
             path = tmp_path / "root" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if name.endswith("/"):
-                path.mkdir(parents=True, exist_ok=True)
                 for number in range(FIVE):
-                    image = Image.new("RGB", (5, 5), (number, hash(name) % 256, 9))
-                    image.putpixel((0, 0), (255, 255, 255))
-                    image.save(path / f"{number}.png")
+                    draw(path / f"{number}.png")
             else:
                 path.write_text("a,b")
         return tmp_path / "root"
