@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 from fednode.core.types import Job, Progress, Report, Tensors
@@ -56,11 +55,6 @@ class Learner(Protocol):
     def warnings(self) -> tuple[str, ...]:
         """Sentences for `fednode status` on images that make the test accuracy wrong."""
         return ()
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """A few training images of each class, for the operator to look at."""
-        return {}
 
     def initial(self, seed: int) -> Tensors:
         """Return the tensors that round 1 starts from, equal for equal seeds."""

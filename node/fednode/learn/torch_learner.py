@@ -37,7 +37,6 @@ from fednode.learn.prompt_module import Batch, FitInputs, Params, PromptModule, 
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import TuningSettings
 
-EXAMPLES = 3
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
 
@@ -156,15 +155,6 @@ class TorchLearner(Learner):
     @property
     def warnings(self) -> tuple[str, ...]:
         return self.data.warnings
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        examples: dict[str, tuple[Path, ...]] = dict.fromkeys(self.classes, ())
-        for image in self.data.train.images:
-            name = self.classes[image.label]
-            if len(examples[name]) < EXAMPLES:
-                examples[name] = (*examples[name], image.path)
-        return examples
 
     def initial(self, seed: int) -> Tensors:
         return self.module.initial(seed)

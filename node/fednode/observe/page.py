@@ -13,14 +13,12 @@ cookies to every port of a host, where other users of the machine may listen.
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from aiohttp import web
-from PIL import Image, ImageOps
 
 from fednode.core.events import Command
 from fednode.core.members.table import LIVE
@@ -47,7 +45,6 @@ Reader = Literal["operator", "member", "visitor", "stranger"]
 KNOWN: Final[frozenset[Reader]] = frozenset({"operator", "member"})
 ASKED_EVERY_S: Final = 3.0
 EVENTS: Final = 60
-THUMBNAIL: Final = 128
 UNREADABLE: Final = "unreadable"
 
 
@@ -66,7 +63,6 @@ class Page:
         router.add_get("/history", self._history)
         router.add_get("/events", self._events)
         router.add_get("/sites", self._sites)
-        router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
         router.add_post("/command/{command:pause|resume}", self._command)
         router.add_post("/sites/invite", self._invite)
         router.add_post("/sites/{word:admit|refuse}", self._settle)
@@ -79,9 +75,7 @@ class Page:
 
     async def _status(self, request: web.Request) -> web.Response:
         reader = self._reader(request)
-        known = reader in KNOWN
-        reply = clean(self._service.now(member=not known))
-        shown = [(name, len(paths)) for name, paths in self._service.examples()] if known else []
+        reply = clean(self._service.now(member=reader not in KNOWN))
         admitting = self._service.admitting
         return web.json_response(
             {
@@ -89,7 +83,6 @@ class Page:
                 "headline": summary.headline(reply),
                 "facts": summary.facts(reply),
                 "status": plain(reply),
-                "examples": shown,
                 "admits": reader == "operator" and admitting is not None and admitting.open,
             }
         )
@@ -127,20 +120,6 @@ class Page:
             members = {one.name for one in peers}
             for name in self._reports.keys() - members:
                 del self._reports[name]
-
-    async def _image(self, request: web.Request) -> web.Response:
-        """Return a small copy of a class's example image, if the request shows the token."""
-        if self._reader(request) not in KNOWN:
-            raise web.HTTPUnauthorized(text="training images take the token of `fednode status`\n")
-        at, image = int(request.match_info["name"]), int(request.match_info["image"])
-        examples = self._service.examples()
-        if at >= len(examples) or image >= len(examples[at][1]):
-            raise web.HTTPNotFound
-        try:
-            data = await asyncio.to_thread(_thumbnail, examples[at][1][image])
-        except (OSError, ValueError) as fault:
-            raise web.HTTPNotFound from fault
-        return web.Response(body=data, content_type="image/jpeg")
 
     async def _command(self, request: web.Request) -> web.Response:
         self._require(request)
@@ -205,13 +184,3 @@ def _since(request: web.Request) -> int:
     if not (number.isascii() and number.isdigit() and len(number) <= 18):
         raise web.HTTPBadRequest(text="since takes a whole number from 0 on\n")
     return int(number)
-
-
-def _thumbnail(path: Path) -> bytes:
-    from fednode.data.decode import decode
-
-    small = io.BytesIO()
-    with decode(path, THUMBNAIL) as decoded:
-        fitted = ImageOps.fit(decoded.image, (THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR)
-        fitted.save(small, "JPEG", quality=85)
-    return small.getvalue()

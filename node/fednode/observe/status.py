@@ -7,7 +7,6 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import grpc
@@ -164,10 +163,6 @@ class NodeService(status_pb2_grpc.NodeServicer):
                 for number, metrics, traffic, digest in rows
             ]
         )
-
-    def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
-        """Return some training images of each class, for the operator only."""
-        return [] if self._learner is None else list(self._learner.examples.items())
 
     async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         """Return the status of some peers; peers that do not answer soon are left out."""

@@ -1,15 +1,15 @@
 """The HTTP server of one node: metrics for Prometheus, health, and the page.
 
 The node draws a token, which other users of the machine cannot read. It stands for the operator:
-training images and commands need it. By default the server listens on loopback without page.token,
-and all else needs no token. The Host header must name loopback, so that a foreign site whose name
+commands need it. By default the server listens on loopback without page.token, and all else needs
+no token. The Host header must name loopback, so that a foreign site whose name
 was pointed here reads nothing.
 
 If page.token is set, as it must be off loopback, every request must show it or the operator's
-token. page.token shows images and commands nothing, because programs that only read metrics have
-it, too. A request shows a token in its Authorization header; a token in a cookie or an address is
-none. The page's empty document (fednode.observe.page.FILES) and /healthz need no token; /healthz
-answers one word to programs that start and stop containers.
+token. page.token commands nothing, because programs that only read metrics have it, too. A request
+shows a token in its Authorization header; a token in a cookie or an address is none. The page's
+empty document (fednode.observe.page.FILES) and /healthz need no token; /healthz answers one word to
+programs that start and stop containers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CLOSE_S: Final = 0.5
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
-    "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -70,7 +70,7 @@ class Web:
     ) -> None:
         """Set up. metrics: returns the metrics in the exposition format, and its content type.
 
-        drawn: the operator's token; "" takes no commands, and shows no images without page.token.
+        drawn: the operator's token; "" takes no commands.
         """
         self._service, self._metrics = service, metrics
         self._closed = bool(settings.token)

@@ -33,8 +33,8 @@ class PageSettings:
     token: str | None = None
     """A secret of at least 16 characters that readers must show (/#token=..., or as a bearer
     token); set it by FEDNODE_PAGE__TOKEN. HTTP shows the token to the network, so put a proxy with
-    TLS in front of the page. null: only training images and commands need a token, which the node
-    draws. Commands need the node's own token in either case."""
+    TLS in front of the page. null: only commands need a token, which the node draws. Commands need
+    the node's own token in either case."""
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < 16:

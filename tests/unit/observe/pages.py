@@ -29,21 +29,10 @@ DOCUMENTS = ("status", "peers", "history", "events")
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
-class Pictured(QuadraticLearner):
-    """A learner with images to show."""
-
-    pictures: Mapping[str, tuple[Path, ...]] = {}
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        return self.pictures
-
-
 @asynccontextmanager
 async def page(
     folder: Path,
     settings: PageSettings | None = None,
-    pictures: Mapping[str, Any] | None = None,
     drawn: str = DRAWN,
     peers: Sequence[str] = (),
     admitting: Admitting | None = None,
@@ -55,10 +44,8 @@ async def page(
     life = "waiting" if peers else "finished"
     async with running(Hub(), folder, "a", peers, most=3) as node:
         await node.until(lambda: node.driver.kernel.view().life == life)
-        learner = Pictured("a")
-        learner.pictures = pictures or {}
         service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
-        service.attach(node.driver, learner)
+        service.attach(node.driver, QuadraticLearner("a"))
         service.admitting = admitting
         metrics = Metrics()
         metrics.watch(service.now)

@@ -20,6 +20,8 @@ from fednode.wire.replies import plain
 from tests.unit.observe.pages import OPERATOR, get, page, read, seen
 from tests.unit.runtime.daemons import ABOUT
 
+WRONG = {"Authorization": "Bearer wrong"}
+
 
 async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url):
@@ -44,9 +46,9 @@ async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
 
 async def test_the_page_s_status_is_what_the_status_command_prints(tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url):
-        for headers, reader in ((OPERATOR, "operator"), ({}, "visitor")):
+        for headers, reader in ((OPERATOR, "operator"), ({}, "visitor"), (WRONG, "stranger")):
             told = await read(url, "status", headers)
-            wanted = plain(service.now(member=reader == "visitor"))
+            wanted = plain(service.now(member=reader != "operator"))
             assert told["reader"] == reader
             changes = {"uptime_s", "clock"}
             assert told["status"].keys() == wanted.keys()

@@ -10,7 +10,6 @@ from pathlib import Path
 import aiohttp
 import pytest
 import uvloop
-from PIL import Image
 from yarl import URL
 
 from fednode.errors import AddressError, ConfigError
@@ -69,36 +68,6 @@ async def test_a_reader_that_does_not_take_its_answer_loses_its_connection(
             await get(url + "status")
 
 
-async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
-    image = tmp_path / "cup.png"
-    Image.new("RGB", (300, 200), (200, 30, 30)).save(image)
-    broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no image")
-    async with page(tmp_path, pictures={"cup": (image, broken)}) as (_, url):
-        for path in ("image/0/0", "image/0/1", "image/1/0"):
-            assert (await get(url + path))[0] == 401
-        for wanted, examples, headers in (
-            ("visitor", [], {}),
-            ("stranger", [], {"Authorization": "Bearer wrong"}),
-            ("operator", [["cup", 2]], OPERATOR),
-        ):
-            told = await read(url, "status", headers)
-            assert (told["reader"], told["examples"]) == (wanted, examples)
-        for headers in without_header(url):
-            assert (await get(url + "image/0/0", headers=headers))[0] == 401
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(url + "image/0/0", headers=OPERATOR) as answer,
-        ):
-            assert answer.status == 200
-            assert answer.headers["Content-Type"] == "image/jpeg"
-            assert len(await answer.read()) < 10_000
-        for bad in ("image/0/1", "image/0/2", "image/1/0", "image/-1/0", "image/0/..%2F..%2Fx"):
-            assert (await get(url + bad, headers=OPERATOR))[0] == 404
-    async with page(tmp_path, pictures={"cup": (image,)}, drawn="") as (_, url):
-        assert (await get(url + "image/0/0", headers={"Authorization": "Bearer "}))[0] == 401
-
-
 async def until(service: NodeService, life: str) -> None:
     """Wait until a record comes after which the node is in a state of its life."""
     async with asyncio.timeout(180):
@@ -148,6 +117,8 @@ async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None
         for unknown in ("leave", "retune", "revoke", "pause/"):
             assert (await post(url, unknown, **OPERATOR))[0] == 404
         assert service.now().life == "finished"
+    async with page(tmp_path / "none", drawn="") as (_, url):
+        assert (await post(url, "pause", Authorization="Bearer "))[0] == 401
     async with page(tmp_path / "closed", PageSettings(token=TOKEN)) as (service, url):
         assert (await post(url, "pause"))[0] == 401
         code, text = await post(url, "pause", **READER)
@@ -164,7 +135,7 @@ async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None
 async def test_no_answer_sets_a_cookie_or_tells_a_token(tmp_path: Path) -> None:
     for settings in (PageSettings(), PageSettings(token=TOKEN)):
         async with page(tmp_path / str(settings.token), settings) as (_, url):
-            for path in ("", f"?token={DRAWN}", f"metrics?token={DRAWN}", "page.js", "image/9/9"):
+            for path in ("", f"?token={DRAWN}", f"metrics?token={DRAWN}", "page.js"):
                 for headers in ({}, OPERATOR):
                     _, text, answered = await get(url + path, headers=headers)
                     assert not {"Set-Cookie", "Location"} & set(answered)
@@ -184,7 +155,7 @@ async def test_a_node_that_loads_takes_no_command(tmp_path: Path) -> None:
 
 async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
     async with page(tmp_path, PageSettings(token=TOKEN)) as (_, url):
-        secret = ("metrics", *DOCUMENTS, "sites", "image/0/0", "command/pause", "nothing")
+        secret = ("metrics", *DOCUMENTS, "sites", "command/pause", "nothing")
         wrong = {"Authorization": "Bearer " + TOKEN[:-1]}
         for headers in ({}, wrong, {"Cookie": f"token={TOKEN}"}):
             for path in secret:

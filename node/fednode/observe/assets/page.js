@@ -107,7 +107,7 @@ function accuracy(measured) {
 const sentence = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 const paragraph = (text, kind = "note") => element("p", { class: kind }, ...sentence(text));
 
-function showStatus({ reader, status: now, headline, facts, examples }) {
+function showStatus({ reader, status: now, headline, facts }) {
   const operator = reader === "operator";
   const alerts = [
     ...now.warnings.map((text) => [text, "alert"]),
@@ -135,39 +135,13 @@ function showStatus({ reader, status: now, headline, facts, examples }) {
     the("act-note").textContent =
       act === "pause" ? "It finishes its round and begins no other." : "It goes on with its next round.";
   }
-  showClasses(now, examples, reader);
+  showClasses(now);
   the("node").hidden = false;
 }
 
-// An <img> cannot show a token, so the images that come into view are fetched here.
-const view = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    view.unobserve(target);
-    request(target.dataset.image).then(async (answer) => {
-      if (!answer.ok) return;
-      target.onload = () => URL.revokeObjectURL(target.src);
-      target.src = URL.createObjectURL(await answer.blob());
-    }).catch(() => {});
-  }
-});
-
-function showClasses(now, examples, reader) {
-  const known = reader === "operator" || reader === "member";
-  const rows = known ? examples : now.classes.map((name) => [name, 0]);
-  the("classes-part").hidden = !rows.length;
-  the("images-note").textContent = `${now.samples} training images. ` + (known
-    ? "They are shown here and go nowhere else."
-    : "Open the link that `fednode status` prints to see some of them.");
-  put("classes", rows, () => rows.map(([name, count], at) => {
-    const images = Array.from({ length: count }, (_, image) => {
-      const alt = `a training image of ${name}`;
-      const made = element("img", { "data-image": `image/${at}/${image}`, alt, width: 64, height: 64 });
-      view.observe(made);
-      return made;
-    });
-    return element("li", {}, element("span", {}, name), ...images);
-  }));
+function showClasses(now) {
+  the("classes-part").hidden = !now.classes.length;
+  put("classes", now.classes, () => now.classes.map((name) => element("li", {}, name)));
 }
 
 // The peers -----------------------------------------------------------------------------------------
