@@ -84,6 +84,18 @@ async def browser() -> AsyncIterator[Open]:
         await chromium.close()
 
 
+def add(service: NodeService, more: status_pb2.StatusReply) -> None:
+    """Add something to a node's status."""
+    alone = service.now
+
+    def now(member: bool = False) -> status_pb2.StatusReply:
+        reply = alone(member)
+        reply.MergeFrom(more)
+        return reply
+
+    service.now = now  # type: ignore[method-assign]
+
+
 def meshed(service: NodeService) -> None:
     """Put peers in several states around a node; two of them answer the page's questions."""
     traffic = status_pb2.Traffic(messages_out=30, serialized_out=4_000_000, serialized_in=3_000_000)
@@ -101,12 +113,6 @@ def meshed(service: NodeService) -> None:
         )
         for name, state in states.items()
     ]
-    alone = service.now
-
-    def now(member: bool = False) -> status_pb2.StatusReply:
-        reply = alone(member)
-        reply.MergeFrom(status_pb2.StatusReply(peers=peers, warnings=[OFFLINE]))
-        return reply
 
     async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         measured = {"own": 0.875, "zero_shot_own": 0.5}
@@ -114,13 +120,15 @@ def meshed(service: NodeService) -> None:
         said.peers.add(name="d", state="dead")
         return dict.fromkeys(names[:2], said)
 
-    service.now, service.ask = now, ask  # type: ignore[method-assign]
+    service.ask = ask  # type: ignore[method-assign]
+    add(service, status_pb2.StatusReply(peers=peers, warnings=[OFFLINE], classes=["lemon"]))
 
 
 async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(
     browser: Open, tmp_path: Path
 ) -> None:
-    async with page(tmp_path, pictures={HOSTILE: ()}) as (service, url), browser() as (tab, seen):
+    async with page(tmp_path) as (service, url), browser() as (tab, seen):
+        add(service, status_pb2.StatusReply(classes=[HOSTILE]))
         await tab.goto(f"{url}#token={DRAWN}")
         await expect(tab.locator("h1")).to_have_text("a")
         await expect(tab.get_by_text(HOSTILE).first).to_be_visible()
@@ -138,7 +146,7 @@ async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(
 async def test_everyone_can_read_it(browser: Open, scheme: Any, width: int, tmp_path: Path) -> None:
     size = {"width": width, "height": 900}
     async with (
-        page(tmp_path, pictures={"lemon": ()}) as (service, url),
+        page(tmp_path) as (service, url),
         # axe itself is put into the page, which the page's own policy forbids.
         browser(viewport=size, color_scheme=scheme, bypass_csp=True) as (tab, _),
     ):

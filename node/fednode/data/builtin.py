@@ -5,10 +5,13 @@ They are a part of Caltech 101; assets/README.md lists the part, its selection r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from fednode.data.images import Verdict
 from fednode.errors import DataError
 
 ASSETS: Final = Path(__file__).resolve().parent / "assets"
@@ -34,15 +37,13 @@ def sums(assets: Path = ASSETS) -> dict[Path, str]:
     return {assets / name: digest for digest, name in pairs}
 
 
-def fault(path: Path, known: dict[Path, str]) -> str | None:
-    """Return how an image differs from the image that shipped; None if it does not differ."""
-    digest = known.get(path)
-    if digest is None:
-        return "not one of the built-in images"
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if hashlib.sha256(content).hexdigest() != digest:
-        return "differs from the built-in image that shipped: install fednode again"
-    return None
+def examine(paths: Iterable[Path], assets: Path = ASSETS) -> dict[Path, Verdict]:
+    """Return a verdict on each built-in image: whether it is the one that shipped."""
+    known, verdicts = sums(assets), dict[Path, Verdict]()
+    for path in paths:
+        shipped = False
+        with contextlib.suppress(OSError):
+            shipped = hashlib.sha256(path.read_bytes()).hexdigest() == known.get(path)
+        fault = "differs from the built-in image that shipped: install fednode again"
+        verdicts[path] = Verdict(None if shipped else fault, digest=known.get(path, ""))
+    return verdicts

@@ -267,11 +267,7 @@ class _Survey:
         opened = (*self.base, *self.new) if self.settings.halves else self._block()
         paths = [path for name in opened for path in self.folders[name].every]
         if self.settings.path == BUILTIN:
-            sums = builtin.sums()
-            self.verdicts = {
-                path: Verdict(builtin.fault(path, sums), digest=sums.get(path, ""))
-                for path in paths
-            }
+            self.verdicts = builtin.examine(paths)
         else:
             self.verdicts = examine(paths, self.settings.window, self.cache, self.progress)
         faults = {path: self.verdicts[path].fault for path in paths}

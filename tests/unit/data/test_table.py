@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +14,27 @@ from fednode.data.rescan import Rescan
 from fednode.errors import DataError
 from tests.unit.data.conftest import draw
 
-KAGGLE = "﻿file,label\n" + "".join(
-    f"train/{at}.png,{'cat' if at % 2 else 'dog'}\n" for at in range(8)
+Labels = dict[str, str]
+"""The class of each file, by its path from the root."""
+CATS = {f"train/{at}.png": "cat" if at % 2 else "dog" for at in range(8)}
+GRADES = {f"train_images/{at:012x}.png": str(at % 3) for at in range(12)}
+MOLES = {
+    f"HAM10000_images_part_{1 + at // 5}/ISIC_{at:07}.jpg": ("bkl", "nv")[at % 2]
+    for at in range(10)
+}
+CYSTS = {f"Export/Bilder/{at}.png": ("gesund", "Zyste; rechts")[at % 2] for at in range(6)}
+TABS = {"a/x.png": "cup", "a/y.png": "crab", "b/x.png": "crab", "b/z.png": "cup"}
+KAGGLE = "\ufefffile,label\n" + "".join(f"{file},{kind}\n" for file, kind in CATS.items())
+APTOS = "id_code,diagnosis\n" + "".join(
+    f"{Path(file).stem},{kind}\n" for file, kind in GRADES.items()
 )
-APTOS = "id_code,diagnosis\n" + "".join(f"{at:012x},{at % 3}\n" for at in range(12))
 HAM = "lesion_id,image_id,dx,dx_type,age\n" + "".join(
-    f"HAM_1,ISIC_{at:07},{('bkl', 'nv')[at % 2]},histo,80.0\n" for at in range(10)
+    f"HAM_1,{Path(file).stem},{kind},histo,80.0\n" for file, kind in MOLES.items()
 )
 HOSPITAL = 'Nr;"Datei";"Befund"\r\n' + "".join(
-    f'{at};"Bilder\\{at}.png";"{("gesund", "Zyste; rechts")[at % 2]}"\r\n' for at in range(6)
+    f'{at};"Bilder\\{at}.png";"{kind}"\r\n' for at, kind in enumerate(CYSTS.values())
 )
+TABBED = "Image Path\tClass Name\na/x\tcup\na/y\tcrab\n../root/b/x.png\tcrab\nz\tcup\n"
 
 
 def write(
@@ -52,49 +60,27 @@ def labels(data: NodeData) -> dict[str, str]:
     }
 
 
-LAYOUTS: Mapping[str, tuple[list[str], str, str, dict[str, Any], int]] = {
-    "kaggle": ([f"train/{at}.png" for at in range(8)], KAGGLE, "", {}, 8),
-    "kaggle, data.path is the folder": (
-        [f"train/{at}.png" for at in range(8)], KAGGLE, "train", {}, 8
-    ),
-    "aptos": ([f"train_images/{at:012x}.png" for at in range(12)], APTOS, "train_images", {}, 12),
-    "ham10000": (
-        [f"HAM10000_images_part_{1 + at // 5}/ISIC_{at:07}.jpg" for at in range(10)],
-        HAM, "", {}, 10,
-    ),
-    "a hospital": (
-        [f"Export/Bilder/{at}.png" for at in range(6)], HOSPITAL, "",
-        {"columns": ("Datei", "Befund")}, 6,
-    ),
-    "tabs": (
-        ["a/x.png", "a/y.png", "b/x.png", "b/z.png"],
-        "Image Path\tClass Name\na/x\tcup\na/y\tcrab\n../root/b/x.png\tcrab\nz\tcup\n", "", {}, 4,
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_image_gets_the_class_of_its_line(tmp_path: Path, layout: str) -> None:
-    files, text, folder, changes, count = LAYOUTS[layout]
+@pytest.mark.parametrize(
+    ("wanted", "text", "folder", "changes"),
+    [
+        (CATS, KAGGLE, "", {}),
+        (CATS, KAGGLE, "train", {}),
+        (GRADES, APTOS, "train_images", {}),
+        (MOLES, HAM, "", {}),
+        (CYSTS, HOSPITAL, "", {"columns": ("Datei", "Befund")}),
+        (TABS, TABBED, "", {}),
+    ],
+    ids=["Kaggle", "data.path is the folder", "APTOS", "HAM10000", "a hospital", "tabs"],
+)
+def test_each_image_gets_the_class_of_its_line(
+    tmp_path: Path, wanted: Labels, text: str, folder: str, changes: dict[str, Any]
+) -> None:
     root = tmp_path / "root"
-    table = write(root, files, text)
-    data = load(settings(root / folder, os.path.relpath(table, root / folder), **changes))
-    images = [image for split in (data.train, data.own) for image in split.images]
-    assert len({image.path for image in images}) == len(images) == count
-    separator = max(",;\t", key=text.splitlines()[0].count)
-    rows = list(csv.reader(text.splitlines()[1:], delimiter=separator))
-    wanted = Counter[str]()
-    for row in rows:
-        file, label = row[1:3] if layout in {"ham10000", "a hospital"} else row
-        wanted[label] += 1
-        end = file.replace("\\", "/").removeprefix("../root/")
-        (path,) = [one for one in files if one.removesuffix(".png").removesuffix(".jpg")
-                   .endswith(end.removesuffix(".png"))]  # fmt: skip
-        (image,) = [image for image in images if image.path == root / path]
-        split = data.train if image in data.train.images else data.own
-        assert split.classes[image.label] == label
-    found = Counter(label for split in (data.train, data.own) for label in
-                    (split.classes[image.label] for image in split.images))  # fmt: skip
+    table = os.path.relpath(write(root, list(wanted), text), root / folder)
+    data = load(settings(root / folder, table, **changes))
+    images = [(image, split.classes) for split in (data.train, data.own) for image in split.images]
+    assert len(images) == len(wanted)
+    found = {str(one.path.relative_to(root)): classes[one.label] for one, classes in images}
     assert found == wanted
 
 
