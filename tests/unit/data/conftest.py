@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fednode.data.base import NodeData
+from fednode.data.rescan import Rescan
+
 MakeFolder = Callable[[Mapping[str, int]], Path]
 
 
@@ -20,6 +23,13 @@ def draw(path: Path) -> None:
     for at in range(4):
         image.putpixel((at, 0), (shade >> 8 * at & 255,) * 3)
     image.save(path)
+
+
+def fresh(rescan: Rescan) -> NodeData:
+    """Return the splits of a folder that changed."""
+    found = rescan.look(60.0)
+    assert found is not None
+    return found
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from fednode.data.groups import divided, numbered
 from fednode.data.load import load, look
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
-from tests.unit.data.conftest import draw
+from tests.unit.data.conftest import draw, fresh
 
 PERSON = r"person(\d+)"
 
@@ -176,9 +176,8 @@ def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
     assert rescan.look() is None
     make(root, ["normal/person3/more/1.png"])
     (root / "normal/person3/more/1.png").write_bytes((root / FOLDERS[9]).read_bytes() + b" ")
-    fresh = rescan.look(60.0)
-    assert fresh is not None
-    assert len(fresh.files) == len(FOLDERS) + 1
+    now = fresh(rescan)
+    assert len(now.files) == len(FOLDERS) + 1
 
 
 def test_a_folder_may_be_read_whole(tmp_path: Path) -> None:

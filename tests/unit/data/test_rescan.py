@@ -12,7 +12,7 @@ from PIL import Image
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
 from fednode.data.rescan import Rescan
-from tests.unit.data.conftest import MakeFolder
+from tests.unit.data.conftest import MakeFolder, fresh
 
 
 @pytest.fixture
@@ -54,22 +54,19 @@ def test_a_file_that_may_be_read_later_is_used_then(root: Path) -> None:
     rescan, before = start(root)
     assert [why for _, why in before.skipped] == ["cannot be read: Permission denied"]
     (root / "cat" / "000.png").chmod(0o644)
-    fresh = rescan.look()
-    assert fresh is not None
-    assert not fresh.skipped
+    now = fresh(rescan)
+    assert not now.skipped
 
 
 def test_an_image_that_came_and_one_that_went(root: Path) -> None:
     rescan, before = start(root)
     add(root, "cat/new.png")
-    fresh = rescan.look()
-    assert fresh is not None
-    assert len(fresh.train.images) > len(before.train.images)
+    now = fresh(rescan)
+    assert len(now.train.images) > len(before.train.images)
     assert rescan.look() is None
     (root / "cat" / "new.png").unlink()
     later(root / "cat")
-    again = rescan.look()
-    assert again is not None
+    again = fresh(rescan)
     assert again.train == before.train
 
 
@@ -78,9 +75,8 @@ def test_a_new_class_is_taken(root: Path) -> None:
     (root / "owl").mkdir()
     for number in range(4):
         add(root, f"owl/{number}.png")
-    fresh = rescan.look()
-    assert fresh is not None
-    assert fresh.train.classes == ("cat", "dog", "owl")
+    now = fresh(rescan)
+    assert now.train.classes == ("cat", "dog", "owl")
 
 
 def test_a_file_that_was_being_copied_is_taken_when_it_is_whole(root: Path) -> None:
@@ -88,15 +84,13 @@ def test_a_file_that_was_being_copied_is_taken_when_it_is_whole(root: Path) -> N
     add(root, "dog/big.png")
     whole = (root / "dog" / "big.png").read_bytes()
     (root / "dog" / "big.png").write_bytes(whole[:20])
-    fresh = rescan.look()
-    assert fresh is not None
-    assert len(fresh.skipped) == 1
+    now = fresh(rescan)
+    assert len(now.skipped) == 1
     assert rescan.look() is None
     (root / "dog" / "big.png").write_bytes(whole)  # the folder's own time stays
-    fresh = rescan.look()
-    assert fresh is not None
-    assert fresh.skipped == ()
-    assert len(fresh.train.images) > len(before.train.images)
+    now = fresh(rescan)
+    assert now.skipped == ()
+    assert len(now.train.images) > len(before.train.images)
 
 
 def test_a_folder_that_cannot_be_used_any_more_is_named_until_it_can(root: Path) -> None:
@@ -110,7 +104,7 @@ def test_a_folder_that_cannot_be_used_any_more_is_named_until_it_can(root: Path)
         assert rescan.fault.endswith("The images of the last good look are used.")
     add(root, "cat/1.png")
     add(root, "cat/2.png")
-    assert rescan.look() is not None
+    fresh(rescan)
     assert rescan.fault == ""
 
 
@@ -120,8 +114,7 @@ def test_a_folder_that_is_gone_and_comes_back(root: Path) -> None:
     assert rescan.look() is None
     assert "does not exist" in rescan.fault
     away.rename(root)
-    again = rescan.look()
-    assert again is not None
+    again = fresh(rescan)
     assert again.train == before.train
     assert rescan.fault == ""
 
@@ -140,9 +133,8 @@ def test_a_load_that_lasts_holds_no_round_up(root: Path, monkeypatch: pytest.Mon
         assert rescan.look(0.0) is None
         assert "are being examined" in rescan.fault
     free.set()
-    fresh = rescan.look(60)
-    assert fresh is not None
-    assert len(fresh.train.images) > len(before.train.images)
+    now = fresh(rescan)
+    assert len(now.train.images) > len(before.train.images)
     assert rescan.fault == ""
     assert rescan.look() is None
 
@@ -160,12 +152,8 @@ def test_what_changes_during_a_load_is_loaded_again(
 
     monkeypatch.setattr("fednode.data.rescan.load", slow)
     add(root, "cat/first.png")
-    first = rescan.look(60)
-    second = rescan.look(60)
-    assert first is not None
-    assert second is not None
-    assert "later.png" in repr(second)
-    assert "later.png" not in repr(first)
+    assert "later.png" not in repr(fresh(rescan))
+    assert "later.png" in repr(fresh(rescan))
     assert rescan.look() is None
 
 

@@ -61,11 +61,6 @@ def test_last_client_takes_the_remainder() -> None:
     assert splits.client_blocks(19, 20) == (range(19),)
 
 
-def test_even_blocks_give_the_remainder_to_the_last_node() -> None:
-    assert splits.even_blocks(25, 5) == tuple(range(5 * i, 5 * i + 5) for i in range(5))
-    assert splits.even_blocks(7, 3) == (range(2), range(2, 4), range(4, 7))
-
-
 @pytest.mark.parametrize("count", [0, 4])
 def test_blocks_need_a_class_for_every_node(count: int) -> None:
     with pytest.raises(ValueError, match=f"3 classes cannot be divided among {count} nodes"):
@@ -86,10 +81,6 @@ def test_four_of_five_images_train_and_one_tests() -> None:
 def test_small_classes_have_an_image_on_each_side(share: float, expected: int) -> None:
     test, rest = splits.draw_test(files(3), "ant", share)
     assert (len(test), len(rest)) == (expected, 3 - expected)
-
-
-def test_no_test_share_keeps_all_images() -> None:
-    assert splits.draw_test(files(3), "ant", 0.0) == ((), tuple(files(3)))
 
 
 def test_a_test_split_of_one_image_is_refused() -> None:

@@ -12,7 +12,7 @@ from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load, look
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
-from tests.unit.data.conftest import draw
+from tests.unit.data.conftest import draw, fresh
 
 Labels = dict[str, str]
 """The class of each file, by its path from the root."""
@@ -267,9 +267,8 @@ def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
     rescan = Rescan(chosen, None, load(chosen))
     assert rescan.look() is None
     table.write_text(GOOD + "x/e.png,crab\n")
-    fresh = rescan.look(60.0)
-    assert fresh is not None
-    assert len(labels(fresh)) == 5
+    now = fresh(rescan)
+    assert len(labels(now)) == 5
 
 
 @pytest.mark.parametrize(
