@@ -11,13 +11,15 @@ from math import inf
 from pathlib import Path
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from fednode.core.settings import STRICT
+from fednode.core.settings import STRICT, bounded
 
 BUILTIN: Final = "builtin"
 """The path that stands for the images that ship."""
 FOLDER: Final = "folder"
 DICOM: Final = "dicom:PatientID"
 """Values of data.groups that are no regular expressions."""
+SHARE_MAX: Final = 0.99
+"""Most of a class's images that are kept from training."""
 
 ProgressFn = Callable[[str, int, int], None]
 """Called with the work ("encoding images"), the number of images that are done, and of how many; 0
@@ -47,19 +49,10 @@ class PartitionSettings:
     shares."""
 
     def __post_init__(self) -> None:
-        if self.count is not None and self.count < 1:
-            raise ValueError(f"data.partition.count is {self.count}; it must be at least 1.")
-        if self.index is not None and self.index < 0:
-            raise ValueError(f"data.partition.index is {self.index}; it counts from 0.")
-        if self.index is not None and self.count is not None and self.index >= self.count:
-            raise ValueError(
-                f"data.partition.index is {self.index} with data.partition.count {self.count}; "
-                f"the last index is {self.count - 1}."
-            )
-        if not 1e-3 <= self.alpha <= 1e6:
-            raise ValueError(
-                f"data.partition.alpha is {self.alpha}; it must be between 0.001 and 1000000."
-            )
+        last = inf if self.count is None else self.count - 1
+        bounded("data.partition.count", 1 if self.count is None else self.count, 1)
+        bounded("data.partition.index", self.index or 0, 0, last)
+        bounded("data.partition.alpha", self.alpha, 1e-3, 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +109,9 @@ class DataSettings:
     partition: PartitionSettings = field(default_factory=PartitionSettings)
 
     def __post_init__(self) -> None:
-        if self.shots < 0:
-            raise ValueError(f"data.shots is {self.shots}; it must be 0 (all images) or more.")
-        for key, share in (("validation", self.validation), ("test", self.test)):
-            if not 0.0 <= share < 1.0:
-                raise ValueError(f"data.{key} is {share}; it is a share from 0 to below 1.")
+        bounded("data.shots", self.shots, 0)
+        bounded("data.validation", self.validation, 0, SHARE_MAX)
+        bounded("data.test", self.test, 0, SHARE_MAX)
         if self.table is not None and (self.path == BUILTIN or not self.table.strip()):
             raise ValueError(
                 f"data.table is {self.table!r} with data.path {self.path!r}; give a CSV file, and "

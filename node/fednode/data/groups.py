@@ -65,9 +65,7 @@ def numbered(classes: Iterable[Sequence[Path]]) -> dict[Path, str]:
     for paths in classes:
         ends = {path: [match.end() for match in NUMBER.finditer(path.stem)] for path in paths}
         for at in range(NUMBERS_MAX):
-            starts = {
-                path: path.stem[: places[at]] for path, places in ends.items() if len(places) > at
-            }
+            starts = {path: path.stem[: of[at]] for path, of in ends.items() if len(of) > at}
             counts = Counter(starts.values())
             repeated = sum(count for count in counts.values() if count > 1)
             if len(counts) >= PATIENTS and repeated >= NUMBERED * len(paths):
@@ -83,11 +81,11 @@ def numbers_note(groups: Groups, train: Split, test: Split) -> list[str]:
     if not both:
         return []
     path = next(image.path for image in test.images if groups.get(image.path) in both)
-    start = groups[path]
-    letters = re.search(r"[A-Za-z]*(?=\d+$)", start)
-    pattern = ((letters and letters.group()) or "/") + r"(\d+)"
+    letters = re.search(r"[A-Za-z]+(?=\d+$)", groups[path])
+    pattern = (letters.group() if letters else "/") + r"(\d+)"
     return [
-        f"Numbers in file names repeat, such as '{start}' of '{path.name}', and {len(both):,} of "
-        "them are in training and in test images. If such a number is a patient, the test accuracy "
-        f"is too high: set data.groups to a regular expression that finds it, such as '{pattern}'."
+        f"Numbers in file names repeat, such as '{groups[path]}' of '{path.name}', and "
+        f"{len(both):,} of them are in training and in test images. If such a number is a patient, "
+        "the test accuracy is too high: set data.groups to a regular expression that finds it, "
+        f"such as '{pattern}'."
     ]

@@ -108,7 +108,6 @@ class _Survey:
         self.root = self._find_root()
         self.found = self._find_classes()
         for step in (
-            self._describe_source,
             self._choose,
             self._check_partition,
             self._examine,
@@ -169,19 +168,16 @@ class _Survey:
             ]
             found = replace(found, classes=tuple(every), source="")
         self.skipped += found.strays
-        return found
-
-    def _describe_source(self) -> Iterator[Problem]:
-        """Yield what the table or the published split says of the classes."""
-        yield from map(note, self.found.notes)
-        if source := self.found.source:
-            tests = (
-                f"Classes, their order and the test images are those of '{source}'."
-                if self.settings.test
-                else f"Classes and their order are those of '{source}'; data.test is 0, so its "
-                "test images train."
+        self.problems += map(note, found.notes)
+        if found.source and self.settings.test:
+            tests = f"Classes, their order and the test images are those of '{found.source}'."
+            self.problems.append(note(tests))
+        elif found.source:
+            tests = "data.test is 0, so its test images train."
+            self.problems.append(
+                note(f"Classes and their order are those of '{found.source}'; {tests}")
             )
-            yield note(tests)
+        return found
 
     def _choose(self) -> Iterator[Problem]:
         """Store the folders of the chosen classes, in their order."""
