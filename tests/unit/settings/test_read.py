@@ -133,7 +133,7 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("tuning.template", "a photo", "have one {}"),
         ("tuning.init_words", "' '", "give words"),
         ("model.device", "gpu", "be auto, cpu or cuda:N"),
-        ("data.shots", -1, "be 0 (all images) or more"),
+        ("data.shots", -1, "be at least 0"),
         ("data.test", 1, "from 0 to 0.99"),
         ("policy.recipients", 0, "at least 1"),
         ("policy.rows_shared", -1, "at least 0"),
