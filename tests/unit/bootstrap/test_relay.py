@@ -16,9 +16,8 @@ from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
 from fednode.transports.address import RelayEntry
 from fednode.transports.ports import free_ports
-from fednode.transports.relay_service import RelayService
 from fednode_bootstrap import relay as relay_program
-from fednode_bootstrap.relay import keep_certificate, metrics_served, relay, serve
+from fednode_bootstrap.relay import keep_certificate, relay, serve
 from tests.command_line import named
 from tests.meshes import Mesh
 from tests.unit.commands.run import Fednode
@@ -82,14 +81,18 @@ async def test_it_serves_shows_what_it_does_and_stops(tmp_path: Path) -> None:
     assert node.relay is not None
     await node.relay.up.wait()
     assert await caller.send("relay", b"", GUARD_S, "n1") == mesh.id("n2").encode()
+    with pytest.raises(Unreachable, match="n3 does not wait here"):
+        await caller.send("relay", b"", GUARD_S, "n3")
     async with aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{page}/metrics") as answer:
-            read = text_string_to_metric_families(await answer.text())
-            found = {one.name: one.value for family in read for one in family.samples}
+            text = await answer.text()
+        read = text_string_to_metric_families(text)
+        found = {one.name: one.value for family in read for one in family.samples}
         async with session.get(f"http://127.0.0.1:{page}/healthz") as answer:
             assert answer.status == 200
     assert found["fednode_relay_waiting"] == found["fednode_relay_streams"] == 1
     assert found["fednode_relay_bytes_total"] > 1000
+    assert 'fednode_relay_refusals_total{reason="absent"}' in text
     for one in (node, caller):
         await one.close()
     await running.end()
@@ -142,19 +145,6 @@ def test_a_missing_file_is_said(fednode: Fednode, tmp_path: Path) -> None:
     assert named("relay") is relay
     assert fednode("relay", "--state", tmp_path / "relay") == 2
     assert "peers.yaml" in fednode.err
-
-
-async def test_refusals_are_counted_by_reason() -> None:
-    service, (port,) = RelayService(Mesh.new().roster()), free_ports(1)
-    service.counts.refused.update(("absent", "absent", "full"))
-    with metrics_served(service, f"127.0.0.1:{port}"):
-        async with (
-            aiohttp.ClientSession() as session,
-            session.get(f"http://127.0.0.1:{port}/metrics") as answer,
-        ):
-            text = await answer.text()
-    assert 'fednode_relay_refusals_total{reason="absent"} 2.0' in text
-    assert 'fednode_relay_refusals_total{reason="full"} 1.0' in text
 
 
 async def test_the_certificate_is_renewed_in_its_last_third(
