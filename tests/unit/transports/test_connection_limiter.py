@@ -18,6 +18,12 @@ from tests.meshes import Mesh
 HERE, THERE = "127.0.0.2", "127.0.0.3"
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Close no connection because it names no key."""
+    monkeypatch.setattr(module, "UNKNOWN_S", 1e6)
+
+
 class Core:
     """Stands for gRPC's socket: it takes bytes and says nothing."""
 
