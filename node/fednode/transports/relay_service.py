@@ -99,8 +99,7 @@ class RelayService:
         self._roster = roster
         self.counts = Counts()
         self._waiting: dict[str, asyncio.Queue[relay_pb2.Ticket]] = {}
-        self._calls: dict[bytes, _Stream] = {}
-        self._streams: set[_Stream] = set()
+        self._streams: dict[bytes, _Stream] = {}  # by ticket
         self._per_key: Counter[str] = Counter()
         self._per_pair: Counter[frozenset[str]] = Counter()
         self._invitations: Counter[str] = Counter()
@@ -135,7 +134,7 @@ class RelayService:
         for tickets in self._waiting.values():
             with contextlib.suppress(asyncio.QueueFull):
                 tickets.put_nowait(PING)  # who waits learns it at once
-        if ends := [asyncio.ensure_future(one.over.wait()) for one in self._streams]:
+        if ends := [asyncio.ensure_future(one.over.wait()) for one in self._streams.values()]:
             _, left = await asyncio.wait(ends, timeout=limit_s)
             for end in left:
                 end.cancel()
@@ -219,7 +218,7 @@ class RelayService:
     async def _take(self, said: AsyncIterator[bytes], context: Any) -> None:
         name = await self._member(context)
         ticket = dict(context.invocation_metadata()).get(TICKET, b"")
-        stream = self._calls.get(ticket)
+        stream = self._streams.get(ticket)
         if stream is None or stream.called != name or stream.taken.done():
             text = "the ticket is spent, too old, or not for this node"
             await self._refuse(context, "ticket", text)
@@ -264,15 +263,13 @@ class RelayService:
     def _places(self, stream: _Stream, ticket: bytes) -> Iterator[None]:
         """Hold the places of a stream, from the call on."""
         keys, pair = (stream.caller, stream.called), frozenset((stream.caller, stream.called))
-        self._calls[ticket] = stream
-        self._streams.add(stream)
+        self._streams[ticket] = stream
         self._per_key.update(keys)
         self._per_pair[pair] += 1
         try:
             yield
         finally:
-            del self._calls[ticket]
-            self._streams.discard(stream)
+            del self._streams[ticket]
             self._per_key.subtract(keys)
             self._per_key += Counter()  # forget zeros
             self._per_pair[pair] -= 1
