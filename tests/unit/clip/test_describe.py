@@ -14,20 +14,11 @@ from tests.unit.clip import folders
 EXPECTED: dict[str, dict[str, Any]] = {
     "ViT-S-32": {
         "text": "",
-        "deep": True,
-        "visual": True,
-        "has_class_token": True,
-        "patches": True,
+        **dict.fromkeys(("deep", "visual", "has_class_token", "patches"), True),
     },
     "PE-Core-T-16-384": {"reads": 32, "tokens_left": 13, "visual": False, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "tokens_left": 58},
-    "ViT-B-16-SigLIP": {
-        "text": "",
-        "visual": True,
-        "has_class_token": False,
-        "tokens_left": None,
-        "reads": None,
-    },
+    "ViT-B-16-SigLIP": {"text": "", "visual": True, "has_class_token": False, "reads": None},
 }
 
 

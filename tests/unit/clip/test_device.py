@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -17,21 +15,11 @@ def test_on_a_cpu_it_is_the_tensor_itself() -> None:
 
 
 def test_a_gpu_copies_from_pinned_memory_in_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[Any] = []
-    pinned = torch.tensor([1, 2])
-
-    def pin(_: torch.Tensor) -> torch.Tensor:
-        calls.append("pinned")
-        return pinned
-
-    def to(one: torch.Tensor, *where: Any, **how: Any) -> torch.Tensor:
-        calls.append((where, how))
-        return one
-
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
-    monkeypatch.setattr(torch.Tensor, "to", to)
-    assert to_device(torch.tensor([1, 2]), torch.device("cuda:0")) is pinned
-    assert calls == ["pinned", ((torch.device("cuda:0"),), {"non_blocking": True})]
+    pinned, device = torch.tensor([1, 2]), torch.device("cuda:0")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: pinned)
+    monkeypatch.setattr(torch.Tensor, "to", lambda *words, **how: (*words, how))
+    found = to_device(torch.tensor([1, 2]), device)
+    assert found == (pinned, device, {"non_blocking": True})
 
 
 def test_a_memory_that_ends_is_a_sentence() -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -18,6 +18,7 @@ import torch
 from huggingface_hub import constants
 
 from fednode.clip import model as clip
+from fednode.clip.config import CONFIG, SIZES
 from fednode.clip.load import (
     ANSWER_S,
     BIOMEDICAL,
@@ -130,39 +131,61 @@ def test_a_checkpoint_file_has_the_fingerprint_of_the_folder(
     assert found.fingerprint == load(folder).fingerprint
 
 
-def test_a_name_without_a_folder_is_a_sentence() -> None:
-    with pytest.raises(ModelError, match=r"'local-dir:', which names no folder: set it to local-"):
-        load("")
-
-
 def test_the_tokenizer_counts_in_the_fingerprint(folder: Path, mine: Path) -> None:
     path = mine / "tokenizer.json"
     path.write_text(path.read_text().replace('"pleural"', '"plural"'))
     assert load(mine).fingerprint != load(folder).fingerprint
 
 
+def renamed(part: str, **changed: str) -> Callable[[Path], object]:
+    """Return what changes a section of a folder's configuration."""
+
+    def change(folder: Path) -> None:
+        (folder / SIZES).unlink()
+        config = json.loads((folder / CONFIG).read_text())
+        config["model_cfg"][part].update(changed)
+        (folder / CONFIG).write_text(json.dumps(config))
+
+    return change
+
+
+def with_code(folder: Path) -> None:
+    """Let a tokenizer be made by code of the folder."""
+    described = {"tokenizer_class": "Strange", "auto_map": {"AutoTokenizer": ["code.T", None]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+    (folder / "tokenizer.json").unlink()
+    (folder / "code.py").write_text("print('code ran')\nclass T: pass\n")
+
+
 @pytest.mark.parametrize(
-    ("remove", "sentence"),
+    ("change", "sentence"),
     [
-        ("open_clip_config.json", "open_clip_config.json cannot be read (No such file"),
-        ("open_clip_pytorch_model.bin", "has no weights of a model: put one of open_clip_model"),
+        (lambda at: (at / CONFIG).unlink(), "open_clip_config.json cannot be read (No such file"),
+        (
+            lambda at: (at / "open_clip_pytorch_model.bin").unlink(),
+            "has no weights of a model: put one of open_clip_model",
+        ),
+        (
+            renamed("text_cfg", hf_model_name="somebody/bert"),
+            "sizes of the text tower somebody/bert are unknown, because",
+        ),
+        (
+            renamed("vision_cfg", timm_model_name="no_such_model"),
+            "describes no model that open_clip builds",
+        ),
+        (with_code, "cannot be had ("),
     ],
+    ids=["configuration", "weights", "sizes", "other model", "code"],
 )
-def test_a_missing_file_is_named(mine: Path, remove: str, sentence: str) -> None:
-    (mine / remove).unlink()
+def test_a_file_that_is_missing_or_holds_something_else_is_one_sentence(
+    mine: Path, change: Callable[[Path], object], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(mine)
     with pytest.raises(ModelError) as fault:
-        load(mine)
+        assert load(mine).text.width
     assert sentence in str(fault.value)
     assert "\n" not in str(fault.value)
-
-
-def test_sizes_that_nobody_knows_are_asked_for(mine: Path) -> None:
-    (mine / "config.json").unlink()
-    config = json.loads((mine / "open_clip_config.json").read_text())
-    config["model_cfg"]["text_cfg"]["hf_model_name"] = "somebody/bert"
-    (mine / "open_clip_config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"sizes of the text tower somebody/bert are unknown.*has"):
-        load(mine)
+    assert "code ran" not in capsys.readouterr().out
 
 
 def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
@@ -174,31 +197,6 @@ def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
         frozen.text.texts(NAMES, "{}")
 
 
-@pytest.mark.parametrize("what", ["tokenizer", "configuration", "other model"])
-def test_damaged_files_and_files_with_code_are_one_sentence(
-    mine: Path, what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if what == "tokenizer":
-        described = {"tokenizer_class": "Strange", "auto_map": {"AutoTokenizer": ["code.T", None]}}
-        (mine / "tokenizer_config.json").write_text(json.dumps(described))
-        (mine / "tokenizer.json").unlink()
-        (mine / "code.py").write_text("print('code ran')\nclass T: pass\n")
-        sentence = "cannot be had ("
-    elif what == "configuration":
-        (mine / "open_clip_config.json").write_text('{"model_cfg": {"text_cfg": {}}}')
-        sentence = "is no configuration of open_clip"
-    else:
-        config = json.loads((mine / "open_clip_config.json").read_text())
-        config["model_cfg"]["vision_cfg"]["timm_model_name"] = "no_such_model"
-        (mine / "open_clip_config.json").write_text(json.dumps(config))
-        sentence = "describes no model that open_clip builds"
-    with pytest.raises(ModelError) as fault:
-        assert load(mine).text.width
-    assert sentence in str(fault.value)
-    assert "\n" not in str(fault.value)
-    assert "code ran" not in capsys.readouterr().out
-
-
 TEXT = '{"model_cfg": {"text_cfg": %s, "vision_cfg": %s}}'
 
 
@@ -206,6 +204,7 @@ TEXT = '{"model_cfg": {"text_cfg": %s, "vision_cfg": %s}}'
     "text",
     [
         *(TEXT % pair for pair in (("null", "{}"), ("{}", "null"), ("[]", "{}"), ("7", "7"))),
+        '{"model_cfg": {"text_cfg": {}}}',
         *('{"model_cfg": null}', '{"model_cfg": [1]}', "[]", "null", "", "[" * 100_000),
         *('{"a":' * 100_000, "\udcff", " " * (1 << 20) + TEXT % ("{}", "{}")),
     ],
@@ -227,12 +226,6 @@ def test_what_is_no_file_is_not_read(mine: Path, name: str, what: str) -> None:
         (mine / name).symlink_to("/dev/zero")
     with pytest.raises(ModelError, match=f"{name} is neither a file nor a folder"):
         load(mine)
-
-
-def test_weights_beside_a_folder_or_the_hub_are_refused() -> None:
-    for name in ("local-dir:here", "hf-hub:owner/name"):
-        with pytest.raises(ModelError, match=r"brings its own weights: remove model\.pretrained"):
-            clip.load(ModelSettings(name=name, pretrained="x.pt"))
 
 
 @pytest.mark.parametrize(

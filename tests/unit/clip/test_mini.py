@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from open_clip.tokenizer import SimpleTokenizer
 from open_clip.transformer import VisionTransformer
 from safetensors.torch import load_file, save_file
 
 from fednode.clip import mini
 from fednode.clip import model as clip
-from fednode.clip.load import LoadedModel
+from fednode.clip.load import LoadedModel, byte_pairs
 from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
@@ -31,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 def loaded(folder: Path) -> FrozenClip:
     model, seen = mini.expand(folder)
-    found = LoadedModel(model, "tiny", SimpleTokenizer(), seen=seen)
+    found = LoadedModel(model, "tiny", byte_pairs(), seen=seen)
     return clip.freeze(found, ModelSettings(device="cpu"))
 
 

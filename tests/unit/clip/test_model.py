@@ -184,6 +184,11 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(
         (ModelSettings(name="ViT-B-16", pretrained="opnai"), "neither a file nor a tag of ViT-B-1"),
         (ModelSettings(pretrained="x.pt"), "whose weights ship with it"),
         (ModelSettings(device="cuda:64"), "model.device is 'cuda:64', and"),
+        (ModelSettings(name="local-dir:"), "'local-dir:', which names no folder: set it to local-"),
+        *(
+            (ModelSettings(name=name, pretrained="x.pt"), "brings its own weights: remove model.pr")
+            for name in ("local-dir:here", "hf-hub:owner/name")
+        ),
     ],
 )
 def test_settings_at_fault(chosen: ModelSettings, sentence: str) -> None:

@@ -176,7 +176,8 @@ def _full_length(model: Any, context: Tensor) -> Tensor:
 @pytest.mark.parametrize("names", [NAMES, MANY], ids=["one group", "several groups"])
 def test_each_prompt_may_have_words_of_its_own_length(twin: Any, names: tuple[str, ...]) -> None:
     """All at once equal each alone, forward and backward (DiPrompT's domains)."""
-    _, _, _, tower = twin
+    kind, _, _, tower = twin
+    names = names if kind in FAST else names[:6]  # only the fast path forms groups
     words = ("", "sketch", "a very old art painting")
     draw = torch.Generator().manual_seed(1)
     several = torch.randn(3, 2, tower.width, generator=draw, requires_grad=True)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 from fednode.clip import mini
 from fednode.clip import model as frozen_clip
-from fednode.clip.load import LoadedModel
+from fednode.clip.load import LoadedModel, byte_pairs
 from fednode.clip.settings import ModelSettings
 
 NAME: Final = "tiny-test-model"
@@ -63,7 +63,7 @@ def frozen(model: Any, tokenizer: Any = None, **settings: Any) -> frozen_clip.Fr
     size = model.visual.image_size
     side = size if isinstance(size, int) else size[0]
     model.visual.preprocess_cfg = merge_preprocess_dict(PreprocessCfg(), {"size": side})
-    known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
+    known = byte_pairs() if tokenizer is None else tokenizer
     chosen = ModelSettings(**{"device": "cpu", **settings})
     return frozen_clip.freeze(LoadedModel(model, "tiny", known), chosen)
 

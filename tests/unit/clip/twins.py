@@ -9,6 +9,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -154,13 +155,19 @@ def clipa(folder: Path) -> HFTokenizer:
     return word_pieces(folder, strip_sep_token=True)
 
 
+@cache
+def clip_tokenizer(length: int) -> SimpleTokenizer:
+    """Return CLIP's tokenizer; reading its table takes tenths of a second."""
+    return SimpleTokenizer(context_length=length)
+
+
 def byte_pairs(_: Path) -> SimpleTokenizer:
-    return SimpleTokenizer(context_length=READ)
+    return clip_tokenizer(READ)
 
 
 def byte_pairs_of(text: dict[str, Any]) -> SimpleTokenizer:
     """Return CLIP's tokenizer for a text tower of this configuration."""
-    return SimpleTokenizer(context_length=text["context_length"])
+    return clip_tokenizer(text["context_length"])
 
 
 def _text(tokenizer: Any, **changes: Any) -> dict[str, Any]:

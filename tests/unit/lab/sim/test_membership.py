@@ -210,9 +210,7 @@ def test_clocks_an_hour_apart_change_nothing() -> None:
 
 
 def test_a_mesh_that_is_well_doubts_nobody() -> None:
-    made = mesh(
-        KINDS["promptfl"], 5, names=[f"n{at:02}" for at in range(20)], most=3,
-    )  # fmt: skip
+    made = mesh(KINDS["promptfl"], 5, names=[f"n{at:02}" for at in range(20)], most=3)
     made.run(lambda: False, 40.0)  # eighty times around
     assert all_alive(made)
     assert texts(made, "peer.suspect") == texts(made, "peer.dead") == []

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from fednode.core.settings import Barrier, RoundSettings, StartSettings
+from fednode.core.policy import start_seed
+from fednode.core.settings import Barrier, Initial, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.contract.seeds import seeds
+from tests.unit.lab.sim.meshes import texts
 
 NAMES = tuple("abcde")
 LIMIT_S = 3600.0
@@ -24,6 +26,8 @@ def world(
     most: int = 20,
     loss: float = 0.0,
     names: Sequence[str] = NAMES,
+    run_seed: int = 1,
+    start: Initial = "common",
     **config: object,
 ) -> World:
     made = World(seed, loss=loss)
@@ -32,7 +36,8 @@ def world(
         policy=ZeroDFL,
         config=ZeroDFLConfig(**config),  # type: ignore[arg-type]
         rounds=rounds,
-        seed=1,
+        seed=run_seed,
+        start=start,
     )
     made.populate(plan, {name: QuadraticLearner(name) for name in names})
     return made
@@ -42,18 +47,40 @@ def digests(made: World) -> dict[str, str]:
     return {name: made.kernel(name).policy.state().tensors.digest for name in made.hosts}
 
 
-def texts(made: World, kind: str) -> list[str]:
-    return [one.text for host in made.hosts.values() for one in host.records if one.kind == kind]
-
-
+@pytest.mark.parametrize("start", ["common", "own"])
 @pytest.mark.parametrize("mode", ["async", "sync"])
-def test_a_run_ends_and_repeats_itself(mode: Barrier) -> None:
+def test_a_run_ends_and_repeats_itself(mode: Barrier, start: Initial) -> None:
     ends = []
     for _ in range(2):
-        made = world(mode=mode, recipients=2)
+        made = world(mode=mode, start=start, recipients=2)
         assert made.run(made.finished, LIMIT_S)
         ends.append((made.now, len(made.messages), digests(made)))
     assert ends[0] == ends[1]
+
+
+def test_nodes_begin_alike_or_each_from_its_own_draw_of_run_seed_and_name() -> None:
+    assert start_seed("common", 7, "a") == start_seed("common", 7, "b") == 7
+    common = {QuadraticLearner("a").initial(1).digest}
+    assert set(digests(world()).values()) == common
+    own = {
+        (seed, name): QuadraticLearner(name).initial(start_seed("own", seed, name)).digest
+        for seed in (1, 2)
+        for name in NAMES
+    }
+    assert len({*own.values()} | common) == 1 + len(own)
+    for seed in (1, 2):
+        begun = digests(world(run_seed=seed, start="own"))
+        assert begun == {name: own[seed, name] for name in NAMES}
+
+
+def test_a_node_whose_disk_is_wiped_begins_as_it_did() -> None:
+    made = world(start="own")
+    begun = digests(made)
+    assert made.run(lambda: made.kernel("b").view().round >= 3, LIMIT_S)
+    made.crash("b")
+    made.hosts["b"].wipe()
+    made.start("b")
+    assert digests(made)["b"] == begun["b"]
 
 
 def test_sync_does_not_hang_on_delays() -> None:
