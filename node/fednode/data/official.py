@@ -1,6 +1,6 @@
 """Read data sets with a published split: which images train, validate and test, and class labels.
 
-    root/split_zhou_<name>.json               CoOp's splits; images lie where CoOp puts them
+    root/split_zhou_<name>.json               CoOp's splits; images in root or in a folder of it
     root/{train,val,test}/<class>/<image>     any data set; names.PARTS lists the names
 
 `python -m tools.splits` writes other publishers' lists as such a JSON file. Classes are ordered by
@@ -31,25 +31,14 @@ from fednode.data.names import PARTS, Part, refuse_twins
 from fednode.errors import DataError
 
 ORDER: Final[tuple[Part, ...]] = ("train", "val", "test")
-COOP: Final = {
-    "Caltech101": "101_ObjectCategories",
-    "DescribableTextures": "images",
-    "EuroSAT": "2750",
-    "Food101": "images",
-    "OxfordFlowers": "jpg",
-    "OxfordPets": "images",
-    "SUN397": "SUN397",
-    "UCF101": "UCF-101-midframes",
-}
-"""The image folder of each of CoOp's split files; other files name images beside themselves."""
 PREFIX: Final = "split_zhou_"
 
 
 class Entry(NamedTuple):
-    """One line of a split: an image, by its path below the image folder, and its class."""
+    """One line of a split: an image, by its path from the image folder, and its class."""
 
     part: Part
-    file: str
+    file: PurePosixPath
     label: int
     name: str
 
@@ -76,23 +65,23 @@ def found_in(root: Path, nested: bool = False) -> Found:
 def _listed(root: Path, source: Path) -> Found:
     """Return the classes of a split file's entries, by label.
 
-    An image that is listed twice is tested, or else validates.
+    Images are named from root, or from a folder in it. An image that is listed twice is tested, or
+    else validates.
     """
-    base = root / COOP.get(source.stem.removeprefix(PREFIX), "")
     listed = list(_read_entries(source))
     names = _names(source, listed)
+    bases = [root, *entries(root, "data folder")[0]]
+    base = next((at for at in bases if any((at / entry.file).is_file() for entry in listed)), root)
     images: dict[tuple[int, Part], list[Path]] = defaultdict(list)
     absent: dict[int, list[tuple[Path, str]]] = defaultdict(list)
-    parts = {(PurePosixPath(entry.file), entry.label): entry.part for entry in listed}
-    for (file, label), part in sorted(parts.items(), key=lambda image: sort_key(str(image[0][0]))):
-        if file.is_absolute() or ".." in file.parts:
-            raise DataError(f"'{source}' names '{file}', which lies outside '{base}'.")
-        if (base / file).is_file():
-            images[label, part].append(base / file)
+    parts = {(base / entry.file, entry.label): entry.part for entry in listed}
+    for (path, label), part in sorted(parts.items(), key=lambda image: sort_key(str(image[0][0]))):
+        if path.is_file():
+            images[label, part].append(path)
         else:
-            absent[label].append((base / file, f"named by '{source.name}', and not there"))
+            absent[label].append((path, f"named by '{source.name}', and not there"))
     if not images:
-        if listed and all("\\" in entry.file for entry in listed):
+        if listed and all("\\" in str(entry.file) for entry in listed):
             raise DataError(
                 f"'{source}' writes paths with backslashes, such as '{listed[0].file}': write them "
                 "with '/'."
@@ -138,8 +127,11 @@ def _read_entries(path: Path) -> Iterator[Entry]:
 def _entry(path: Path, part: Part, number: int, row: Any) -> Entry:
     match row:
         case [str(file), int(label), str(name)] if label >= 0 and name.strip():
+            inner = PurePosixPath(file)
+            if inner.is_absolute() or ".." in inner.parts:
+                raise DataError(f"'{path}' names '{inner}', which lies outside '{path.parent}'.")
             if is_utf8(file + name):
-                return Entry(part, file, label, name)
+                return Entry(part, inner, label, name)
     raise DataError(
         f"'{path}' has {ascii(row)[:80]} as entry {number} of `{part}`; an entry is [file, label, "
         "class name] in UTF-8, and labels count from 0."
