@@ -166,17 +166,17 @@ class _Survey:
             every = [
                 replace(one, files=one.every, validation=(), test=None) for one in found.classes
             ]
-            found = replace(found, classes=tuple(every), source="")
+            found = replace(found, classes=tuple(every))
         self.skipped += found.strays
         self.problems += map(note, found.notes)
-        if found.source and self.settings.test:
-            tests = f"Classes, their order and the test images are those of '{found.source}'."
-            self.problems.append(note(tests))
-        elif found.source:
-            tests = "data.test is 0, so its test images train."
-            self.problems.append(
-                note(f"Classes and their order are those of '{found.source}'; {tests}")
+        if found.source and not self.whole:
+            tests = (
+                f"Classes, their order and the test images are those of '{found.source}'."
+                if self.settings.test
+                else f"Classes and their order are those of '{found.source}'; data.test is 0, so "
+                "its test images train."
             )
+            self.problems.append(note(tests))
         return found
 
     def _choose(self) -> Iterator[Problem]:
@@ -202,7 +202,7 @@ class _Survey:
         if names and all(folder.display.isdigit() for folder in self.folders.values()):
             yield note(
                 "The classes are numbers, which say nothing to the model: give them names, such as "
-                f'data.rename: {{"{names[0]}": healthy}}.',
+                f'data.rename: {{"{names[0]}": healthy}}.'
             )
 
     def _name_faults(self, wanted: Sequence[str], rename: Mapping[str, str]) -> Iterator[str]:

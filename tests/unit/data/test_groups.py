@@ -190,6 +190,7 @@ def test_a_folder_may_be_read_whole(tmp_path: Path) -> None:
     assert data.train.classes == data.own.classes == ("normal", "pneumonia", "rare")
     assert data.notes == ("The images are of 50 patients by data.groups (person(\\d+)).",)
     parts = make(tmp_path / "b", ["train/a/1.png", "train/b/2.png", "test/a/3.png", "val/c/4.png"])
+    (parts / "labels.csv").touch()
     assert len(load(settings(parts), whole=True).own.images) == 4
     one = make(tmp_path / "c", ["cup/1.png", "cup/2.png"])
     assert len(load(settings(one), whole=True).own.images) == 2
