@@ -7,6 +7,8 @@ STAMP := $(VENV)/.installed
 WORKERS ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 7 ? cores + 1 : 8)))
 SHARED := -n $(WORKERS) --dist worksteal --durations 10
 LAB := tests/simulation tests/unit/lab tests/unit/tools/bench
+# Compiled modules are kept. Otherwise each worker and each daemon of the tests compiles all of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo test test-lab test-all test-gpu check format proto settings bench docs clean
 

@@ -52,7 +52,9 @@ def pure_parts_draw_nothing(path: Path) -> None:
 
 
 def nothing_forbidden(path: Path) -> None:
-    name, test = module_name(path), path.is_relative_to(ROOT / "tests")
+    name, test, text = module_name(path), path.is_relative_to(ROOT / "tests"), path.read_text()
+    if "sleep" not in text and "torch.load" not in text:
+        return
     for part in ast.walk(parsed(path)):
         if not isinstance(part, ast.Call) or getattr(part.func, "attr", "") not in (
             "load",

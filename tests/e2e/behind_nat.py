@@ -16,39 +16,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.e2e.nat_cost import rounds, sizes, turns
-from tests.e2e.nat_faults import closed, cut, drained, faults, hung, killed, none, opened
+from tests.e2e.nat_cost import rounds, sizes
+from tests.e2e.nat_faults import cut, drained, faults, hung, killed, none, opened
 from tests.e2e.nat_mesh import Mesh, fail, lab, say
 from tests.e2e.nat_secrets import secrets
-
-DEMO = Path(__file__).parents[2] / "configs" / "demo" / "node.yaml"
-
-
-def demo(folder: Path) -> None:
-    """The demo's mesh behind NATs ends with the bits of the same mesh on loopback."""
-    closed(5)
-    settings = ("tuning.threads=1", "tuning.evaluate_every=0")
-    found: dict[str, list[str]] = {}
-    for where in ("relayed", "loopback"):
-        home = where == "loopback"
-        mesh = Mesh(
-            folder / where,
-            rounds=50,
-            relays=0 if home else 1,
-            settings=settings,
-            base=(),
-            config=DEMO,
-            home=home,
-            names="node-",
-            mesh="demo",
-        )
-        with mesh.running():
-            took = mesh.until(mesh.all_at(50), "50 rounds", 240)
-            found[where] = mesh.each_digest()
-            say(f"{where}: 50 rounds in {took:.0f} s, digests {found[where]}")
-    if found["relayed"] != found["loopback"]:
-        fail("the bits differ")
-
 
 TINYPROXY = """Port 3128
 Listen 198.51.100.252
@@ -105,19 +76,10 @@ def through(folder: Path, url: str) -> None:
         fail(f"the bits differ, or the password is in {wrong}")
 
 
-FAULTS = {killed: 2, hung: 2, drained: 2, none: 1, cut: 1}
-"""Faults, and the relays of the mesh in which each comes."""
-LONG = (turns, demo)
-"""What is played by hand: it takes minutes."""
-TESTED: dict[str, Callable[[Path], None]] = {
+SCENARIOS: dict[str, Callable[[Path], None]] = {
     **{one.__name__: one for one in (rounds, sizes, secrets, proxied, opened)},
     "lost": faults(2, drained, killed, hung),
     "alone": faults(1, cut, none),
-}
-SCENARIOS: dict[str, Callable[[Path], None]] = {
-    **TESTED,
-    **{one.__name__: one for one in LONG},
-    **{one.__name__: faults(relays, one) for one, relays in FAULTS.items()},
 }
 
 

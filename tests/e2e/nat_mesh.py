@@ -19,7 +19,6 @@ from typing import Any
 import yaml
 
 from fednode.storage.store import read_snapshot
-from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
 
@@ -47,9 +46,8 @@ def lab(*words: object) -> None:
 class Mesh:
     """Nodes behind NATs, and their relays.
 
-    direct: nodes whose NATs forward port 7700, and which name their public address. base: settings
-    in place of the closed form's. config: a node.yaml. home: nodes run on the public host, and call
-    each other on loopback. recorded: relay 1 writes what it carries to a file.
+    direct: nodes whose NATs forward port 7700, and which name their public address. recorded: relay
+    1 writes what it carries to a file.
     """
 
     def __init__(
@@ -61,9 +59,6 @@ class Mesh:
         direct: tuple[int, ...] = (),
         settings: tuple[str, ...] = (),
         *,
-        base: tuple[str, ...] = CLOSED_FORM,
-        config: Path | None = None,
-        home: bool = False,
         recorded: bool = False,
         names: str = "n",
         mesh: str = "lab",
@@ -71,15 +66,12 @@ class Mesh:
         self.folder, self.count = folder, count
         folder.mkdir(parents=True)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.config, self.home, self.recorded, self.names = config, home, recorded, names
-        self.ports = free_ports(count) if home else [7700] * count
-        page = () if home else (f"page.listen={PAGE}",)
-        self.settings = (*base, f"rounds.max={rounds}", *page, *settings)
+        self.recorded, self.names, self.direct = recorded, names, direct
+        self.settings = (*CLOSED_FORM, f"rounds.max={rounds}", f"page.listen={PAGE}", *settings)
         peers, signed = [], SmallMesh(mesh)
         for number in range(1, count + 1):
             signed.write(self.state(number), self.name(number))
             where = f"198.51.100.{number}:7700" if number in direct else "relay"
-            where = f"127.0.0.1:{self.ports[number - 1]}" if home else where
             peers.append({"name": self.name(number), "address": where})
         self.relays = {number: RELAYS[number] for number in range(1, relays + 1)}
         for number in self.relays:
@@ -90,7 +82,6 @@ class Mesh:
         key = {"mesh_key": signed.mesh_key_text}
         tree = {"mesh": mesh, **key, "peers": peers, "relays": known}
         (folder / "peers.yaml").write_text(yaml.safe_dump(tree))
-        self.direct = direct
         self._records: dict[int, list[dict[str, Any]]] = {}
         self._read: dict[int, int] = {}
 
@@ -126,10 +117,9 @@ class Mesh:
 
     def node(self, number: int) -> None:
         """Start a node behind its NAT."""
-        words: list[object] = [LAB, "run", 0 if self.home else number, "--", *FEDNODE, "start"]
+        words: list[object] = [LAB, "run", number, "--", *FEDNODE, "start"]
         words += ["--peers", self.folder / "peers.yaml", "--name", self.name(number)]
         words += ["--state", self.state(number)]
-        words += [] if self.config is None else ["--config", self.config]
         more = ("listen=0.0.0.0:7700",) if number in self.direct else ()
         for one in (*self.settings, *more):
             words += ["--set", one]
@@ -179,12 +169,8 @@ class Mesh:
 
     def digests(self) -> set[str]:
         """Return the digests of what the nodes hold; one if all hold the same bits."""
-        return set(self.each_digest())
-
-    def each_digest(self) -> list[str]:
-        """Return the digest of what each node holds."""
-        states = [self.state(number) for number in range(1, self.count + 1)]
-        return [read_snapshot(one).used(False)[0].digest[:12] for one in states]
+        states = (self.state(number) for number in range(1, self.count + 1))
+        return {read_snapshot(one).used(False)[0].digest[:12] for one in states}
 
     def until(self, true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> float:
         """Wait until something is true; return how long that took. Exit if it takes too long."""

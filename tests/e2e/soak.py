@@ -22,14 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.app.client import client_of
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
-from fednode.settings.peers import load_peers
-from fednode.transports.ports import free_ports
 from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
-from tests.unit.identity.people import SmallMesh
+from tests.daemons import Nodes
 
 NODES: Final = 12
 SETTINGS: Final = (
@@ -47,24 +44,9 @@ class Life:
     seen: list[tuple[float, int, int, int]] = field(default_factory=list)
 
 
-def lay_out(folder: Path) -> dict[str, str]:
-    """Make certificates and peers.yaml; return the addresses by name."""
-    names = [f"n{number:02}" for number in range(NODES)]
-    at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(NODES), strict=True)}
-    mesh = SmallMesh("soak")
-    lines = ["mesh: soak", f"mesh_key: {mesh.mesh_key_text}", "peers:"]
-    for name in names:
-        mesh.write(folder / name, name)
-        lines.append(f"  - {{name: {name}, address: '{at[name]}'}}")
-    (folder / "peers.yaml").write_text("\n".join(lines) + "\n")
-    return at
-
-
-async def begin(folder: Path, name: str) -> Life:
+async def begin(nodes: Nodes, name: str) -> Life:
     """Start a daemon on its directory."""
-    words = ("start", "--peers", str(folder / "peers.yaml"), "--name", name)
-    state = ("--state", str(folder / name))
-    daemon = Daemon(name, (*words, *state, *SETTINGS), folder / f"{name}.log")
+    daemon = Daemon(name, nodes.words(name), nodes.folder / f"{name}.log")
     await daemon.start()
     return Life(daemon, asyncio.get_running_loop().time())
 
@@ -84,19 +66,20 @@ async def look(client: Client, lives: dict[str, Life], at: dict[str, str]) -> No
 
 async def soak(folder: Path, minutes: float, every_s: float) -> dict[str, Any]:
     """Run the mesh; return what was found."""
-    chance, at = random.Random(5), lay_out(folder)
-    lives = {name: await begin(folder, name) for name in at}
+    nodes = Nodes(folder, [f"n{number:02}" for number in range(NODES)], SETTINGS)
+    chance, at = random.Random(5), nodes.address
+    lives = {name: await begin(nodes, name) for name in at}
     ended: list[Life] = []
     loop = asyncio.get_running_loop()
     end, turn = loop.time() + 60 * minutes, 0
-    async with client_of(load_peers(folder / "peers.yaml"), folder / "n00", 10.0) as client:
+    async with nodes.client("n00") as client:
         while loop.time() < end:
             await pause(every_s)
             await look(client, lives, at)
             dead = sorted(set(at) - set(lives))
             if dead and (chance.random() < 0.5 or len(dead) > 3):
                 name = chance.choice(dead)
-                lives[name] = await begin(folder, name)
+                lives[name] = await begin(nodes, name)
                 did = f"{name} comes back"
             else:
                 name = chance.choice(sorted(set(lives) - {"n00"}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.behind_nat import TESTED
+from tests.e2e.behind_nat import SCENARIOS
 from tests.e2e.nat_mesh import LAB
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -16,7 +16,7 @@ SKIPPED = 77
 GUARD_S = 300
 
 
-@pytest.mark.parametrize("name", sorted(TESTED))
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_nodes_behind_nats(name: str, tmp_path: Path) -> None:
     words = [LAB, "with", "5", "--", sys.executable, "-m", "tests.e2e.behind_nat", name]
     words.append(tmp_path / "lab")

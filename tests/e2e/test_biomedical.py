@@ -12,24 +12,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from PIL import Image
 from safetensors import safe_open
 
-from fednode.errors import FednodeError
-from fednode.observe.client import Client
-from fednode.transports.ports import free_ports
-from tests.contract.faults import pause
-from tests.daemons import running
+from tests.daemons import Nodes, finished
 from tests.unit.clip import folders
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 COLOURS = {"effusion": (230, 220, 40), "cardiomegaly": (20, 60, 200), "no finding": (30, 30, 30)}
 GUARD_S = 400.0
-POLL_S = 0.2
 ROUNDS = 3
 
 
@@ -69,14 +62,14 @@ def draw(folder: Path, shift: int) -> None:
             Image.new("RGB", (224, 224), shade).save(folder / name / f"{number}.png")
 
 
-def settings(folder: Path) -> list[str]:
+def settings(folder: Path) -> tuple[str, ...]:
     """Return the words that say model, cache and tuning of every node."""
     said = (
         f"model.name=local-dir:{folder / 'biomed'}", f"cache.folder={folder / 'cache'}",
         "policy.name=promptfl", f"rounds.max={ROUNDS}", "tuning.context_length=auto",
         "data.test=0.3",
     )  # fmt: skip
-    return [word for one in said for word in ("--set", one)]
+    return tuple(word for one in said for word in ("--set", one))
 
 
 async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
@@ -84,36 +77,21 @@ async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     folders.biomedical(tmp_path / "biomed", config=folders.REAL)
-    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
-    peers = [{"name": name, "address": at} for name, at in zip("abc", addresses, strict=True)]
-    (tmp_path / "peers.yaml").write_text(
-        yaml.safe_dump({"mesh": "m", "insecure": True, "peers": peers})
-    )
+    nodes = Nodes(tmp_path, "abc", settings(tmp_path), tls=False)
+    own = {name: ("--set", f"data.path={tmp_path / 'images' / name}") for name in "abc"}
     for shift, name in enumerate("abc"):
         draw(tmp_path / "images" / name, 5 * shift)
-
-    def words(name: str) -> list[str]:
-        at = ["--peers", str(tmp_path / "peers.yaml"), "--name", name]
-        place = ["--state", str(tmp_path / name)]
-        return [
-            *at,
-            *place,
-            *settings(tmp_path),
-            "--set",
-            f"data.path={tmp_path / 'images' / name}",
-        ]
-
     row = run(tmp_path, "check", "--model", f"local-dir:{tmp_path / 'biomed'}", "--format", "json")
     (taken,) = json.loads(row.stdout)
     assert (taken["fault"], taken["text"], taken["deep"], taken["visual"]) == ("", "", True, True)
     assert (taken["features"], taken["reads"], taken["patches"]) == (512, 256, True)
     assert taken["template"] == "this is a photo of {}"
-    assert "Nothing is wrong." in run(tmp_path, "check", *words("a")).stdout
-    async with AsyncExitStack() as stack, Client() as client:
+    assert "Nothing is wrong." in run(tmp_path, "check", *nodes.words("a", *own["a"])[1:]).stdout
+    async with AsyncExitStack() as stack:
         for name in "abc":
-            await stack.enter_async_context(running(tmp_path, name, "start", *words(name)))
-        for address in addresses:
-            reply = await finished(client, address)
+            await stack.enter_async_context(nodes.running(name, *own[name]))
+        for name in "abc":
+            reply = await nodes.until(name, finished)
             assert (reply.rounds_merged, reply.rounds_run) == (ROUNDS, ROUNDS)
             assert str(tmp_path / "biomed") not in str(reply)
     state = str(tmp_path / "a")
@@ -134,17 +112,3 @@ async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
     assert not hub
     run(tmp_path, "check", "--model", "hf-hub:somebody/biomed", code=2)
     assert hub, "whatever asks the hub asks the test"
-
-
-async def finished(client: Client, address: str) -> Any:
-    """Return the status of a node that ran its last round."""
-    async with asyncio.timeout(GUARD_S):
-        while True:
-            try:
-                reply = await client.status(address)
-            except FednodeError:
-                pass
-            else:
-                if reply.life == "finished":
-                    return reply
-            await pause(POLL_S)

@@ -14,11 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from fednode.app.client import client_of
 from fednode.observe.client import Client
-from fednode.settings.peers import load_peers
-from tests.daemons import running
-from tests.e2e.test_identity import keyed, until
+from tests.daemons import Nodes
 from tests.unit.app.canary import ASKED, damage, found, plant
 from tests.unit.observe.pages import DOCUMENTS
 
@@ -49,27 +46,21 @@ async def served(client: Client, address: str) -> bytes:
 async def test_no_planted_name_leaves_its_site(tmp_path: Path) -> None:
     root, planted = await asyncio.to_thread(plant, tmp_path)
     assert planted >= 200
-    _, at = await asyncio.to_thread(keyed, tmp_path, "ab")
-
-    def start(name: str, *more: str) -> tuple[str, ...]:
-        place = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / name))
-        return ("start", *place, "--name", name, *WORDS, *more)
-
+    nodes = Nodes(tmp_path, "ab", WORDS)
+    at = nodes.address["a"]
     own = ("--set", f"data.path={root}", "--set", "data.tell_classes=false")
     shown = ("--set", "page.listen=127.0.0.1:0")
-    a, b = start("a", *own, *shown), start("b")
-    peers = load_peers(tmp_path / "peers.yaml")
-    async with running(tmp_path, "a", *a), running(tmp_path, "b", *b):
-        await until(tmp_path, at["a"], "a", lambda reply: reply.round >= 2)
+    async with nodes.running("a", *own, *shown), nodes.running("b"):
+        await nodes.until("a", lambda reply: reply.round >= 2)
         # Images that go, and images that are damaged, while the node runs are recorded, too.
         await asyncio.to_thread(damage, root)
-        before = await until(tmp_path, at["b"], "b", lambda reply: reply.round >= 3)
-        await until(tmp_path, at["b"], "b", lambda reply: reply.round >= before.round + 2)
-        async with client_of(peers, tmp_path / "a") as own_key:
-            operator = await served(own_key, at["a"])
-            page = await read_page((await own_key.status(at["a"])).page)
-        async with client_of(peers, tmp_path / "b") as members_key:
-            member = await served(members_key, at["a"])
+        before = await nodes.until("b", lambda reply: reply.round >= 3)
+        await nodes.until("b", lambda reply: reply.round >= before.round + 2)
+        async with nodes.client("a") as own_key:
+            operator = await served(own_key, at)
+            page = await read_page((await own_key.status(at)).page)
+        async with nodes.client("b") as members_key:
+            member = await served(members_key, at)
     held = b"".join(one.read_bytes() for one in (tmp_path / "b").rglob("*") if one.is_file())
     assert len(found(operator)) >= 2, "the operator must see names, or nothing is tested"
     for place, content in {

@@ -8,6 +8,7 @@ import json
 import shutil
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,9 @@ from fednode.core.types import Tensors
 from fednode.data.builtin import root
 from fednode.errors import FednodeError
 from fednode.storage.store import read_snapshot
-from fednode.transports.ports import free_ports
-from fednode_bootstrap.daemon import Daemon, stop
+from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, start
+from tests.daemons import GUARD_S, Nodes, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NAMES = ("a", "b", "c", "d")
@@ -95,43 +95,30 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
     tmp_path: Path,
 ) -> None:
     classes = Classes(tmp_path / "images")
-    ports = free_ports(len(NAMES))
-    listed = [
-        {"name": name, "address": f"127.0.0.1:{port}"}
-        for name, port in zip(NAMES, ports, strict=True)
-    ]
-    peers, config = tmp_path / "peers.yaml", tmp_path / "node.yaml"
-    peers.write_text(yaml.safe_dump({"mesh": "m", "insecure": True, "peers": listed}))
+    nodes, config = Nodes(tmp_path, "abcd", tls=False), tmp_path / "node.yaml"
     config.write_text(yaml.safe_dump(SETTINGS))
     states = {name: tmp_path / name for name in NAMES}
 
-    def daemon(name: str) -> Daemon:
-        words = ["start", "--peers", str(peers), "--config", str(config), "--name", name]
-        own = ["--state", str(states[name]), "--set", f"data.path={classes.write(name)}"]
-        return Daemon(name, [*words, *own], tmp_path / f"{name}.log")
-
-    nodes = {name: daemon(name) for name in NAMES}
+    def runs(name: str) -> AbstractAsyncContextManager[Daemon]:
+        images = f"data.path={classes.write(name)}"
+        return nodes.running(name, "--config", str(config), "--set", images)
 
     def equal(*names: str, of: tuple[str, ...] = NAMES) -> bool:
         found = [sums(states[name]) for name in names]
         return set(found[0]) == {NODE + one for one in of} and all(one == found[0] for one in found)
 
-    try:
-        for name in "abc":
-            await start(nodes[name])
+    async with runs("a") as a, runs("b"), runs("c"):
         await until(lambda: equal(*"abc", of=("a", "b", "c")))
-        nodes["a"].signal(signal.SIGKILL)
-        await nodes["a"].ended()
-        await start(nodes["d"])
-        # Nobody says to d what a said, until a is back and says it.
-        await until(lambda: equal(*"bc") and equal("d", of=("b", "c", "d")))
-        more = images_of(states["b"], "b") + 1
-        classes.add("b")
-        await until(lambda: all(images_of(states[name], "b") == more for name in "bcd"))
-        await start(nodes["a"])
-        await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
-    finally:
-        await stop(tuple(nodes.values()), GUARD_S)
+        a.signal(signal.SIGKILL)
+        await a.ended()
+        async with runs("d"):
+            # Nobody says to d what a said, until a is back and says it.
+            await until(lambda: equal(*"bc") and equal("d", of=("b", "c", "d")))
+            more = images_of(states["b"], "b") + 1
+            classes.add("b")
+            await until(lambda: all(images_of(states[name], "b") == more for name in "bcd"))
+            await start(a)
+            await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
     assert equal(*NAMES)
     shown = {name: tmp_path / "images" / name / classes.of(name)[-1] for name in NAMES}
     images = [sorted(folder.iterdir())[0] for folder in shown.values()]

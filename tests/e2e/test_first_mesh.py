@@ -17,6 +17,7 @@ from PIL import Image
 from fednode.app.client import client_of, places_of
 from fednode.app.plan import learner_of
 from fednode.core.settings import RoundSettings, StartSettings
+from fednode.enrolment.invitation import decode
 from fednode.errors import FednodeError
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
@@ -26,15 +27,18 @@ from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
-from tests.daemons import GUARD_S, start
+from tests.daemons import GUARD_S, finished, start, states
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
 ROUNDS = 6
-ENVIRONMENT = {
-    "FEDNODE_TUNING__KIND": "closed-form",
-    "FEDNODE_MEMBERSHIP__PRESET": "local",
-}
+
+
+@pytest.fixture(autouse=True)
+def closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all nodes tune without images and torch, and see soon who is gone."""
+    monkeypatch.setenv("FEDNODE_TUNING__KIND", "closed-form")
+    monkeypatch.setenv("FEDNODE_MEMBERSHIP__PRESET", "local")
 
 
 class Site:
@@ -75,8 +79,7 @@ class Site:
         """Type a command, in this process; return what it prints."""
         self.typed.append(words)
         with self.at_home():
-            code = await asyncio.to_thread(fednode, *words)
-        assert code == 0, fednode.err
+            await fednode.types(*words)
         return fednode.out + fednode.err
 
     async def until(self, holds: Callable[[Any], bool]) -> Any:
@@ -119,11 +122,8 @@ async def invited_on_the_page(founder: Site, site: Site) -> tuple[str, ...]:
 
 
 async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fednode: Fednode
 ) -> None:
-    fednode = Fednode(capsys)
-    for key, value in ENVIRONMENT.items():
-        monkeypatch.setenv(key, value)
     ports = free_ports(4)
     a, b, c, d = sites = [Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcd")]
     found = ("--site", "a", "--address", a.address, "--policy", "promptfl")
@@ -136,7 +136,7 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
             await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
         three = (a, b, c)
         for site in three:
-            reply = await site.until(lambda reply: reply.life == "finished")
+            reply = await site.until(finished)
             assert (reply.rounds_merged, reply.rounds_run) == (ROUNDS, ROUNDS)
         before = [site.daemon and site.daemon.pid for site in three]
         typed = [len(site.typed) for site in three]
@@ -145,7 +145,7 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
 
         await running.enter_async_context(d.runs(*await invited_on_the_page(a, d)))
         for site in three:
-            await site.until(lambda reply: state_of(reply, "d") == "alive")
+            await site.until(lambda reply: states(reply).get("d") == "alive")
         assert [site.daemon and site.daemon.pid for site in three] == before
         await d.until(lambda reply: {peer.name for peer in reply.peers} == {"a", "b", "c"})
         assert [site for site in sites if "insecure: true" in mesh_file(site)] == []
@@ -156,17 +156,13 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
                 assert not any(secret in text for secret in hidden), f"it is in {file}"
 
         await d.types(fednode, "leave")
-        await a.until(lambda reply: state_of(reply, "d") == "left")
+        await a.until(lambda reply: states(reply).get("d") == "left")
         assert d.daemon is not None
         async with asyncio.timeout(GUARD_S):
             assert await d.daemon.ended() == 0
         said = await d.types(fednode, "reset", "--all", "--yes")
         assert "To join again, move the folder of the settings away" in said
         assert not d.state.parent.exists(), "nothing that the daemon wrote is left"
-
-
-def state_of(reply: Any, name: str) -> str:
-    return next((str(peer.state) for peer in reply.peers if peer.name == name), "")
 
 
 def mesh_file(site: Site) -> str:
@@ -179,8 +175,6 @@ def mesh_file(site: Site) -> str:
 
 def links_of(site: Site) -> bytes:
     """Return the text of the token in the link that a site typed."""
-    from fednode.enrolment.invitation import decode
-
     return decode(site.typed[0][1]).token.hex().encode()
 
 
@@ -212,11 +206,9 @@ def serving(relay: Site, founder: Site) -> tuple[str, ...]:
 
 
 async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fednode: Fednode
 ) -> None:
-    for key, value in ENVIRONMENT.items():
-        monkeypatch.setenv(key, value)
-    fednode, (port,) = Fednode(capsys), free_ports(1)
+    (port,) = free_ports(1)
     a, b, relay = (Site(tmp_path, name, 2 + at, port) for at, name in enumerate(("a", "b", "r")))
     a.address = b.address = "relay"
     found = ("--site", "a", "--policy", "promptfl", "--rounds", "2")
@@ -230,7 +222,7 @@ async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
         await a.until(lambda reply: reply.name == "a")
         await running.enter_async_context(b.runs(*await invited(fednode, a, b)))
         for site in (a, b):
-            reply = await site.until(lambda reply: reply.life == "finished")
+            reply = await site.until(finished)
             assert (reply.rounds_merged, reply.rounds_run) == (2, 2)
         assert len(set(bits(a.state, b.state))) == 1
         assert [len(site.typed) for site in (a, b)] == [4, 1]
@@ -238,11 +230,9 @@ async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
 
 @pytest.mark.slow
 async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, fednode: Fednode
 ) -> None:
-    for key, value in ENVIRONMENT.items():
-        monkeypatch.setenv(key, value)
-    fednode, ports = Fednode(capsys), free_ports(5)
+    ports = free_ports(5)
     a, b, c, d, e = (Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcde"))
     found = ("--site", "a", "--address", a.address, "--policy", "promptfl", "--rounds", "3")
     await a.types(fednode, "init", "ward", "--data", str(a.images), *found)
@@ -251,10 +241,10 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
         await a.until(lambda reply: reply.name == "a")
         for site in (b, d):
             await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
-        await b.until(lambda reply: reply.life == "finished")
+        await b.until(finished)
         assert "b admits newcomers until " in await a.types(fednode, "sponsor", "b")
         assert "is revoked" in await a.types(fednode, "remove", "d", "--yes")
-        await b.until(lambda reply: state_of(reply, "d") == "revoked")
+        await b.until(lambda reply: states(reply).get("d") == "revoked")
         assert d.daemon is not None
         assert await d.daemon.ended() == 4
         log = await asyncio.to_thread((d.home / "log").read_text)
@@ -263,18 +253,18 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
         a.daemon.signal(signal.SIGKILL)
         await a.daemon.ended()
         await running.enter_async_context(c.runs(*await invited(fednode, b, c)))
-        await c.until(lambda reply: state_of(reply, "b") == "alive")
-        await b.until(lambda reply: state_of(reply, "c") == "alive")
+        await c.until(lambda reply: states(reply).get("b") == "alive")
+        await b.until(lambda reply: states(reply).get("c") == "alive")
         assert "name: b" in mesh_file(c)
         await running.enter_async_context(e.runs(*await invited(fednode, b, e)))
-        await c.until(lambda reply: state_of(reply, "e") == "alive")
+        await c.until(lambda reply: states(reply).get("e") == "alive")
         with pytest.raises(AssertionError, match="This takes the mesh key, and there is no file"):
             await b.types(fednode, "remove", "e", "--yes")
         await running.enter_async_context(a.runs("start"))
-        await a.until(lambda reply: state_of(reply, "c") == "alive")
-        await a.until(lambda reply: state_of(reply, "e") == "alive")
+        await a.until(lambda reply: states(reply).get("c") == "alive")
+        await a.until(lambda reply: states(reply).get("e") == "alive")
         said = await a.types(fednode, "remove", "b", "--yes")
         assert "b had admitted c, e: nodes that have met these sites go on with them." in said
-        await c.until(lambda reply: state_of(reply, "b") == "revoked")
-        await a.until(lambda reply: state_of(reply, "c") == "alive")
-        await c.until(lambda reply: state_of(reply, "a") == "alive")
+        await c.until(lambda reply: states(reply).get("b") == "revoked")
+        await a.until(lambda reply: states(reply).get("c") == "alive")
+        await c.until(lambda reply: states(reply).get("a") == "alive")

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from fednode.storage.store import read_snapshot
-from tests.e2e.test_first_mesh import ENVIRONMENT, Site, invited, state_of
+from tests.daemons import states
+from tests.e2e.test_first_mesh import Site, closed_form, invited
 from tests.unit.commands.run import Fednode
 
+__all__ = ["closed_form"]
 pytestmark = pytest.mark.e2e
-PACE = "FEDNODE_ROUNDS__MIN_INTERVAL_S"
-"""Rounds of a closed-form learner take no time; a pause between them leaves time to look."""
-DEADLINE = "FEDNODE_ROUNDS__DEADLINE_S"
 
 
 async def changed(site: Site, old: str, new: str) -> None:
@@ -41,23 +40,22 @@ async def running(*sites: Site) -> AsyncIterator[None]:
         yield
 
 
-def states(reply: Any) -> list[tuple[str, str, str]]:
-    return [(peer.name, peer.state, peer.reason) for peer in reply.peers]
-
-
 async def apart(one: Site, other: Site, sentence: str) -> None:
     """Wait until both of two sites name a difference of their settings."""
-    for site, peer in ((one, other), (other, one)):
-        refused = (peer.name, "refused", sentence)
-        await site.until(lambda reply, refused=refused: refused in states(reply))  # type: ignore[misc]
+
+    def refused(reply: Any) -> bool:
+        return ("refused", sentence) in [(peer.state, peer.reason) for peer in reply.peers]
+
+    await one.until(refused)
+    await other.until(refused)
 
 
 async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fednode: Fednode
 ) -> None:
-    for key, value in {**ENVIRONMENT, PACE: "0.1", DEADLINE: "3"}.items():
-        monkeypatch.setenv(key, value)
-    fednode = Fednode(capsys)
+    # Rounds of a closed-form learner take no time; a pause between them leaves time to look.
+    monkeypatch.setenv("FEDNODE_ROUNDS__MIN_INTERVAL_S", "0.1")
+    monkeypatch.setenv("FEDNODE_ROUNDS__DEADLINE_S", "3")
     a, b = (Site(tmp_path, name, 2 + at, 7100) for at, name in enumerate("ab"))
     found = ("--site", "a", "--address", a.address, "--policy", "promptfl", "--rounds", "900")
     await a.types(fednode, "init", "ward", "--data", str(a.images), *found, "--wait", "2")
@@ -79,7 +77,7 @@ async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_resta
         for site in (a, b):
             reply = await site.until(lambda reply: reply.round > before.round + 3)
             assert (reply.rounds_max, reply.policy) == (800, "promptfl")
-        await b.until(lambda reply: state_of(reply, "a") == "alive")
+        await b.until(lambda reply: states(reply).get("a") == "alive")
     assert not list(b.state.glob("runs/*"))
 
     ran = read_snapshot(b.state).policy.round
@@ -92,7 +90,7 @@ async def test_a_site_takes_over_the_founders_settings_and_goes_on_after_a_resta
             await site.until(lambda reply: reply.policy == "fedpgp" and reply.round >= 3)
             log = (site.home / "log").read_text()
             assert "begin anew, because policy.name was promptfl and is fedpgp" in log
-        await b.until(lambda reply: state_of(reply, "a") == "alive")
+        await b.until(lambda reply: states(reply).get("a") == "alive")
     for site in (a, b):
         assert read_snapshot(site.state / "runs" / "1").policy.round >= ran
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import functools
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +39,17 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a syntax tree, however deep; expressions hold none."""
+    waiting = [tree]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            below = getattr(one, name, None)
+            waiting += below if isinstance(below, list) else []
+
+
 def imports(tree: ast.AST, module: str, package: bool = False) -> set[str]:
     """Return the dotted names that a module imports.
 
@@ -47,7 +59,7 @@ def imports(tree: ast.AST, module: str, package: bool = False) -> set[str]:
         package: whether it is a package's __init__.py.
     """
     names: set[str] = set()
-    for statement in ast.walk(tree):
+    for statement in statements(tree):
         if isinstance(statement, ast.Import):
             names |= {alias.name for alias in statement.names}
         elif isinstance(statement, ast.ImportFrom):

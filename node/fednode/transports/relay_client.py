@@ -277,8 +277,10 @@ class RelayClient:
     async def _lead(self, who: str, listening: socket.socket) -> None:
         """Lead each connection of a socket to a node, for ever."""
 
-        async def out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._spawn(self._dial(who, reader, writer))
+        def out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # A task that is cancelled before it begins runs no line of its own.
+            dial = self._spawn(self._dial(who, reader, writer))
+            dial.add_done_callback(lambda _: writer.close())
 
         server = await asyncio.start_unix_server(out, sock=listening, limit=2 * CHUNK_BYTES)
         async with server:
@@ -289,19 +291,18 @@ class RelayClient:
     ) -> None:
         """Lead a connection of this node to another one, through the first relay that knows it."""
         faults = list[str]()
-        with contextlib.closing(writer):
-            for relay in self._sorted():
-                try:
-                    call = await self._call(relay, DIAL, TO, who.encode())
-                except (grpc.aio.AioRpcError, TimeoutError) as fault:
-                    faults.append(_sentence(relay, fault))
-                    continue
-                self._ways[who] = relay.at.address
-                self._faults.pop(who, None)
-                with _cancelled(call), contextlib.suppress(grpc.aio.AioRpcError):
-                    await _join(call, reader, writer)
-                return
-            self._faults[who] = "; ".join(faults)
+        for relay in self._sorted():
+            try:
+                call = await self._call(relay, DIAL, TO, who.encode())
+            except (grpc.aio.AioRpcError, TimeoutError) as fault:
+                faults.append(_sentence(relay, fault))
+                continue
+            self._ways[who] = relay.at.address
+            self._faults.pop(who, None)
+            with _cancelled(call), contextlib.suppress(grpc.aio.AioRpcError):
+                await _join(call, reader, writer)
+            return
+        self._faults[who] = "; ".join(faults)
 
     async def _call(self, relay: Relay, method: str, key: str, value: bytes) -> Any:
         """Return a stream that the relay has accepted; raise AioRpcError or TimeoutError."""
@@ -321,10 +322,11 @@ class RelayClient:
         """Return the relays in the order in which nodes are dialled through them."""
         return sorted(self.relays, key=lambda relay: not relay.up)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _sentence(relay: Relay, fault: grpc.aio.AioRpcError | TimeoutError) -> str:

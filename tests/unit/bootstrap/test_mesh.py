@@ -40,10 +40,10 @@ def start_by(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "FORKS", way == "fork")
 
 
-@pytest.fixture(params=WAYS)
-def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return what makes a mesh, whose daemons start as they do on this system."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    start_by(request.param, monkeypatch)
 
     def build(
         *settings: str,

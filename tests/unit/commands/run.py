@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,11 @@ class Fednode:
         code = ended.value.code
         assert isinstance(code, int)
         return code
+
+    async def types(self, *words: str | Path, code: int = 0) -> str:
+        """Run a command that may run a loop of its own; return what it prints."""
+        assert await asyncio.to_thread(self, *words) == code, self.err
+        return self.out.strip()
 
     def fault(self, *words: str | Path) -> str:
         """Return the one sentence of a call that ends with the code of a fault."""

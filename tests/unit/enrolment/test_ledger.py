@@ -139,14 +139,14 @@ def test_invitations_are_bounded_and_used_ones_make_room(tmp_path: Path) -> None
 
 
 def _invite_all(folder: Path, first: int) -> None:
-    for number in range(first, first + 8):
+    for number in range(first, first + 16):
         Ledger(folder).invite(f"n{number}", f"{number}".encode(), 7)
         Ledger(folder).enrol(f"n{number}", f"key-{number}", AT)
 
 
 def test_processes_that_change_it_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    running = [context.Process(target=_invite_all, args=(tmp_path, 8 * part)) for part in range(4)]
+    running = [context.Process(target=_invite_all, args=(tmp_path, 16 * part)) for part in range(2)]
     for process in running:
         process.start()
     for process in running:

@@ -16,7 +16,7 @@ from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
 from fednode.transports.grpc import GrpcTransport
-from tests.contract.faults import WHATS, WHENS, Faulty, What, When
+from tests.contract.faults import WHATS, WHENS, Faulty, What, When, pause
 from tests.unit.policies.methods import PROMPTFL
 
 NAMES = ("a", "b", "c")
@@ -62,7 +62,7 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
         async with asyncio.timeout(GUARD_S):
             while any(one.kernel.view().life != "finished" for one in drivers.values()):
                 assert not any(task.done() for task in tasks)
-                await asyncio.sleep(0)
+                await pause(0.01)
         faulty = drivers["a"].transport
         assert isinstance(faulty, Faulty)
         assert faulty.times > 0, "no fault happened"

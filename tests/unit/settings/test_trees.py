@@ -53,7 +53,7 @@ def test_metadata_that_nests_too_deep_is_refused() -> None:
 
 @pytest.mark.parametrize("end", ["", ".5"])
 def test_digits_between_colons_are_a_text_however_many(end: str) -> None:
-    text = "1" + ":59" * 300_000 + end
+    text = "1" + ":59" * 30_000 + end
     assert trees.read(f"a: {text}")[1] == {"a": text}
 
 
