@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -57,6 +58,20 @@ def process_as_before() -> Iterator[None]:
     for number, before in signals.items():
         if before is not None and signal.getsignal(number) is not before:
             signal.signal(number, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def images_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let all commands of this process share what they know of images, as those of a machine do.
+
+    A batch of images that is not full is filled up, so batches are small.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        if "torch" in sys.modules:
+            patch.setattr("fednode.learn.features.BATCH", 4)
+            patch.setattr("fednode.clip.trunk.CHUNK", 2)
+        yield
 
 
 @pytest.fixture(autouse=True)

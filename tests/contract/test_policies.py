@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,20 +139,28 @@ def some() -> list[tuple[PolicyKind, str, Kind]]:
 
 NOT_DRAWN = frozenset({4, 5, 8, 9})
 """Of the first nine rounds, those in which the draw of two nodes leaves out node "a"."""
+
+
+def cases(
+    made: list[tuple[PolicyKind, str, Kind]], guard: GuardSettings, sits_out: frozenset[int]
+) -> Iterator[Any]:
+    """Yield the cases of policies; the first of each policy and mode, and the others as slow."""
+    seen = set[tuple[str, str]]()
+    for kind, title, told in made:
+        for (variant, config), mode in itertools.product(told.configs.items(), kind.modes):
+            if not kind.settings_fault(config, RoundSettings(mode=mode, max=9), DOMAINS[1]):
+                yield pytest.param(
+                    Case(kind, config, mode, told.shapes, told.says, guard, sits_out),
+                    id="-".join(filter(None, (kind.name, title, variant, mode))),
+                    marks=[pytest.mark.slow] if (kind.name, mode) in seen else [],
+                )
+                seen.add((kind.name, mode))
+
+
 CASES = [
-    pytest.param(
-        Case(kind, config, mode, told.shapes, told.says, guard, sits_out),
-        id="-".join(filter(None, (kind.name, title, variant, mode))),
-    )
-    for made, guard, sits_out in (
-        (kinds(), GuardSettings(), frozenset[int]()),
-        (guarded(), GuardSettings(merged_rise=0.0), frozenset[int]()),
-        (some(), GuardSettings(), NOT_DRAWN),
-    )
-    for kind, title, told in made
-    for variant, config in told.configs.items()
-    for mode in kind.modes
-    if not kind.settings_fault(config, RoundSettings(mode=mode, max=9), DOMAINS[1])
+    *cases(kinds(), GuardSettings(), frozenset()),
+    *cases(guarded(), GuardSettings(merged_rise=0.0), frozenset()),
+    *cases(some(), GuardSettings(), NOT_DRAWN),
 ]
 
 

@@ -91,11 +91,13 @@ def test_the_example_is_one_short_file() -> None:
 
 
 def test_it_runs_in_a_mesh_through_its_entry_point(guide: Path) -> None:
-    found = mesh(
-        guide, "--nodes", "3", "--rounds", str(ROUNDS), "--policy", "fedavgm", "--set",
-        "policy.momentum=0.8", "--set", "policy.wire_dtype=int8", "--set", "data.shots=2", "--set",
-        "tuning.context_length=4",
+    chosen = (
+        "policy.momentum=0.8", "policy.wire_dtype=int8", "tuning.context_length=4",
+        "data.classes=[accordion, barrel]", "data.shots=2", "data.test=0.1",
     )  # fmt: skip
+    sets = (word for one in chosen for word in ("--set", one))
+    words = ("--nodes", "3", "--rounds", str(ROUNDS), "--policy", "fedavgm")
+    found = mesh(guide, *words, *sets)
     assert [one.round for one in found] == [ROUNDS] * 3
     assert len({one.tensors.digest for one in found}) == 1, "all nodes hold the same bits"
     assert sorted(found[0].arrays) == ["own/context", "velocity/context"]

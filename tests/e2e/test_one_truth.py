@@ -89,7 +89,12 @@ def simulated(model: clip.FrozenClip, policy: str) -> World:
 @pytest.mark.e2e
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["plan", "zerodfl"])
-async def test_processes_and_simulator_end_with_the_same_bits(policy: str, tmp_path: Path) -> None:
+async def test_processes_and_simulator_end_with_the_same_bits(
+    policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As in the daemons, which encode whole batches; see tests/conftest.py.
+    monkeypatch.setattr("fednode.learn.features.BATCH", 32)
+    monkeypatch.setattr("fednode.clip.trunk.CHUNK", 8)
     await daemons(tmp_path, policy)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -11,6 +11,8 @@ import asyncio
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
+from fednode_bootstrap import preload
 from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, start
@@ -55,6 +58,16 @@ async def adopted(daemon: Daemon) -> None:
             await pause(POLL_S)
 
 
+@pytest.fixture
+def forks_with_torch() -> Iterator[None]:
+    """Let daemons be forks of a process that has torch and the model; other tests need neither."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+    preload.start_server(None, ())
+    yield
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("forks_with_torch")
 async def test_the_quick_start_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,7 +97,10 @@ def test_it_is_efficientnet_lite() -> None:
 
 
 @torch.no_grad()
-def test_an_image_s_tokens_hang_on_neither_company_nor_threads() -> None:
+def test_an_image_s_tokens_hang_on_neither_company_nor_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trunk, "CHUNK", CHUNK)
     one, pixels = small(), images(2 * CHUNK + 3)
     whole = one(pixels)
     assert whole.shape == (len(pixels), 32, 17, 1)

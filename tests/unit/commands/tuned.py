@@ -33,7 +33,6 @@ def tune_in(folder: Path, *more: str) -> Path:
     (folder / "peers.yaml").write_text(PEERS)
     flags = (
         f"data.path={folder / 'images'}",
-        f"cache.folder={folder / 'cache'}",
         *("data.shots=4", "data.test=0.3", "rounds.max=1", "tuning.lr=0.1", "tuning.epochs=20"),
         *more,
     )

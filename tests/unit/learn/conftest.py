@@ -11,7 +11,9 @@ from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
+from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
+from fednode.learn.settings import CacheSettings
 
 SMALL = DataSettings(
     classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
@@ -51,4 +53,4 @@ def data() -> NodeData:
 
 @pytest.fixture(scope="module")
 def features(mini: clip.FrozenClip) -> Features:
-    return Features(mini)
+    return Features(mini, cache_of(CacheSettings()))

@@ -23,7 +23,7 @@ from fednode.errors import DataError, ModelError
 from fednode.learn import features as module
 from fednode.learn.build import predictor
 from fednode.learn.export import affine
-from fednode.learn.features import BATCH, Features
+from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.prompt_module import PerImageArray
@@ -78,15 +78,16 @@ def test_kept_and_fresh_are_the_same_bits(
         return real(tower, images)
 
     monkeypatch.setattr(VisionTower, "patches", counted)
+    monkeypatch.setattr(module, "BATCH", len(files) + 1)
     fresh = of(made(model), model, files)
     alone = torch.cat([of(made(model), model, [path]) for path in files])
     assert torch.equal(alone, fresh)
-    assert sizes == [BATCH] * 6
+    assert sizes == [module.BATCH] * 6
     first = made(model, tmp_path, ROOM)
     assert torch.equal(of(first, model, files[::-1]), fresh.flip(0))
     assert torch.equal(of(first, model, files), fresh)  # from memory
     assert torch.equal(of(made(model, tmp_path), model, files), fresh)  # from disk
-    assert sizes == [BATCH] * 7
+    assert sizes == [module.BATCH] * 7
 
 
 def test_names_and_features_do_not_meet_in_the_cache(

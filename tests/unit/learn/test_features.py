@@ -17,7 +17,7 @@ from fednode.data import decode
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.cache import FeatureCache
-from fednode.learn.features import BATCH, PIXELS, Features
+from fednode.learn.features import PIXELS, Features
 from fednode.learn.learner import Cancelled
 
 
@@ -79,10 +79,10 @@ def test_each_content_is_encoded_once(counting: Counting, paths: list[Path]) -> 
     copy = paths[0].with_name("copy.png")
     copy.write_bytes(paths[0].read_bytes())
     found = of(features, [*paths, copy])
-    assert counting.images == BATCH
+    assert counting.images == module.BATCH
     assert torch.equal(found[0], found[3])
     of(features, paths)
-    assert counting.images == BATCH
+    assert counting.images == module.BATCH
 
 
 def test_the_cache_serves_the_next_start_and_the_next_node(
@@ -90,7 +90,7 @@ def test_the_cache_serves_the_next_start_and_the_next_node(
 ) -> None:
     first = of(make(counting, tmp_path / "cache"), paths)
     second = of(make(counting, tmp_path / "cache"), paths)
-    assert counting.images == BATCH  # three, filled up to a batch
+    assert counting.images == module.BATCH  # three, filled up to a batch
     assert torch.equal(first, second)
 
 
@@ -119,7 +119,7 @@ def test_changed_content_is_encoded_anew(
     of(make(counting, tmp_path / "cache"), paths)
     Image.new("RGB", (20, 20)).save(paths[1])
     of(make(counting, tmp_path / "cache"), paths)
-    assert counting.images == 2 * BATCH
+    assert counting.images == 2 * module.BATCH
 
 
 @pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"fingerprint": "another"}])
@@ -129,7 +129,7 @@ def test_features_of_another_model_are_not_used(
     cache = FeatureCache(tmp_path / "cache", 10_000_000)
     of(Features(replace(mini, **change), cache), paths)  # type: ignore[arg-type]
     of(make(counting, tmp_path / "cache"), paths)
-    assert counting.images == BATCH
+    assert counting.images == module.BATCH
 
 
 def test_features_of_another_window_or_decoder_are_not_used(

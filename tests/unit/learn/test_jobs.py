@@ -36,11 +36,6 @@ def data() -> NodeData:
     return load(DataSettings(classes=CLASSES, shots=2, validation=0.1, test=0.1))
 
 
-@pytest.fixture(scope="module")
-def features(mini: FrozenClip) -> Features:
-    return Features(mini)
-
-
 def never() -> bool:
     return False
 

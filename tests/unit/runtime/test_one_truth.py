@@ -28,7 +28,9 @@ from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
+from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
+from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
 from fednode.runtime.worker import Learning
@@ -78,7 +80,8 @@ def data() -> list[NodeData]:
             DataSettings(
                 classes=CLASSES,
                 shots=1,
-                validation=0.1,
+                validation=0.05,
+                test=0.02,
                 partition=PartitionSettings("dirichlet", at, len(NODES), 100.0),
             )
         )
@@ -88,7 +91,7 @@ def data() -> list[NodeData]:
 
 @pytest.fixture(scope="module")
 def features(model: clip.FrozenClip) -> Features:
-    return Features(model)
+    return Features(model, cache_of(CacheSettings()))
 
 
 def settings(case: str) -> Settings:
