@@ -401,7 +401,8 @@ class Kernel:
         effects += self._reach.came(now, sender)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
-            self._members.turn(sender, True)  # it sends prompts, so its rounds run
+            if message.round > self.round:  # a late one says nothing of what the sender does now
+                self._members.turn(sender, True)
             effects += self._changes(now)
             if sender not in self._linked:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")

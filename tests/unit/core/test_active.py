@@ -142,6 +142,10 @@ def test_a_node_that_finished_with_merged_prompts_still_serves_them() -> None:
     assert told(effects) == {"b": True, "c": True}
     assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "ok"
     assert "b" in kernel._linked
+    kernel.step(2.0, ping("b", active=False))
+    for number, code in ((2, "stale"), (3, "ok")):  # only what is not late says that its rounds run
+        effects = kernel.step(3.0, ev.Received(message(sender="b", round=number), 9))
+        assert only(effects, ev.Answer)[0].code == code
 
 
 @pytest.mark.parametrize("active", [True, False])
