@@ -172,7 +172,7 @@ class Policy(ABC):
     - It has at most one Tune in flight and ignores its own stale timers.
     - Restart-faithful: `restore(state())` of its method goes on as the original would.
 
-    `node/fednode/testing/policies.py` checks these rules for every registered policy. A round
+    `tests/contract/policy_suite.py` checks these rules for every registered policy. A round
     begins with RoundDue(r). It ends when the policy's Adopt (with policy.round == r) is answered by
     Adopted.
 
@@ -181,10 +181,9 @@ class Policy(ABC):
         step: what the policy waits for
     """
 
-    shared_state: ClassVar[bool] = False
-
     def __init__(self, method: PolicyMethod) -> None:
         self.context, self.name, self.step = method.context, method.name, IDLE
+        self.shared_state = method.shared_state
 
     @property
     @abstractmethod

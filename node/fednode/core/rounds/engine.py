@@ -91,8 +91,6 @@ def judge(
 
 
 class Rounds(Policy):
-    shared_state = True
-
     def __init__(self, method: MethodHooks, state: PolicyState) -> None:
         super().__init__(method)
         self.method, context = method, self.context
