@@ -130,11 +130,7 @@ class Members:
 
         A listed peer that said goodbye may come back.
         """
-        ended = {name for name in self._in(GONE) if not self._may_return(name)}
-        return [name for name in self._table if name not in ended]
-
-    def _may_return(self, name: str) -> bool:
-        return self._table[name].state != "revoked" and name in self.listed
+        return sorted(self.remaining() | self.listed.difference(self._in(REVOKED)))
 
     # What this node sees for itself ---------------------------------------------------------------
 
