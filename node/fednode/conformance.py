@@ -11,14 +11,17 @@ import dataclasses
 import inspect
 import random
 import re
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+import numpy as np
+
+from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import NodeContext, PolicyKind, PolicyMethod
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
-from fednode.core.rounds.engine import Method
 from fednode.core.rounds.gossip import PROMPTS, GossipConfig, GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, Round
+from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Report, Tensors
 from fednode.errors import ConfigError, FednodeError
@@ -26,6 +29,8 @@ from fednode.lazy import torch
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule, to_params
 from fednode.learn.settings import TuningSettings
 
+NAMES: Final = ("a", "b", "c", "d")
+"""The nodes of a trial."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
 """How alike, from 0 to 1, a name and a hook's name are, if one is meant to be the other."""
@@ -170,91 +175,153 @@ def _trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
 
 
 def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:
-    """Return what is wrong with what a method's hooks return; "" if nothing is."""
-    rounds = RoundSettings(mode=None, max=2)
-    context = NodeContext(
-        name="a",
-        peers=("b",),
-        mesh="check",
-        policy=offered.name,
-        fingerprint="",
-        seed=1,
-        rounds=rounds,
-        samples=1,
-    )
-    method, calls = offered(config, context), _Calls()
+    """Return what is wrong with what a method's hooks return in a round; "" if nothing is."""
     try:
-        if isinstance(method, GossipMethod):
-            return calls.gossip(method, initial)
-        return calls.rounds(method, initial)
+        made = {name: offered(config, frame_of(name, offered.name)) for name in NAMES}
+        nodes = Nodes(made.__getitem__)
     except Exception as fault:  # of the author's code, which may raise anything
-        return f"{offered.__name__}.{calls.hook} fails: {_line(fault)}"
+        return f"{offered.__name__}.__init__ fails: {_line(fault)}"
+    try:
+        nodes.begin(initial)
+        nodes.run_round()
+    except HookFault as fault:
+        return f"{offered.__name__}.{fault}"
+    except Exception as fault:  # of the author's code, which may raise anything
+        return f"{offered.__name__}.{nodes.hook} fails: {_line(fault)}"
+    return ""
 
 
-class _Calls:
-    """Calls of a method's hooks. hook: the one that is being called."""
+class HookFault(Exception):
+    """What is wrong with what a hook returned; the sentence begins with the hook's name."""
 
-    hook = "__init__"
 
-    def rounds(self, method: Method, initial: Tensors) -> str:
-        """Return what is wrong in a round of two nodes that contribute the same."""
-        title = type(method).__name__
-        self.hook = "first"
-        held = method.first(initial)
-        if held.shared.shapes != initial.shapes:
-            return (
-                f"{title}.first returns shared arrays {_shown(held.shared)}; the prompts are "
-                f"{_shown(initial)}."
-            )
-        now = Round(1, method.stages[0], held, held, members=frozenset("ab"))
-        for stage in method.stages:
-            now = dataclasses.replace(now, stage=stage)
-            self.hook = "job"
-            trained = method.job(now).tensors
-            report = Report(
-                tensors=trained, metrics={"loss": 1.0}, samples=1, changed=tuple(trained)
-            )
-            self.hook = "contribution"
-            sent = method.contribution(now, report)
-            if fault := method.fault(stage, held, sent.tensors):
-                return f"{title}.contribution returns arrays that `shapes` does not allow: {fault}."
-            now = dataclasses.replace(now, draft=sent.draft)
-            self.hook = "received"
-            contributions = [Contribution(name, sent.tensors, 1) for name in "ab"]
-            given = tuple(method.received(now, contributions))
-            self.hook = "merge"
-            draft = method.merge(now, given)
-            if draft.packed().shapes != held.packed().shapes:
-                return (
-                    f"{title}.merge returns a state of arrays {_shown(draft.packed())}; before it "
-                    f"was {_shown(held.packed())}. A state has the same arrays in all rounds."
-                )
-            now = dataclasses.replace(now, draft=draft, heard={**now.heard, stage: given})
-        return ""
+def frame(policy: str, **changed: Any) -> NodeContext:
+    """Return what a policy knows of node "a" with peers "b" and "c", but for what is changed."""
+    given = {
+        "name": "a",
+        "peers": ("b", "c"),
+        "mesh": "m",
+        "policy": policy,
+        "fingerprint": "f",
+        "seed": 1,
+        "rounds": RoundSettings(),
+        "samples": 8,
+    }
+    return NodeContext(**{**given, **changed})
 
-    def gossip(self, method: GossipMethod, initial: Tensors) -> str:
-        """Return what is wrong in a round of a node that got its own arrays from a peer."""
-        title, peers = type(method).__name__, ("b", "c", "d")
-        self.hook = "message"
-        arrays = method.message(initial)
-        self.hook = "recipients"
-        drawn = method.recipients(2, peers, dict.fromkeys(peers, 0), random.Random(1))
-        if len(drawn) > 2 or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
-            return (
-                f"{title}.recipients returns {drawn} for count 2 and peers {list(peers)}: return "
-                "at most so many of these names, each once."
-            )
-        self.hook = "mix"
-        inbox = [InboxMessage("b", 1, arrays)] if arrays else []
-        tensors = initial
-        for change in method.mix(initial, inbox, random.Random(1)):
-            tensors = change.apply(tensors)
-            if tensors.shapes != initial.shapes:
-                return (
-                    f"{title}.mix returns a change to arrays {_shown(tensors)}; the node's own are "
+
+def frame_of(name: str, policy: str, **changed: Any) -> NodeContext:
+    """Return what a policy knows of one of NAMES."""
+    peers = tuple(peer for peer in NAMES if peer != name)
+    return frame(policy, name=name, peers=peers, rounds=RoundSettings(max=9), **changed)
+
+
+class Nodes:
+    """Nodes by value, whose hooks are called as the engines call them (core/rounds).
+
+    No message is lost or late: that is the engines' part. method: returns a node's instance of the
+    method, in each call the same one or, as after a restart, a new one. hook: the hook that is
+    being called.
+    """
+
+    def __init__(self, method: Callable[[str], Any]) -> None:
+        self.method, self.hook, self.number = method, "", 0
+        self.gossip = isinstance(method(NAMES[0]), GossipMethod)
+        self.states: dict[str, Any] = {}
+        self.chosen = {name: {peer: 0 for peer in NAMES if peer != name} for name in NAMES}
+
+    def begin(self, initial: Tensors) -> None:
+        """Let all nodes start from the same arrays."""
+        for name in NAMES:
+            self.states[name] = initial if self.gossip else self._call(name, "first", initial)
+            shared = initial if self.gossip else self.states[name].shared
+            if shared.shapes != initial.shapes:
+                raise HookFault(
+                    f"first returns shared arrays {_shown(shared)}; the prompts are "
                     f"{_shown(initial)}."
                 )
-        return ""
+
+    def run_round(self) -> None:
+        """Let all nodes run a round. Raise HookFault if a hook returns what it must not."""
+        self.number += 1
+        if self.gossip:
+            self._gossip()
+        else:
+            self.states = self.rounds(self.states)
+
+    def rounds(self, states: Mapping[str, MethodState]) -> dict[str, MethodState]:
+        """Return the states of nodes after a round that they run together. Raise as run_round."""
+        stages = self.method(NAMES[0]).stages
+        now = {
+            name: Round(self.number, stages[0], held, held, members=frozenset(states))
+            for name, held in states.items()
+        }
+        for stage in stages:
+            sent = []
+            for name in sorted(states):
+                now[name] = dataclasses.replace(now[name], stage=stage)
+                trained = _report(name, self._call(name, "job", now[name]).tensors)
+                told = self._call(name, "contribution", now[name], trained)
+                method = self.method(name)
+                if fault := method.fault(stage, states[name], told.tensors):
+                    raise HookFault(
+                        f"contribution returns arrays that `shapes` does not allow: {fault}."
+                    )
+                now[name] = dataclasses.replace(now[name], draft=told.draft)
+                sent.append(Contribution(name, roundtrip(told.tensors, method.dtype(stage)), 8))
+            for name in sorted(states):
+                given = tuple(self._call(name, "received", now[name], sent))
+                draft, held = self._call(name, "merge", now[name], given), states[name]
+                if draft.packed().shapes != held.packed().shapes:
+                    raise HookFault(
+                        f"merge returns a state of arrays {_shown(draft.packed())}; before it was "
+                        f"{_shown(held.packed())}. A state has the same arrays in all rounds."
+                    )
+                note = self._call(name, "note", now[name].draft, draft)
+                if not isinstance(note, str):
+                    raise HookFault(f"note returns {note!r}: return a sentence, or an empty one.")
+                heard = {**now[name].heard, stage: given}
+                now[name] = dataclasses.replace(now[name], draft=draft, heard=heard)
+        return {name: each.draft for name, each in now.items()}
+
+    def _gossip(self) -> None:
+        tuned = {name: _report(name, state).tensors for name, state in sorted(self.states.items())}
+        inbox: dict[str, list[InboxMessage]] = {name: [] for name in NAMES}
+        for name, state in tuned.items():
+            message = self._call(name, "message", state)
+            peers, count, chosen = sorted(self.chosen[name]), 2, self.chosen[name]
+            draw = random.Random(f"{name} {self.number}")
+            drawn = self._call(name, "recipients", count, peers, chosen, draw) if message else ()
+            if len(drawn) > count or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
+                raise HookFault(
+                    f"recipients returns {drawn} for count {count} and peers {peers}: return at "
+                    "most so many of these names, each once."
+                )
+            for peer in drawn:
+                chosen[peer] += 1
+                inbox[peer].append(InboxMessage(name, self.number, message))
+        for name, own in tuned.items():
+            draw, tensors = random.Random(f"mix {name} {self.number}"), own
+            changes = self._call(name, "mix", own, inbox[name], draw) if inbox[name] else ()
+            for change in changes:
+                tensors = change.apply(tensors)
+                if tensors.shapes != own.shapes:
+                    raise HookFault(
+                        f"mix returns a change to arrays {_shown(tensors)}; the node's own are "
+                        f"{_shown(own)}."
+                    )
+            self.states[name] = tensors
+
+    def _call(self, name: str, hook: str, *given: Any) -> Any:
+        self.hook = hook
+        return getattr(self.method(name), hook)(*given)
+
+
+def _report(name: str, tensors: Tensors) -> Report:
+    """Return what a learner would: each node moves its arrays by another number."""
+    step = np.float32((1 + NAMES.index(name)) / 8)
+    moved = Tensors({key: array + step for key, array in tensors.items()})
+    return Report(tensors=moved, metrics={"loss": 1.0}, samples=8, changed=tuple(sorted(moved)))
 
 
 def _line(fault: Exception) -> str:

@@ -14,7 +14,8 @@ from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
-from fednode.testing.methods import Shapes, frame
+from fednode.testing import frame
+from fednode.testing.methods import Shapes
 
 PEERS = ("b", "c", "d")
 MODES: tuple[Barrier, ...] = ("async", "sync")

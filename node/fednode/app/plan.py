@@ -273,13 +273,12 @@ def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:
 
     Raise StateError if privacy is on and the account of earlier rounds is missing.
     """
-    from fednode.learn.privacy import Privacy, open_account
+    from fednode.learn.privacy import Privacy
 
     settings = plan.settings
-    if settings.privacy.clip is not None:
-        open_account(plan.state, has_rounds(plan.state))
     seed = start_seed(start_of(settings), settings.seed, plan.name)
-    return Privacy(settings.privacy, learner.initial(seed), plan.state)
+    initial, rounds = learner.initial(seed), has_rounds(plan.state)
+    return Privacy(settings.privacy, initial, plan.state, has_rounds=rounds)
 
 
 def sums_fault(plan: NodePlan, learner: Learner) -> str:

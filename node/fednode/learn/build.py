@@ -68,13 +68,12 @@ def use_threads(count: int) -> None:
     use_workers(count or cores)
 
 
-Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]
-"""Return probabilities [images, classes], in float64, from prompts, image files and class names."""
+def predictor(
+    module: PromptModule, window: Window = None
+) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]:
+    """Return a function that classifies images; needs no training images.
 
-
-def predictor(module: PromptModule, window: Window = None) -> Predictor:
-    """Return a function that classifies images with given prompts; needs no training images.
-
+    It gives probabilities [images, classes] in float64 for prompts, image files and class names.
     window: of grey values, by which images are decoded (data.window).
     """
     features, device = Features(module.clip, window=window), module.clip.device

@@ -32,18 +32,18 @@ import numpy as np
 import numpy.typing as npt
 
 from fednode.learn.intervals import (
+    Bounds,
+    Counts,
     Numbers,
     Right,
     Z,
     auc_bootstrap,
     balanced_bootstrap,
-    paired_bootstrap,
     ratio_bootstrap,
     wilson,
 )
 
 FIGURES: Final = ("sensitivity", "specificity", "auc")
-Counts = npt.NDArray[np.int64]
 MESH: Final = "mesh"
 ALONE: Final = "alone"
 ZERO_SHOT: Final = "zero-shot"
@@ -63,7 +63,7 @@ SEEN: Final = Z + 0.8416
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ClassResult:
     """Figures (0..1; nan if undefined) of one class against the rest, or their means."""
 
@@ -84,8 +84,7 @@ class Evaluation:
     """How prompts did on labelled images.
 
     classes: C names, in the order of the matrix. confusion: counts [C, C]; row: the true class,
-    column: the predicted class. auc: [C], nan if undefined. right: [N], whether each image's
-    prediction is right; empty if only counts are known. truth, shares, patients: class [N],
+    column: the predicted class. auc: [C], nan if undefined. truth, shares, patients: class [N],
     probabilities [N, C] and number of the patient [N] of each image; empty if they are not known.
     folds: in so many parts the images were left out; 0 if they are test images.
     """
@@ -93,7 +92,6 @@ class Evaluation:
     classes: tuple[str, ...]
     confusion: Counts
     auc: Numbers
-    right: Right = field(default_factory=lambda: np.zeros(0, np.bool_))
     truth: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
     shares: Numbers = field(default_factory=lambda: np.zeros((0, 0)))
     patients: Counts = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -103,6 +101,11 @@ class Evaluation:
     def images(self) -> int:
         """Number of images that were classified."""
         return int(self.confusion.sum())
+
+    @cached_property
+    def right(self) -> Right:
+        """Whether the prediction of each image is right, [N]."""
+        return self.shares.argmax(axis=1) == self.truth
 
     @property
     def kind(self) -> str:
@@ -126,40 +129,40 @@ class Evaluation:
         return len(np.unique(self.patients)) if self.patients.size else None
 
     @cached_property
-    def interval(self) -> tuple[float, float]:
-        """The 95 % interval of the accuracy."""
-        right = int(np.trace(self.confusion))
-        rights = self.right[:, None]
-        (found,) = self._bounds(
-            np.array([right]), np.array([self.images]), rights, np.ones_like(rights)
-        )
-        return found
+    def _fractions(self) -> dict[str, tuple[Counts, Counts]]:
+        """The images that count for a share, and those that it divides by, [C] each."""
+        right, positives = np.diag(self.confusion), self.confusion.sum(axis=1)
+        negatives = self.images - positives
+        rejected = negatives - self.confusion.sum(axis=0) + right
+        return {"sensitivity": (right, positives), "specificity": (rejected, negatives)}
 
     @cached_property
-    def bounds(self) -> Mapping[str, list[tuple[float, float]]]:
+    def interval(self) -> Bounds:
+        """The 95 % interval of the accuracy."""
+        counts = np.array([np.trace(self.confusion)]), np.array([self.images])
+        rights = self.right[:, None]
+        return self._bounds(*counts, rights, np.ones_like(rights))[0]
+
+    @cached_property
+    def bounds(self) -> Mapping[str, list[Bounds]]:
         """The 95 % intervals of each class's FIGURES; nan if unknown.
 
         Of a share: Wilson's, or by a bootstrap over patients. Of an AUC of two classes: by a
         bootstrap over patients or images; nan if the AUC is 0 or 1, which a bootstrap never leaves.
         """
-        right = np.diag(self.confusion)
-        positives, predicted = self.confusion.sum(axis=1), self.confusion.sum(axis=0)
-        negatives = self.images - positives
         mine = named = np.zeros((0, len(self.classes)), np.bool_)
         if self.patients.size:
             mine = self.truth[:, None] == np.arange(len(self.classes))
             named = self.shares.argmax(axis=1)[:, None] == np.arange(len(self.classes))
+        of_images = {"sensitivity": (mine & named, mine), "specificity": (~mine & ~named, ~mine)}
         return {
-            "sensitivity": self._bounds(right, positives, mine & named, mine),
-            "specificity": self._bounds(
-                negatives - predicted + right, negatives, ~mine & ~named, ~mine
-            ),
+            **{name: self._bounds(*self._fractions[name], *of_images[name]) for name in of_images},
             "auc": [self._auc_bounds(at) for at in range(len(self.classes))],
         }
 
     def _bounds(
         self, parts: Counts, wholes: Counts, part_of: Right, whole_of: Right
-    ) -> list[tuple[float, float]]:
+    ) -> list[Bounds]:
         """Return the intervals of shares parts / wholes [K]; part_of, whole_of: by image [N, K].
 
         A bootstrap over patients who are all right, or all wrong, has no width; Wilson's interval
@@ -178,7 +181,7 @@ class Evaluation:
                 found.append(wilson(patients if part else 0, patients))
         return found
 
-    def _auc_bounds(self, at: int) -> tuple[float, float]:
+    def _auc_bounds(self, at: int) -> Bounds:
         if len(self.classes) != 2 or not self.truth.size or not 0.0 < self.auc[at] < 1.0:
             return math.nan, math.nan
         patients = self.patients if self.patients.size else np.arange(self.images)
@@ -187,27 +190,21 @@ class Evaluation:
     @cached_property
     def by_class(self) -> tuple[ClassResult, ...]:
         """The figures of each class, in the order of `classes`."""
-        right = np.diag(self.confusion)
-        positives, predicted = self.confusion.sum(axis=1), self.confusion.sum(axis=0)
-        negatives = self.images - positives
-        return tuple(
-            ClassResult(
-                name=name,
-                images=int(positives[at]),
-                sensitivity=_share(right[at], positives[at]),
-                specificity=_share(negatives[at] - predicted[at] + right[at], negatives[at]),
-                auc=float(self.auc[at]),
-            )
-            for at, name in enumerate(self.classes)
+        sensitivity, specificity = (
+            [part / whole if whole else math.nan for part, whole in np.transpose(counts).tolist()]
+            for counts in self._fractions.values()
         )
+        images = self._fractions["sensitivity"][1].tolist()
+        figures = zip(
+            self.classes, images, sensitivity, specificity, self.auc.tolist(), strict=True
+        )
+        return tuple(ClassResult(*each) for each in figures)
 
     @cached_property
     def mean(self) -> ClassResult:
         """The mean of each figure over the classes in which it is defined, and all images."""
-        means = {
-            name: _mean([getattr(result, name) for result in self.by_class]) for name in FIGURES
-        }
-        return ClassResult(name="mean", images=self.images, **means)
+        means = map(_mean, zip(*(result.figures for result in self.by_class), strict=True))
+        return ClassResult("mean", self.images, *means)
 
     def confusions(self) -> list[tuple[int, str, str]]:
         """Return (images, true class, predicted class) of all mistakes, most frequent first."""
@@ -226,11 +223,10 @@ class Evaluation:
             "accuracy": self.accuracy,
             "accuracy_95": list(self.interval),
             "folds": self.folds,
-            "mean": _finite(asdict(self.mean)),
+            "mean": _known(asdict(self.mean)),
             "by_class": [
-                _finite(asdict(result))
-                | {f"{name}_95": _known(self.bounds[name][at]) for name in FIGURES}
-                for at, result in enumerate(self.by_class)
+                _known(asdict(one) | {f"{name}_95": self.bounds[name][at] for name in FIGURES})
+                for at, one in enumerate(self.by_class)
             ],
             "confusion": self.confusion.tolist(),
         }
@@ -260,13 +256,7 @@ def evaluation(
         if positive.any() and not positive.all() and np.isfinite(shares[:, at]).all():
             auc[at] = roc_auc_score(positive, shares[:, at])
     _, numbers = np.unique(np.array(patients, object), return_inverse=True)
-    return Evaluation(
-        tuple(classes), matrix, auc, predicted == labels, labels, shares, numbers.astype(np.int64)
-    )
-
-
-def _share(part: np.int64, whole: np.int64) -> float:
-    return float(part) / float(whole) if whole else math.nan
+    return Evaluation(tuple(classes), matrix, auc, labels, shares, numbers.astype(np.int64))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -274,15 +264,13 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(defined) / len(defined) if defined else math.nan
 
 
-def _finite(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _known(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return figures and intervals as JSON types; undefined ones are null."""
+    first = {name: one[0] if isinstance(one, tuple) else one for name, one in figures.items()}
     return {
-        name: None if isinstance(value, float) and math.isnan(value) else value
-        for name, value in figures.items()
+        name: None if isinstance(first[name], float) and math.isnan(first[name]) else one
+        for name, one in figures.items()
     }
-
-
-def _known(bounds: tuple[float, float]) -> list[float] | None:
-    return None if math.isnan(bounds[0]) else list(bounds)
 
 
 # What the mesh gains ------------------------------------------------------------------------------
@@ -319,9 +307,9 @@ class Gain:
     """
 
     accuracy: float
-    accuracy_95: tuple[float, float]
+    accuracy_95: Bounds
     balanced: float
-    balanced_95: tuple[float, float]
+    balanced_95: Bounds
     images: int
     differ: int
     needed: int
@@ -354,12 +342,9 @@ class Gain:
 def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
     """Return what one row gains over another on the same images."""
     steps = ours.right.astype(float) - others.right
-    known = ours.patients.size > 0
-    patients = ours.patients if known else np.arange(ours.images)
-    if known:
-        ((low, high),) = ratio_bootstrap(patients, steps[:, None], np.ones((ours.images, 1)))
-    else:
-        low, high = paired_bootstrap(ours.right, others.right)
+    known = ours.patients if ours.patients.size else None
+    patients = np.arange(ours.images) if known is None else known
+    ((low, high),) = ratio_bootstrap(known, steps[:, None], np.ones((ours.images, 1)))
     half, share = (high - low) / 2, POINTS / 100
     spread = ours.images * (half / Z) ** 2 or float(np.square(steps).mean())
     least = (share - share**2) * ours.images / len(np.unique(patients))
@@ -368,7 +353,7 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
         accuracy=ours.accuracy - others.accuracy,
         accuracy_95=(float(low), float(high)),
         balanced=ours.mean.sensitivity - others.mean.sensitivity,
-        balanced_95=balanced_bootstrap(patients if known else None, ours.truth, steps),
+        balanced_95=balanced_bootstrap(known, ours.truth, steps),
         images=ours.images,
         differ=len(np.unique(patients[steps != 0])),
         needed=int(float(f"{needed:.1g}")),
@@ -391,7 +376,7 @@ def _difference(first: str, second: str, ours: Evaluation, others: Evaluation) -
     )
 
 
-def _points(gain: float, interval: tuple[float, float], over: str = "") -> str:
+def _points(gain: float, interval: Bounds, over: str = "") -> str:
     low, high = interval
     return f"{100 * gain:+.1f} points (95 % interval {100 * low:+.1f} to {100 * high:+.1f}{over})"
 

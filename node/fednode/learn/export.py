@@ -15,17 +15,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save
 
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError, StateError
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
-from fednode.storage.disk import because, writing_fault
+from fednode.storage.disk import because
 
 FORMAT: Final = "fednode prompts 1"
 ROWS: Final = "rows"
@@ -38,9 +38,8 @@ PROBES: Final = 16
 
 def write_arrays(prompts: Tensors, facts: Mapping[str, str], path: Path) -> None:
     """Write prompts with metadata as safetensors; raise StateError if that fails."""
-    held = {name: torch.from_numpy(array.copy()) for name, array in prompts.items()}
     named = {ROWS: json.dumps(prompts.classes)} if prompts.classes else {}
-    _saved(path, lambda: save_file(held, path, {"format": FORMAT, **named, **facts}))
+    _write(path, prompts, {"format": FORMAT, **named, **facts})
 
 
 def _require_short_header(path: Path) -> None:
@@ -124,28 +123,16 @@ def write_matrix(
     """
     texts = as_texts(weights, bias)
     if texts is None:
-        held = {"weight": torch.from_numpy(weights), "bias": torch.from_numpy(bias)}
+        arrays = {"weight": weights, "bias": bias}
     else:
-        features, scale = texts
-        held = {"text_features": torch.from_numpy(features), "logit_scale": torch.tensor(scale)}
-    _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
+        arrays = {"text_features": texts[0], "logit_scale": np.array(texts[1], np.float32)}
+    _write(path, arrays, {"classes": json.dumps(list(classes)), **facts})
 
 
-def _why(path: Path, fault: Exception) -> str:
-    """Return why a file could not be written, in words for people."""
-    if isinstance(fault, OSError):
-        return because(fault)
-    if path.is_dir():
-        return "a folder has this name"
-    if not path.parent.exists():
-        return f"there is no folder {path.parent}"
-    return writing_fault(path.parent) or str(fault)
-
-
-def _saved(path: Path, save: Any) -> None:
+def _write(path: Path, arrays: Mapping[str, Array], facts: dict[str, str]) -> None:
     try:
-        save()
-    except (OSError, SafetensorError, RuntimeError) as fault:
+        path.write_bytes(save(dict(arrays), facts))
+    except OSError as fault:
         raise StateError(
-            f"{path} cannot be written: {_why(path, fault)}; give another place for TO."
+            f"{path} cannot be written: {because(fault)}; give another place for TO."
         ) from fault

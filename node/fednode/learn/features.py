@@ -108,9 +108,11 @@ class Features:
         self._limit = max(self._limit, limit)
 
     def keep_only(self, paths: Collection[Path]) -> None:
-        """Free what is in memory of other files, and of earlier content of these files."""
-        known = {file for _, file in self._memory} | self._digests.keys()
-        current = {file for file in known if file.path in paths and _is_current(file)}
+        """Free what is in memory of other files, and of earlier content of these files.
+
+        Raise DataError if one of the files can no longer be read.
+        """
+        current = set(map(_file, paths))
         self._digests = {file: self._digests[file] for file in self._digests if file in current}
         self._memory = {key: value for key, value in self._memory.items() if key[1] in current}
         self._filled = sum(value.nbytes for value in self._memory.values())
@@ -238,10 +240,3 @@ def _file(path: Path) -> File:
     except OSError as fault:
         raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
     return File(path, stat.st_mtime_ns, stat.st_size)
-
-
-def _is_current(file: File) -> bool:
-    try:
-        return _file(file.path) == file
-    except DataError:
-        return False

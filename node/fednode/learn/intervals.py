@@ -2,7 +2,8 @@
 
 Images of one patient are not independent. Where patients are known, a bootstrap draws patients with
 replacement, each with all of its images (Field and Welsh, Bootstrapping clustered data, JRSS B 69,
-2007).
+2007). Where they are not known (None), it draws images, of which equal ones are drawn together: how
+often each kind comes follows a multinomial distribution.
 
 Pure: numbers in, numbers out. Nothing here imports torch.
 """
@@ -22,12 +23,14 @@ LEVELS: Final = (0.025, 0.975)
 RESAMPLES: Final = 2_000
 BLOCK: Final = 2_000_000
 """Numbers of drawn patients, or of their images, that are held at a time."""
+Bounds = tuple[float, float]
+Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 Right = npt.NDArray[np.bool_]
 """[n]: whether the prediction of each test image is right."""
 
 
-def wilson(right: int, images: int) -> tuple[float, float]:
+def wilson(right: int, images: int) -> Bounds:
     """Return Wilson's interval of a share (0..1), such as an accuracy; (nan, nan) of no images.
 
     It stays within 0 and 1 and is not empty if all images are right. Source: Wilson, Probable
@@ -41,66 +44,41 @@ def wilson(right: int, images: int) -> tuple[float, float]:
     return max(0.0, (middle - half) / (1 + unit)), min(1.0, (middle + half) / (1 + unit))
 
 
-def paired_bootstrap(
-    ours: Right, others: Right, resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return the percentile interval of ours - others, two accuracies on the same n > 0 images.
-
-    Images are drawn with replacement, each with both of its predictions. How many of the drawn
-    images only we, or only the others, predict rightly follows a multinomial distribution, from
-    which these counts are drawn.
-    """
-    count = len(ours)
-    gained, lost = int((ours & ~others).sum()), int((others & ~ours).sum())
-    chances = np.array([gained, lost, count - gained - lost]) / count
-    drawn = np.random.default_rng(seed).multinomial(count, chances, resamples)
-    low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / count, LEVELS)
-    return float(low), float(high)
-
-
-def ratio_bootstrap(patients: npt.NDArray[np.int64], parts: Numbers, wholes: Numbers) -> Numbers:
-    """Return the percentile intervals [K, 2] of sum(parts) / sum(wholes), over patients.
+def ratio_bootstrap(patients: Counts | None, parts: Numbers, wholes: Numbers) -> Numbers:
+    """Return the percentile intervals [K, 2] of sum(parts) / sum(wholes).
 
     patients: [n], the number of each image's patient, from 0. parts, wholes: [n, K]. An interval is
     nan if its wholes add up to 0.
     """
-    count = int(patients.max()) + 1
-    above, below = np.zeros((count, parts.shape[1])), np.zeros((count, parts.shape[1]))
-    np.add.at(above, patients, parts)
-    np.add.at(below, patients, wholes)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratios = np.concatenate(
-            [(drawn @ above) / (drawn @ below) for drawn in _draws(np.ones(count))]
-        )
-    return np.array([_percentiles(column) for column in ratios.T])
+    if patients is None:
+        both, counts = np.unique(np.hstack([parts, wholes]), axis=0, return_counts=True)
+        above, below = np.hsplit(both, 2)
+    else:
+        counts = np.ones(int(patients.max()) + 1, np.int64)
+        above, below = np.zeros((2, len(counts), parts.shape[1]))
+        np.add.at(above, patients, parts)
+        np.add.at(below, patients, wholes)
+    return np.array([_percentiles(column) for column in _ratios(counts, above, below).T])
 
 
-def balanced_bootstrap(
-    patients: npt.NDArray[np.int64] | None, truth: npt.NDArray[np.int64], steps: Numbers
-) -> tuple[float, float]:
+def balanced_bootstrap(patients: Counts | None, truth: Counts, steps: Numbers) -> Bounds:
     """Return the percentile interval of the mean over classes of a class's mean step.
 
     patients, truth: [n], the number of each image's patient and of its class, from 0. steps: [n].
-    Patients are drawn; the mean of a draw is that of the classes which the draw has. None: images
-    are drawn, by how often each pair of class and step comes.
+    The mean of a draw is that of the classes which the draw has.
     """
     if patients is None:
         kinds, counts = np.unique(np.stack([truth, steps], axis=1), axis=0, return_counts=True)
         truth, steps, patients = kinds[:, 0].astype(np.int64), kinds[:, 1], np.arange(len(kinds))
     else:
         counts = np.ones(int(patients.max()) + 1, np.int64)
-    shape = len(counts), int(truth.max()) + 1
-    above, below = np.zeros(shape), np.zeros(shape)
+    above, below = np.zeros((2, len(counts), int(truth.max()) + 1))
     np.add.at(above, (patients, truth), steps)
     np.add.at(below, (patients, truth), 1.0)
-    with np.errstate(invalid="ignore"):
-        means = [np.nanmean((drawn @ above) / (drawn @ below), 1) for drawn in _draws(counts)]
-    return _percentiles(np.concatenate(means))
+    return _percentiles(np.nanmean(_ratios(counts, above, below), axis=1))
 
 
-def auc_bootstrap(
-    patients: npt.NDArray[np.int64], positive: Right, scores: Numbers
-) -> tuple[float, float]:
+def auc_bootstrap(patients: Counts, positive: Right, scores: Numbers) -> Bounds:
     """Return the percentile interval of the AUC over patients; nan if no draw has one.
 
     An image that draws weigh w times counts as w images, so the AUC of a draw is a sum over the
@@ -119,6 +97,12 @@ def auc_bootstrap(
     return _percentiles(np.concatenate(found))
 
 
+def _ratios(counts: Counts, above: Numbers, below: Numbers) -> Numbers:
+    """Return the ratios [RESAMPLES, K] of sums over drawn kinds, of which each has [K] numbers."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.concatenate([(drawn @ above) / (drawn @ below) for drawn in _draws(counts)])
+
+
 def _draws(counts: npt.NDArray[Any], images: int = 0) -> Iterator[Numbers]:
     """Yield blocks [b, K] of how often each of K kinds of patients is drawn.
 
@@ -131,7 +115,7 @@ def _draws(counts: npt.NDArray[Any], images: int = 0) -> Iterator[Numbers]:
         yield draw.multinomial(patients, counts / patients, times).astype(np.float64)
 
 
-def _percentiles(values: Numbers) -> tuple[float, float]:
+def _percentiles(values: Numbers) -> Bounds:
     defined = values[np.isfinite(values)]
     if not defined.size:
         return math.nan, math.nan

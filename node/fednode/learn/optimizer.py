@@ -14,18 +14,17 @@ from fednode.learn.settings import TuningSettings
 
 
 def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> float:
-    """Return the learning rate of a round: constant or a cosine, times decay^(round - 1).
+    """Return the learning rate of a round: constant or a cosine.
 
     The first round has the full rate; the cosine would reach 0 one round after the horizon.
     Rounds beyond the horizon keep the rate of its last round. Source: Loshchilov and Hutter, SGDR,
     ICLR 2017, equation 5 without restarts (torch's CosineAnnealingLR with T_max = horizon).
     """
     horizon = settings.horizon or rounds
-    rate = settings.lr * settings.decay ** (round_number - 1)
     if settings.schedule == "constant" or not horizon:
-        return rate
+        return settings.lr
     done = min(round_number - 1, horizon - 1)
-    return 0.5 * rate * (1.0 + math.cos(math.pi * done / horizon))
+    return 0.5 * settings.lr * (1.0 + math.cos(math.pi * done / horizon))
 
 
 def build(

@@ -57,18 +57,28 @@ class Privacy:
         initial: Tensors,
         folder: Path,
         generator: np.random.Generator | None = None,
+        has_rounds: bool = False,
     ) -> None:
         """Read the account in `folder`.
 
         initial: the node's initial prompts. generator: of the noise; None seeds it from the
-        system's entropy. Raise ConfigError if the accountant's library is missing.
+        system's entropy. has_rounds: the folder has adopted rounds. Raise ConfigError if the
+        accountant's library is missing, StateError if there are rounds and no account.
         """
         self._settings, self._initial, self._folder = settings, initial, folder
         self._releases, self._undecided = read_account(folder)
         self._guard = threading.Lock()
         self._generator = np.random.default_rng() if generator is None else generator
-        if settings.clip is not None:  # raises now, not in round 1, if the library is missing
-            epsilon([(settings.noise, 1)], settings.delta)
+        if settings.clip is None:
+            return
+        epsilon([(settings.noise, 1)], settings.delta)  # raises now if the library is missing
+        path = folder / ACCOUNT
+        if has_rounds and not path.exists():
+            raise StateError(
+                f"{path} is missing, and this state directory has rounds, so what they released is "
+                "not known: restore it from a backup. Or give another directory with --state: its "
+                "epsilon begins at 0 and leaves out what these rounds released."
+            )
 
     @property
     def account(self) -> Account:
@@ -182,24 +192,6 @@ def describe(settings: PrivacySettings, releases: Releases) -> str:
         f"whole, per message, over {sum(releases.values()):,} messages "
         f"({', '.join(kinds) or 'none yet'}); this is no guarantee for single images"
     )
-
-
-def open_account(folder: Path, has_rounds: bool) -> None:
-    """Create the account of a new state directory.
-
-    has_rounds: the directory has adopted rounds. Raise StateError if it has rounds but no
-    account.
-    """
-    path = folder / ACCOUNT
-    if path.exists():
-        return
-    if has_rounds:
-        raise StateError(
-            f"{path} is missing, and this state directory has rounds, so what they released is "
-            "not known: restore it from a backup. Or give another directory with --state: its "
-            "epsilon begins at 0 and leaves out what these rounds released."
-        )
-    write_account(folder, {})
 
 
 def write_account(folder: Path, releases: Releases, undecided: str = "") -> None:

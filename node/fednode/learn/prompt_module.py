@@ -115,9 +115,9 @@ class FitInputs:
     Attributes:
         features: unit features [n, D] of all training images
         labels: [n], indices of the class names
+        public: the covariance [D, D] of public images (learn/public.py)
         least: what is sent names no class of fewer images, and tells no difference that fewer make
         images: digests by which an image is known again
-        public: returns the covariance [D, D] of public images (learn/public.py); None: none
         patients: of each image, if they are known; `least` counts them then
     """
 
@@ -125,9 +125,9 @@ class FitInputs:
     features: Tensor
     labels: Tensor
     classes: tuple[str, ...]
+    public: npt.NDArray[np.float64]
     least: int = 1
     images: Sequence[bytes] = ()
-    public: Callable[[], npt.NDArray[np.float64]] | None = None
     patients: Sequence[bytes] = ()
 
 

@@ -23,8 +23,6 @@ STEPS = 8
 CONTEXT = "context"
 ROWS = "rows"
 """The array of class sums (policies/class_sums.py)."""
-LOOK_S = 0.02
-"""Time between two looks at whether the job was cancelled, while the learner waits."""
 
 
 class QuadraticLearner(Learner):
@@ -110,14 +108,11 @@ class QuadraticLearner(Learner):
         )
 
     def _wait(self, cancelled: Callable[[], bool]) -> None:
-        """Let a step take its time; raise Cancelled once the job is cancelled."""
-        end = time.monotonic() + self._step_s if self._step_s else 0.0
-        while not cancelled():
-            left = end - time.monotonic() if end else 0.0
-            if left <= 0:
-                return
-            time.sleep(min(left, LOOK_S))
-        raise Cancelled
+        """Let a step take its time; raise Cancelled if the job is cancelled."""
+        if cancelled():
+            raise Cancelled
+        if self._step_s:
+            time.sleep(self._step_s)
 
     def _measure(self, tuned: Tensors) -> dict[str, float]:
         own = self.evaluate(tuned, lambda: False)["own"]
@@ -134,8 +129,7 @@ class QuadraticLearner(Learner):
         squares = [
             np.square(array - self._targets[name]).ravel() for name, array in prompts.items()
         ]
-        every = squares[0] if len(squares) == 1 else np.concatenate(squares)
-        return float(0.5 * every.mean())
+        return float(0.5 * np.concatenate(squares).mean())
 
 
 class QuadraticSums(QuadraticLearner):
@@ -164,8 +158,9 @@ class QuadraticSums(QuadraticLearner):
             return super().tune(job, cancelled, progress)
         self._wait(cancelled)
         tensors = self._sums() if job.stage == STATEMENT else job.tensors
-        metrics, changed = {"loss": 1.0}, tuple(tensors)
-        return Report(tensors=tensors, metrics=metrics, samples=self.samples, changed=changed)
+        return Report(
+            tensors=tensors, metrics={"loss": 1.0}, samples=self.samples, changed=tuple(tensors)
+        )
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         return {"own": 1.0 - 1.0 / (1.0 + len(tensors.classes))}

@@ -23,9 +23,8 @@ class CacheSettings:
     """Folder of this file, on a disk of this machine; null: ~/.cache/fednode, or fednode in
     XDG_CACHE_HOME."""
     size_mb: int = 2000
-    """Limit for image features; those that were not used for the longest time are deleted. The same
-    file lists which image files can be used. 0: nothing is kept, so every start examines and
-    encodes every image."""
+    """Limit for image features; beyond it the oldest are deleted. The same file lists which image
+    files can be used. 0: nothing is kept, so every start examines and encodes every image."""
 
     def __post_init__(self) -> None:
         bounded("cache.size_mb", self.size_mb, 0)
@@ -80,8 +79,6 @@ class TuningSettings:
     """How much each step shrinks the prompts. A larger value keeps prompts shorter."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """cosine lowers lr to 0, one step per round; constant keeps lr."""
-    decay: float = 1.0
-    """Factor on lr after each round, above 0, at most 1, besides the schedule; 1: none."""
     horizon: int = 0
     """Number of rounds over which the cosine falls to 0; 0: rounds.max."""
     knowledge_weight: float = 0.0
@@ -116,7 +113,6 @@ class TuningSettings:
             bounded(f"tuning.{key}", getattr(self, key), 0)
         bounded("tuning.evaluate_every", self.evaluate_every or 0, 0)
         positive("tuning.lr", self.lr)
-        positive("tuning.decay", self.decay, 1)
         positive("tuning.eps", self.eps)
         for beta in self.betas:
             bounded("tuning.betas", beta, 0, 0.9999999)

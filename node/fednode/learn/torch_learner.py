@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednode import units
 from fednode.clip.cuda_graphs import GraphedPasses, recorder_of
 from fednode.clip.device import oom_as_error
 from fednode.clip.model import FrozenClip
@@ -37,17 +37,10 @@ from fednode.learn.prompt_module import Batch, FitInputs, Params, PromptModule, 
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import TuningSettings
 
+NAMED = 5
+"""So many class names stand in a sentence."""
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
-
-
-def _by_path(image: Image) -> Path:
-    return image.path
-
-
-def named(names: Sequence[str]) -> str:
-    """Return the first five names, for a sentence."""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 class TorchLearner(Learner):
@@ -104,18 +97,18 @@ class TorchLearner(Learner):
     def announced(self) -> tuple[tuple[str, ...], int]:
         if not self.module.closed_form:
             return self.classes, self.samples
-        counts = Counter(image.label for image in self.data.train.images)
-        patients = Counter(label for label, _ in set(self._patients()))
+        images = self.data.train.images
+        labels = [image.label for image in images]
+        counts = Counter(labels)
+        patients = Counter(
+            label for label, _ in set(zip(labels, self._patients(images), strict=True))
+        )
         enough = [at for at in range(len(self.classes)) if patients[at] >= self._least]
         return tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
 
-    def _patients(self) -> list[tuple[int, str]]:
-        """Return the label and patient of each training image; unknown, an image is its own."""
-        groups = self.data.groups
-        return [
-            (image.label, groups.get(image.path, str(image.path)))
-            for image in self.data.train.images
-        ]
+    def _patients(self, images: Sequence[Image]) -> list[str]:
+        """Return the patient of each image; unknown, an image is its own."""
+        return [self.data.groups.get(image.path, str(image.path)) for image in images]
 
     @property
     def unsent(self) -> str:
@@ -125,8 +118,8 @@ class TorchLearner(Learner):
         have, means = ("has", "its mean is") if len(few) == 1 else ("have", "their means are")
         counted = "patients to train on" if self.data.groups else "training images"
         return (
-            f"{len(few)} of {len(self.classes)} classes ({named(few)}) {have} fewer than "
-            f"{self._least} {counted}: {means} not sent (privacy.least_images)."
+            f"{len(few)} of {len(self.classes)} classes ({units.listed(few, NAMED)}) {have} fewer "
+            f"than {self._least} {counted}: {means} not sent (privacy.least_images)."
         )
 
     @property
@@ -148,7 +141,7 @@ class TorchLearner(Learner):
         if unseen:
             notes.append(
                 f"{len(unseen)} of {len(self.classes)} class names hold words that "
-                f"no training text of {self.frozen.label} had: {named(unseen)}."
+                f"no training text of {self.frozen.label} had: {units.listed(unseen, NAMED)}."
             )
         return tuple(filter(None, notes))
 
@@ -195,17 +188,20 @@ class TorchLearner(Learner):
 
     def _fit(self, job: Job, cancelled: Callable[[], bool]) -> Report:
         """Return what a module without gradients computes from the training images."""
-        features, labels = self._images.features(self.data.train, cancelled)
-        images, size = self._images.digests(self.data.train), features.shape[1]
-        known = self._patients() if self.data.groups else []
-        patients = [who.encode() for _, who in known]
-
-        def public() -> npt.NDArray[np.float64]:
-            return self._public_covariance(size, cancelled)
-
-        result = self.module.fit(
-            FitInputs(job, features, labels, self.classes, self._least, images, public, patients)
+        train = self.data.train
+        features, labels = self._images.features(train, cancelled)
+        patients = self._patients(train.images) if self.data.groups else ()
+        inputs = FitInputs(
+            job,
+            features,
+            labels,
+            self.classes,
+            self._public_covariance(features.shape[1], cancelled),
+            least=self._least,
+            images=self._images.digests(train),
+            patients=[patient.encode() for patient in patients],
         )
+        result = self.module.fit(inputs)
         if job.measure:
             self._classifier_note = self.describe_classifier(result.tensors)
         return Report(
@@ -238,8 +234,8 @@ class TorchLearner(Learner):
         if fresh is not None:
             self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
-            self._features.keep_only(fresh.files)
             self._graphs = GraphedPasses(recorder_of(self.frozen.device))
+            self._features.keep_only(fresh.files)
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]
@@ -278,13 +274,16 @@ class TorchLearner(Learner):
         by_test = {}
         for name, split in self._tests().items():
             logits, labels = self._logits(split, tensors, lambda: False)
-            shares = logits.double().softmax(dim=1).cpu().numpy()  # float32 rounds many to 1
-            groups = self.data.groups
-            patients = [groups.get(image.path, str(image.path)) for image in split.images]
-            by_test[name] = evaluation(
-                split.classes, labels.cpu().numpy(), shares, patients if groups else ()
-            )
+            patients = self._patients(split.images)
+            by_test[name] = self._evaluation(split.classes, labels, logits, patients)
         return by_test
+
+    def _evaluation(
+        self, classes: tuple[str, ...], labels: Tensor, logits: Tensor, patients: Sequence[str]
+    ) -> Evaluation:
+        shares = logits.double().softmax(dim=1).cpu().numpy()  # float32 rounds many to 1
+        known = patients if self.data.groups else ()
+        return evaluation(classes, labels.cpu().numpy(), shares, known)
 
     def cross_validate(self, tensors: Tensors) -> Evaluation | None:
         """Return the results on all images of own classes, each classified without its fold.
@@ -294,11 +293,12 @@ class TorchLearner(Learner):
         classifies. None: no image can be left out.
         """
         parts = (self.data.train, self.data.validation, self.data.own)
-        images = sorted({image for part in parts for image in part.images}, key=_by_path)
-        split, groups = Split(self.classes, tuple(images)), self.data.groups
+        images = sorted({x for part in parts for x in part.images}, key=lambda image: image.path)
+        split = Split(self.classes, tuple(images))
         copies = [digest.hex() for digest in self._images.digests(split)]
         patients = [
-            groups.get(image.path, copy) for image, copy in zip(images, copies, strict=True)
+            self.data.groups.get(image.path, copy)
+            for image, copy in zip(images, copies, strict=True)
         ]
         training = set(self.data.train.images)
         trained = [image in training for image in images]
@@ -308,25 +308,19 @@ class TorchLearner(Learner):
         features, labels = self._images.features(split, lambda: False)
         logits = self.module.zero_shot(features, self.classes)
         job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
-
-        def public() -> npt.NDArray[np.float64]:
-            return self._public_covariance(features.shape[1], lambda: False)
-
+        public = self._public_covariance(features.shape[1], lambda: False)
         for fold in range(FOLDS) if tensors else ():
             self._features.progress("leaving images out, part", fold + 1, FOLDS)
             if fold not in folds:
                 continue
             rest, here = map(torch.from_numpy, ((folds != fold) & trained, folds == fold))
-            x, y = features[rest], labels[rest]
-            inputs = FitInputs(job, x, y, self.classes, self._least, public=public)
+            inputs = FitInputs(job, features[rest], labels[rest], self.classes, public)
             fitted = self.module.fit(inputs)
             params = to_params(fitted.tensors, self.frozen.device)
             logits[here] = self.module.classifier(params, self.classes)(Batch(features[here]))
         tested = folds >= 0
-        shares = logits.double().softmax(dim=1).cpu().numpy()[tested]
         who = [patient for patient, chosen in zip(patients, tested, strict=True) if chosen]
-        truth = labels.cpu().numpy()[tested]
-        found = evaluation(self.classes, truth, shares, who if groups else ())
+        found = self._evaluation(self.classes, labels[tested], logits[tested], who)
         return replace(found, folds=FOLDS)
 
     def with_module(self, module: PromptModule) -> TorchLearner:

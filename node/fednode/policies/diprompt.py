@@ -108,7 +108,7 @@ class DiPrompTConfig(MomentSettings):
 
     def __post_init__(self) -> None:
         MomentSettings.__post_init__(self)
-        domains.check(self.domains, 1)
+        domains.check(self.domains)
         bounded("policy.domain_weight", self.domain_weight, 0)
         bounded("policy.query_length", self.query_length, 1)
         bounded("policy.query_supervised", self.query_supervised, 0)

@@ -80,7 +80,7 @@ class FedDPTConfig(MomentSettings):
 
     def __post_init__(self) -> None:
         MomentSettings.__post_init__(self)
-        domains.check(self.domains, 1)
+        domains.check(self.domains)
         bounded("policy.alpha", self.alpha, 0, 1)
         positive("policy.temperature", self.temperature)
         if self.wire_dtype == "int8":

@@ -230,22 +230,22 @@ class GaussianModule(PromptModule):
 
     def fit(self, inputs: FitInputs) -> FitResult:
         """Return the node's statement, or what it uses: its own sums with all statements."""
-        x, job, least = wide(inputs.features), inputs.job, max(inputs.least, 1)
+        x, job = wide(inputs.features), inputs.job
         names = [inputs.classes[at] for at in inputs.labels.tolist()]
-        own, size = Sums.of(x, names), x.shape[1]
+        own = Sums.of(x, names)
         if job.stage == STATEMENT:
-            digests = inputs.images or [one.tobytes() for one in x]
-            sent, carry = class_sums.to_send(job.carry, own, names, digests, least, inputs.patients)
+            sent, carry = class_sums.to_send(
+                job.carry, own, names, inputs.images, inputs.least, inputs.patients
+            )
             return FitResult(sent, carry=carry)
-        covariance = inputs.public() if inputs.public else np.eye(size) / size
-        alone = NodeClassifier(self, own, within(x, names), covariance)
+        alone = NodeClassifier(self, own, within(x, names), inputs.public)
         statements = class_sums.statements_in(job.tensors, job.tensors.classes)
         statements.pop(OWN, None)
         peers = {sender: class_sums.sums_of(one) for sender, one in statements.items()}
         judged, loss = self._judge(alone, x, names, peers)
         rows = Tensors({ROWS: class_sums.rows_of(own)}, own.classes)
         packed = pack({**statements, OWN: rows})
-        private = {SCATTER: alone.scatter.inside, PUBLIC: covariance, JUDGED: np.array(judged)}
+        private = {SCATTER: alone.scatter.inside, PUBLIC: inputs.public, JUDGED: np.array(judged)}
         arrays = {**self.initial(job.seed), **packed, **private}
         return FitResult(Tensors(arrays, packed.classes), loss, job.carry)
 

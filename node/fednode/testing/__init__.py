@@ -20,8 +20,9 @@ except ImportError as missing:
 
 pytest.register_assert_rewrite("fednode.testing.learners", "fednode.testing.methods")
 
+from fednode.conformance import frame  # noqa: E402
 from fednode.testing.learners import LearnerContract, small_learner  # noqa: E402
-from fednode.testing.methods import CONTEXT, MethodCase, MethodContract, frame  # noqa: E402
+from fednode.testing.methods import CONTEXT, MethodCase, MethodContract  # noqa: E402
 
 __all__ = [
     "CONTEXT",

@@ -1,47 +1,28 @@
 """What every method promises, as tests to inherit: by value, without a mesh, an event or a timer.
 
-`Nodes` calls the hooks of several nodes as the engines do (core/rounds/engine.py, gossip.py), but
-without messages that are lost or late: those are the engines' part.
+`Nodes` (conformance.py) calls the hooks of several nodes as the engines do.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fednode.conformance import class_fault, hooks_fault
-from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import NodeContext, PolicyMethod
-from fednode.core.rounds.gossip import GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.conformance import NAMES, Nodes, class_fault, frame_of, hooks_fault
+from fednode.core.policy import PolicyMethod
+from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
-from fednode.core.types import Report, Tensors
+from fednode.core.types import Tensors
 
 Shapes = Mapping[str, tuple[int, ...]]
 CONTEXT: Shapes = {"context": (4, 2)}
 """CoOp's prompt: four vectors, each of two numbers."""
-NAMES = ("a", "b", "c")
-
-
-def frame(policy: str, **changed: Any) -> NodeContext:
-    """Return what a policy knows of node "a" with peers "b" and "c", but for what is changed."""
-    given = {
-        "name": "a",
-        "peers": ("b", "c"),
-        "mesh": "m",
-        "policy": policy,
-        "fingerprint": "f",
-        "seed": 1,
-        "rounds": RoundSettings(),
-        "samples": 8,
-    }
-    return NodeContext(**{**given, **changed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,91 +44,14 @@ class MethodCase:
 
     def node(self, name: str) -> Any:
         """Return a node's instance of the class."""
-        peers = tuple(peer for peer in NAMES if peer != name)
-        rounds = RoundSettings(max=9)
-        context = frame(self.method.name, name=name, peers=peers, rounds=rounds, domain="photo")
-        return self.method(self.config, context)
+        return self.method(self.config, frame_of(name, self.method.name, domain="photo"))
 
-
-class Nodes:
-    """Three nodes by value. new_instances: make a new instance for each call, as a restart does."""
-
-    def __init__(self, case: MethodCase, new_instances: bool = False) -> None:
-        self._case, self._new, self.number = case, new_instances, 0
-        self._methods = {name: case.node(name) for name in NAMES}
-        self.gossip = isinstance(self._methods["a"], GossipMethod)
-        self.states: dict[str, Any] = {
-            name: case.initial if self.gossip else self.method(name).first(case.initial)
-            for name in NAMES
-        }
-        self.chosen = {name: {peer: 0 for peer in NAMES if peer != name} for name in NAMES}
-
-    def method(self, name: str) -> Any:
-        """Return a node's instance."""
-        return self._case.node(name) if self._new else self._methods[name]
-
-    def run_round(self) -> None:
-        """Let all nodes run a round."""
-        self.number += 1
-        if self.gossip:
-            self._gossip()
-        else:
-            self.states = self.rounds(self.states)
-
-    def rounds(self, states: Mapping[str, MethodState]) -> dict[str, MethodState]:
-        """Return the states of nodes after a round that they run together."""
-        stages = self.method("a").stages
-        now = {
-            name: Round(self.number, stages[0], held, held, members=frozenset(states))
-            for name, held in states.items()
-        }
-        for stage in stages:
-            sent = []
-            for name in sorted(states):
-                method, now[name] = self.method(name), replace(now[name], stage=stage)
-                job = method.job(now[name])
-                told = method.contribution(now[name], _report(name, job.tensors))
-                assert not method.fault(stage, states[name], told.tensors)
-                now[name] = replace(now[name], draft=told.draft)
-                sent.append(Contribution(name, roundtrip(told.tensors, method.dtype(stage)), 8))
-            for name in sorted(states):
-                method = self.method(name)
-                given = method.received(now[name], sent)
-                draft = method.merge(now[name], given)
-                assert isinstance(method.note(now[name].draft, draft), str)
-                heard = {**now[name].heard, stage: tuple(given)}
-                now[name] = replace(now[name], draft=draft, heard=heard)
-        return {name: each.draft for name, each in now.items()}
-
-    def _gossip(self) -> None:
-        tuned = {name: _report(name, state).tensors for name, state in sorted(self.states.items())}
-        inbox: dict[str, list[InboxMessage]] = {name: [] for name in NAMES}
-        for name, state in tuned.items():
-            method, chosen = self.method(name), self.chosen[name]
-            message = method.message(state)
-            draw = random.Random(f"{name} {self.number}")
-            for peer in method.recipients(1, sorted(chosen), chosen, draw) if message else ():
-                chosen[peer] += 1
-                inbox[peer].append(InboxMessage(name, self.number, message))
-        for name, state in tuned.items():
-            draw = random.Random(f"mix {name} {self.number}")
-            self.states[name] = mixed(self.method(name), state, inbox[name], draw)
-
-
-def mixed(
-    method: GossipMethod, own: Tensors, inbox: Sequence[InboxMessage], draw: random.Random
-) -> Tensors:
-    """Return a node's tensors after all changes that its inbox makes; an empty one makes none."""
-    for change in method.mix(own, inbox, draw) if inbox else ():
-        own = change.apply(own)
-    return own
-
-
-def _report(name: str, tensors: Tensors) -> Report:
-    """Return what a learner would: each node moves its arrays by another number."""
-    step = np.float32((1 + NAMES.index(name)) / 8)
-    moved = Tensors({key: array + step for key, array in tensors.items()})
-    return Report(tensors=moved, metrics={"loss": 1.0}, samples=8, changed=tuple(sorted(moved)))
+    def nodes(self, new_instances: bool = False) -> Nodes:
+        """Return four nodes. new_instances: make one for each call, as a restart does."""
+        kept = {name: self.node(name) for name in NAMES}
+        nodes = Nodes(self.node if new_instances else kept.__getitem__)
+        nodes.begin(self.initial)
+        return nodes
 
 
 def _digests(nodes: Nodes) -> list[str]:
@@ -178,7 +82,7 @@ class MethodContract:
 
     def test_equal_arguments_give_equal_results(self, case: MethodCase) -> None:
         """A hook draws from the generators it is given or makes by seed, never from a global."""
-        first, second = Nodes(case), Nodes(case)
+        first, second = case.nodes(), case.nodes()
         for number in range(3):
             for seed, nodes in ((number, first), (-1 - number, second)):
                 random.seed(seed)
@@ -188,14 +92,14 @@ class MethodContract:
 
     def test_a_restarted_node_goes_on_alike(self, case: MethodCase) -> None:
         """A class keeps no state in `self`: what must live on is a part of the node's state."""
-        kept, restarted = Nodes(case), Nodes(case, new_instances=True)
+        kept, restarted = case.nodes(), case.nodes(new_instances=True)
         for _ in range(3):
             kept.run_round()
             restarted.run_round()
         assert _digests(kept) == _digests(restarted)
 
     def test_hooks_leave_their_arguments_as_they_are(self, case: MethodCase) -> None:
-        nodes = Nodes(case)
+        nodes = case.nodes()
         nodes.run_round()
         before, states = _digests(nodes), dict(nodes.states)
         nodes.run_round()
@@ -203,7 +107,7 @@ class MethodContract:
         assert _digests(nodes) == before
 
     def test_arrays_keep_their_shapes_and_stay_finite(self, case: MethodCase) -> None:
-        nodes = Nodes(case)
+        nodes = case.nodes()
         shapes = [_packed(nodes, name).shapes for name in NAMES]
         for _ in range(3):
             nodes.run_round()
@@ -212,7 +116,7 @@ class MethodContract:
 
     def test_a_node_that_hears_nothing_goes_on(self, case: MethodCase) -> None:
         """Of mesh-wide rounds; a gossip method is not asked for a mix of nothing."""
-        nodes = Nodes(case)
+        nodes = case.nodes()
         if nodes.gossip:
             return
         method, nodes.number = nodes.method("a"), 1
@@ -225,7 +129,7 @@ class MethodContract:
 
     def test_all_nodes_merge_to_equal_bits(self, case: MethodCase) -> None:
         """Of mesh-wide rounds; a node that takes over a peer's state goes on with the others."""
-        nodes = Nodes(case)
+        nodes = case.nodes()
         if nodes.gossip:
             return
         for _ in range(2):
@@ -239,7 +143,7 @@ class MethodContract:
     @pytest.mark.parametrize("seed", range(5))
     def test_recipients_are_live_peers(self, case: MethodCase, seed: int) -> None:
         """Of gossip; equal draws give equal recipients."""
-        nodes = Nodes(case)
+        nodes = case.nodes()
         if not nodes.gossip:
             return
         method, peers = nodes.method("a"), [f"n{at}" for at in range(6)]

@@ -1,4 +1,4 @@
-"""Shared by tests of the learner: the shipped model, loaded once, and small images."""
+"""Shared by tests of the learner: the shipped model and a tiny one, and small images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
-from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
-from fednode.learn.settings import CacheSettings
+from tests.unit.clip import tiny
 
 SMALL = DataSettings(
     classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
@@ -51,6 +50,12 @@ def data() -> NodeData:
     return load(SMALL)
 
 
+@pytest.fixture(scope="session")
+def model() -> clip.FrozenClip:
+    """Return a tiny random model."""
+    return tiny.frozen(tiny.clip(2))
+
+
 @pytest.fixture(scope="module")
-def features(mini: clip.FrozenClip) -> Features:
-    return Features(mini, cache_of(CacheSettings()))
+def features(model: clip.FrozenClip) -> Features:
+    return Features(model)

@@ -64,14 +64,3 @@ class Training:
 def first_loss(module: PromptModule, inputs: JobInputs, of: Batch) -> Tensor:
     """Return the sum of a batch's losses at the first step of a job."""
     return torch.stack([*module.losses(of, started(module, inputs))]).sum()
-
-
-def loss(
-    one: PromptModule, prompts: Named, features: Tensor, labels: Tensor, classes: tuple[str, ...]
-) -> Tensor:
-    """Return the loss of an objective that works on features, at its first step."""
-    return first_loss(one, given(prompts, classes), batch(labels, image_features=features))
-
-
-def logits(one: PromptModule, prompts: Named, features: Tensor, classes: tuple[str, ...]) -> Tensor:
-    return one.classifier(prompts, classes)(Batch(image_features=features))

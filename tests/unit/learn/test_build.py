@@ -1,36 +1,16 @@
-"""A learner and a predictor are built from settings."""
+"""A learner is built from settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pytest
-
-from fednode.clip.model import FrozenClip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
-from fednode.data.base import NodeData
-from fednode.learn.build import build, predictor
+from fednode.learn.build import build
 from fednode.learn.coop import CoOp
-from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings, TuningSettings
+from fednode.testing.learners import never
 from tests.unit.learn.conftest import SMALL
-from tests.unit.learn.test_torch_learner import learner, never
-
-
-def test_a_predictor_gives_probabilities_as_the_learner_would(
-    mini: FrozenClip, data: NodeData, features: Features
-) -> None:
-    module = CoOp(mini, TuningSettings())
-    predict, prompts = predictor(module), module.initial(4)
-    paths = [image.path for image in data.own.images]
-    found = predict(prompts, paths, data.own.classes)
-    assert found.shape == (len(paths), 2)
-    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-6)
-    labels = np.array([image.label for image in data.own.images])
-    accuracy = learner(mini, data, features).evaluate(prompts, never)["own"]
-    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
 
 
 def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:

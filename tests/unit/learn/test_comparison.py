@@ -15,12 +15,13 @@ from fednode.learn.evaluation import (
     FOLDS,
     NO_TESTS,
     Evaluation,
+    evaluation,
     folds_of,
     gain_over,
     no_better_than_chance,
     sentences,
 )
-from fednode.learn.intervals import balanced_bootstrap, paired_bootstrap
+from fednode.learn.intervals import balanced_bootstrap
 
 Rows = dict[str, Evaluation]
 
@@ -28,9 +29,7 @@ Rows = dict[str, Evaluation]
 def result(share: float, labels: npt.NDArray[np.int64]) -> Evaluation:
     """Return results of 4 classes, where the first images are right and the others wrong."""
     right = np.arange(len(labels)) < share * len(labels)
-    confusion = np.zeros((4, 4), np.int64)
-    np.add.at(confusion, (labels, np.where(right, labels, (labels + 1) % 4)), 1)
-    return Evaluation(("a", "b", "c", "d"), confusion, np.full(4, np.nan), right, labels)
+    return evaluation("abcd", labels, np.eye(4)[np.where(right, labels, (labels + 1) % 4)])
 
 
 def made(**rows: float) -> Rows:
@@ -40,8 +39,8 @@ def made(**rows: float) -> Rows:
 
 def test_the_sentence_compares_mesh_and_alone() -> None:
     one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
-    low, high = paired_bootstrap(one["mesh"].right, one["alone"].right)
-    least, most = gain_over(one["mesh"], one["alone"]).balanced_95
+    gain = gain_over(one["mesh"], one["alone"])
+    (low, high), (least, most) = gain.accuracy_95, gain.balanced_95
     assert sentences({"own": one}) == [
         "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; "
         "gain over training alone: +8.0 points "
@@ -60,9 +59,7 @@ def pair(gained: int, lost: int, images: int, labels: npt.NDArray[np.int64]) -> 
 
 
 def made_of(right: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> Evaluation:
-    confusion = np.zeros((2, 2), np.int64)
-    np.add.at(confusion, (labels, np.where(right, labels, 1 - labels)), 1)
-    return Evaluation(("a", "b"), confusion, np.full(2, np.nan), right, labels)
+    return evaluation("ab", labels, np.eye(2)[np.where(right, labels, 1 - labels)])
 
 
 @pytest.mark.parametrize(

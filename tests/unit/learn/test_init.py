@@ -45,25 +45,18 @@ def test_a_glorot_draw_is_torch_s_xavier_uniform() -> None:
 
 
 def test_words_are_their_embeddings_and_as_many_as_the_context(mini: FrozenClip) -> None:
-    width = mini.text.width
     wanted = mini.text.embed_words("a photo of a").float().cpu().numpy()
     settings = TuningSettings(context_length=4, init_words="a photo of a")
     found = init.context(mini, settings, init.generator(1))
     assert np.array_equal(found, wanted)
     with pytest.raises(ConfigError, match=r"'a photo of a' is 4 tokens and .* is 3"):
-        init.words(mini, "a photo of a", (3, width))
+        init.context(mini, replace(settings, context_length=3), init.generator(1))
 
 
 def test_a_context_without_words_is_a_normal_draw(mini: FrozenClip) -> None:
     settings = TuningSettings(context_length=4, init_words=None, init_std=0.5)
     found = init.context(mini, settings, init.generator(3))
     assert np.array_equal(found, init.normal(init.generator(3), (4, mini.text.width), 0.5))
-
-
-def test_words_are_refused_where_nothing_is_made_of_words() -> None:
-    init.refuse_words(TuningSettings(init_words=None), "fedclip")
-    with pytest.raises(ConfigError, match=r"init_words is 'a', .* policy fedclip tunes"):
-        init.refuse_words(TuningSettings(init_words="a", context_length=1), "fedclip")
 
 
 def test_a_sentence_names_the_hand_written_prompt_of_a_model_s_authors(mini: FrozenClip) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fednode.errors import ModelError
 from fednode.learn.local_tuning import BatchSize
 
 FULL = torch.OutOfMemoryError("CUDA out of memory")
@@ -22,8 +21,3 @@ def test_it_halves_and_never_grows(monkeypatch: pytest.MonkeyPatch) -> None:
         "The memory of cuda:0 holds no step of 200 images (tuning.batch_size): steps have 3 images "
         "at most.",
     )
-
-
-def test_one_image_that_does_not_fit_is_a_sentence() -> None:
-    with pytest.raises(ModelError, match="the memory of cuda:0 ends in a step with one image: "):
-        BatchSize(200, torch.device("cuda:0")).halve(1, FULL)

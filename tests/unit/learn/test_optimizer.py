@@ -37,19 +37,6 @@ def test_a_constant_rate_and_a_run_without_end_keep_it(settings: TuningSettings)
     assert {optimizer.learning_rate(settings, n, rounds) for n in (1, 4, 90)} == {0.3}
 
 
-def test_decay_equals_torchs_scheduler() -> None:
-    settings = TuningSettings(lr=0.3, schedule="constant", decay=0.8)
-    theirs = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(theirs, gamma=0.8)
-    for number in range(1, 16):
-        ours = optimizer.learning_rate(settings, number, 15)
-        assert ours == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-9)
-        theirs.step()
-        scheduler.step()
-    both = TuningSettings(lr=0.3, decay=0.8)
-    assert optimizer.learning_rate(both, 3, 4) == pytest.approx(0.3 * 0.64 * 0.5)
-
-
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
 def test_two_rounds_equal_one_run_of_two_steps(kind: Any) -> None:
     settings = TuningSettings(optimizer=kind, lr=0.1, weight_decay=0.01)

@@ -22,7 +22,6 @@ from fednode.learn.privacy import (
     clip_and_noise,
     describe,
     epsilon,
-    open_account,
     read_account,
 )
 from fednode.learn.quadratic import QuadraticLearner
@@ -157,17 +156,9 @@ def test_rounds_without_clipping_are_not_forgotten(tmp_path: Path) -> None:
     assert closed.note.startswith("privacy: no epsilon holds for this node's data set")
 
 
-def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
-    open_account(tmp_path, has_rounds=False)
-    open_account(tmp_path, has_rounds=True)
-    (tmp_path / ACCOUNT).unlink()
-    with pytest.raises(StateError, match="is missing, and this state directory has rounds"):
-        open_account(tmp_path, has_rounds=True)
-
-
 def test_start_refuses_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
     plan = planned(tmp_path, "privacy={clip: 0.5, noise: 0.1}")
-    privacy_of(plan, LEARNER)
+    tune(privacy_of(plan, LEARNER), job())
     (plan.state / ACCOUNT).unlink()
     store, prompts = Store(plan.state), LEARNER.initial(1)
     store.commit(Snapshot(PolicyState(255, prompts, prompts), {}))
@@ -194,12 +185,6 @@ def test_status_says_what_it_is_and_what_it_is_not() -> None:
     assert text.startswith("privacy: epsilon ")
     assert "per message, over 100 messages" in text
     assert "no guarantee for single images" in text
-
-
-@pytest.mark.parametrize(("key", "value"), [("clip", 0.0), ("noise", 0.0), ("delta", 1.0)])
-def test_settings_are_bounded(key: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"privacy.{key} is"):
-        PrivacySettings(**{key: value})  # type: ignore[arg-type]
 
 
 def planned(folder: Path, *flags: str) -> NodePlan:

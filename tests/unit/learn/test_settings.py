@@ -44,6 +44,7 @@ def test_a_cache_may_be_off_and_not_negative() -> None:
     [
         ({"noise": 0.0}, "privacy.noise is 0; it must be above 0"),
         ({"noise": 1.0, "clip": -1.0}, "privacy.clip is -1"),
+        ({"clip": 0.0}, "privacy.clip is 0; it must be above 0"),
         ({"noise": 1.0, "delta": 1.0}, "privacy.delta is 1; it must be between 0 and 1"),
     ],
 )

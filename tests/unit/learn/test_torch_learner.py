@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,35 +15,36 @@ import torch
 from PIL import Image
 
 from fednode.clip.model import FrozenClip
-from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData
+from fednode.data.load import load
+from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
-from fednode.learn.build import build
 from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
 from fednode.learn.prompt_module import Batch, JobInputs
-from fednode.learn.settings import CacheSettings, TuningSettings
+from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
+from fednode.testing.learners import ignore, never
+
+Make = Callable[..., TorchLearner]
 
 
-def learner(
-    mini: FrozenClip, data: NodeData, features: Features, **settings: object
-) -> TorchLearner:
-    tuning = TuningSettings(**settings)  # type: ignore[arg-type]
-    return TorchLearner(mini, CoOp(mini, tuning), data, tuning, features)
+@pytest.fixture
+def learner(model: FrozenClip, data: NodeData, features: Features) -> Make:
+    """Return what makes a learner with settings of tuning."""
+
+    def make(data: NodeData = data, model: FrozenClip = model, **settings: Any) -> TorchLearner:
+        tuning = TuningSettings(**settings)
+        return TorchLearner(model, CoOp(model, tuning), data, tuning, features)
+
+    return make
 
 
-def never() -> bool:
-    return False
-
-
-def ignore(_: Progress) -> None:
-    pass
-
-
-def test_a_round_equals_plain_torch(mini: FrozenClip, data: NodeData, features: Features) -> None:
-    one = learner(mini, data, features, batch_size=3, epochs=2, lr=0.05, schedule="constant")
+def test_a_round_equals_plain_torch(
+    learner: Make, model: FrozenClip, data: NodeData, features: Features
+) -> None:
+    one = learner(batch_size=3, epochs=2, lr=0.05, schedule="constant")
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
     report = one.tune(job, never, ignore)
     context = torch.tensor(job.tensors["context"], requires_grad=True)
@@ -53,9 +55,9 @@ def test_a_round_equals_plain_torch(mini: FrozenClip, data: NodeData, features: 
     losses = []
     for _ in range(2):
         for part in torch.split(torch.randperm(len(labels), generator=order), 3):
-            texts = mini.text.encode(mini.text.tokens(data.train.classes, 4), context)
+            texts = model.text.encode(model.text.tokens(data.train.classes, 4), context)
             loss = torch.nn.functional.cross_entropy(
-                mini.logit_scale * images[part] @ texts.T, labels[part]
+                model.logit_scale * images[part] @ texts.T, labels[part]
             )
             descent.zero_grad()
             torch.autograd.backward(loss)
@@ -67,14 +69,12 @@ def test_a_round_equals_plain_torch(mini: FrozenClip, data: NodeData, features: 
 
 
 @pytest.mark.parametrize("iterations", [1, 3, 4])
-def test_iterations_replace_epochs(
-    mini: FrozenClip, data: NodeData, features: Features, iterations: int
-) -> None:
+def test_iterations_replace_epochs(learner: Make, data: NodeData, iterations: int) -> None:
     """Batches of 3 of 8 images: an epoch has 3 steps, and then the order is drawn anew."""
     assert len(data.train.images) == 8
     steps: list[Progress] = []
     few, whole = (
-        learner(mini, data, features, batch_size=3, lr=0.05, schedule="constant", **set_)
+        learner(batch_size=3, lr=0.05, schedule="constant", **set_)
         for set_ in ({"iterations": iterations, "epochs": 7}, {"epochs": 1})
     )
     job = Job(round=1, stage="prompts", tensors=few.initial(1), seed=9)
@@ -87,25 +87,24 @@ def test_iterations_replace_epochs(
     assert same == (iterations == 3)
 
 
-def test_batches_come_in_another_order_for_another_seed(
-    mini: FrozenClip, data: NodeData, features: Features
-) -> None:
-    one = learner(mini, data, features, batch_size=3, lr=0.05)
+def test_batches_come_in_another_order_for_another_seed(learner: Make) -> None:
+    one = learner(batch_size=3, lr=0.05)
     jobs = [Job(round=1, stage="prompts", tensors=one.initial(1), seed=seed) for seed in (1, 2)]
     first, second = (one.tune(job, never, ignore).tensors for job in jobs)
     assert first != second
 
 
 def test_accuracies_are_those_of_the_arg_max(
-    mini: FrozenClip, data: NodeData, features: Features
+    learner: Make, model: FrozenClip, data: NodeData, features: Features
 ) -> None:
-    one = learner(mini, data, features)
+    one = learner()
     metrics = one.evaluate(EMPTY, never)
     assert set(metrics) == {"own", "base", "new"}
     assert data.new is not None
     names = [f"a photo of a {name}." for name in data.new.classes]
+    ids = model.tokenizer(names, model.text.length_max)
     with torch.no_grad():
-        texts = mini.model.encode_text(mini.tokenizer(names), normalize=True)
+        texts = model.model.encode_text(ids, normalize=True)
     images = features.of([image.path for image in data.new.images], never).features
     right = [
         int((row @ texts.T).argmax()) == image.label
@@ -126,40 +125,28 @@ def test_accuracies_are_those_of_the_arg_max(
      (10, 0, None, True)],
 )  # fmt: skip
 def test_rounds_that_are_evaluated(
-    mini: FrozenClip,
-    data: NodeData,
-    features: Features,
-    number: int,
-    rounds: int,
-    every: int | None,
-    evaluated: bool,
+    learner: Make, number: int, rounds: int, every: int | None, evaluated: bool
 ) -> None:
-    one = learner(mini, data, features, evaluate_every=every)
+    one = learner(evaluate_every=every)
     job = Job(round=number, stage="prompts", tensors=one.initial(1), seed=1, rounds=rounds)
     metrics = one.tune(job, never, ignore).metrics
     assert 0.0 <= metrics["validation"] <= 1.0
     assert ("new" in metrics) == ("zero_shot_new" in metrics) == evaluated
 
 
-def test_divergence_is_a_sentence_and_nothing_is_reported(
-    mini: FrozenClip, data: NodeData, features: Features
-) -> None:
-    one = learner(mini, data, features, lr=1e38, epochs=3)
+def test_divergence_is_a_sentence_and_nothing_is_reported(learner: Make) -> None:
+    one = learner(lr=1e38, epochs=3)
     with pytest.raises(ModelError, match=r"tuning diverged in round 1: .* lower tuning\.lr"):
         one.tune(Job(round=1, stage="prompts", tensors=one.initial(1), seed=1), never, ignore)
 
 
-def test_the_schema_is_names_and_shapes(
-    mini: FrozenClip, data: NodeData, features: Features
-) -> None:
-    four, again, two = (
-        learner(mini, data, features, context_length=length).schema for length in (4, 4, 2)
-    )
+def test_the_schema_is_names_and_shapes(learner: Make) -> None:
+    four, again, two = (learner(context_length=length).schema for length in (4, 4, 2))
     assert four == again != two
 
 
 def test_notes_name_skipped_files_and_unknown_words(
-    mini: FrozenClip, data: NodeData, features: Features
+    learner: Make, model: FrozenClip, data: NodeData, features: Features
 ) -> None:
     skipped = tuple(
         (Path(name), why)
@@ -171,25 +158,26 @@ def test_notes_name_skipped_files_and_unknown_words(
     )
     names = replace(data.train, classes=("accordion", "gerenuk"))
     odd = replace(data, skipped=skipped, train=names, notes=("fewer shots",))
-    taught = replace(mini, seen=frozenset(mini.tokenizer.encode("accordion")))
-    notes = learner(taught, odd, features).notes
+    taught = replace(model, seen=frozenset(model.tokenizer.encode("accordion")))
+    notes = learner(odd, taught).notes
     assert notes[:3] == (
         "fewer shots",
         "Skipped 2 files (damaged): 'b.jpg' and 1 more.",
         "Skipped 1 file (the file is empty): 'a.jpg'.",
     )
     assert notes[3].startswith(
-        f"1 of 2 class names hold words that no training text of {mini.label}"
+        f"1 of 2 class names hold words that no training text of {model.label}"
     )
     assert "gerenuk" in notes[3]
 
 
-def watched(root: Path) -> TorchLearner:
+def watched(model: FrozenClip, root: Path) -> TorchLearner:
     """Return a learner that looks again at a folder of two classes."""
     settings = DataSettings(path=str(root), shots=0, test=0.25)
-    tuning = TuningSettings(threads=1, epochs=1, batch_size=1)
-    cache = CacheSettings(size_mb=0)
-    return build(ModelSettings(device="cpu"), settings, tuning, cache, CoOp, None)
+    tuning = TuningSettings(batch_size=1)
+    splits, module = load(settings), CoOp(model, tuning)
+    rescan = Rescan(settings, None, splits)
+    return TorchLearner(model, module, splits, tuning, Features(model), rescan)
 
 
 @pytest.fixture
@@ -209,8 +197,8 @@ def later(folder: Path) -> None:
     os.utime(folder, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
 
 
-def test_images_that_come_between_rounds_are_trained_on(root: Path) -> None:
-    one = watched(root)
+def test_images_that_come_between_rounds_are_trained_on(model: FrozenClip, root: Path) -> None:
+    one = watched(model, root)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=1)
     before = one.tune(job, never, ignore)
     Image.new("RGB", (32, 32), (9, 9, 9)).save(root / "cat" / "new.png")
@@ -223,9 +211,9 @@ def test_images_that_come_between_rounds_are_trained_on(root: Path) -> None:
     assert any("last good look" in note for note in one.notes)
 
 
-def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
+def test_an_image_that_was_replaced_is_encoded_anew(model: FrozenClip, root: Path) -> None:
     """The split is the same, so what is kept for the split must not be used."""
-    one = watched(root)
+    one = watched(model, root)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=1)
     before = one.tune(job, never, ignore)
     for number in range(4):
@@ -234,7 +222,7 @@ def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
         Image.linear_gradient("L").rotate(30 * number).convert("RGB").save(path)
     later(root / "cat")
     after = one.tune(job, never, ignore)
-    assert after.tensors == watched(root).tune(job, never, ignore).tensors
+    assert after.tensors == watched(model, root).tune(job, never, ignore).tensors
     assert after.tensors != before.tensors
 
 
@@ -244,11 +232,10 @@ def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
     ({"epochs": 2, "batch_size": 4}, [2, 2, 2, 2, 2, 2, 2, 2]),
 ])  # fmt: skip
 def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
-    mini: FrozenClip, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, Any], sizes: list[int],
-) -> None:  # fmt: skip
+    learner: Make, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], sizes: list[int]
+) -> None:
     """A GPU whose memory holds three images; all of the eight images are seen in each epoch."""
-    one = learner(mini, data, features, **{"batch_size": 200, "lr": 0.05, **settings})
+    one = learner(**{"batch_size": 200, "lr": 0.05, **settings})
     seen: list[tuple[int, ...]] = []
     loss = one.module.loss
 
@@ -272,9 +259,9 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
 
 
 def test_a_step_of_one_image_that_does_not_fit_is_a_sentence(
-    mini: FrozenClip, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
+    learner: Make, model: FrozenClip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = learner(mini, data, features)
+    one = learner()
 
     def full(batch: Batch, inputs: JobInputs) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")

@@ -47,13 +47,14 @@ def node(
 
 def tuned(policy: Gossip, number: int = 1) -> list[Effect]:
     """Let a round begin and its tuning end; return what follows. What was tuned is OWN."""
+    return _tuned(policy, number)[1]
+
+
+def _tuned(policy: Gossip, number: int) -> tuple[Tensors, list[Effect]]:
     (tune,) = policy.handle(0.0, RoundDue(number))
     assert isinstance(tune, Tune)
-    return list(
-        policy.handle(
-            0.0, Tuned(tune.job, Report(tensors=OWN, metrics={"loss": 1.0}, samples=8, carry=CARRY))
-        )
-    )
+    report = Report(tensors=OWN, metrics={"loss": 1.0}, samples=8, carry=CARRY)
+    return tune.job.tensors, list(policy.handle(0.0, Tuned(tune.job, report)))
 
 
 def rows(peer: str) -> Tensors:
@@ -89,15 +90,9 @@ def adopted(policy: Gossip, effects: Sequence[Effect]) -> Snapshot:
 
 def begun(policy: Gossip, number: int = 1) -> list[str]:
     """Let a round begin; return whose its rows are, end it, and tell that it is durable."""
-    (tune,) = policy.handle(0.0, RoundDue(number))
-    assert isinstance(tune, Tune)
-    adopted(
-        policy,
-        policy.handle(
-            0.0, Tuned(tune.job, Report(tensors=OWN, metrics={"loss": 1.0}, samples=8, carry=CARRY))
-        ),
-    )
-    return sources(tune.job.tensors)
+    start, effects = _tuned(policy, number)
+    adopted(policy, effects)
+    return sources(start)
 
 
 def origin(snapshot: Snapshot) -> list[str]:

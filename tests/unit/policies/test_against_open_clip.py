@@ -6,91 +6,54 @@ losses are written apart from the objectives.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
 
+from fednode import registry
 from fednode.clip.model import FrozenClip
-from fednode.learn.coop import CoOp
-from fednode.learn.prompt_module import JobInputs as Given
-from fednode.learn.prompt_module import PromptModule as Objective
-from fednode.policies import plan as aggregator
-from fednode.policies.feddpt import FedDPTConfig, FedDPTPrompts
-from fednode.policies.plan import PlanConfig
-from fednode.policies.plan import PlanPrompts as Plan
-from tests.unit.learn.jobs import batch, first_loss, given, job
-from tests.unit.policies.reference import CLIENTS, Inputs, Method, inputs, loss
-from tests.unit.policies.tiny import tuning
-
-DOMAINS = tuple(f"domain-{at}" for at in range(CLIENTS))
-Leaves = dict[str, Tensor]
+from fednode.core.types import Tensors
+from fednode.policies.plan import PlanConfig, split
+from tests.unit.learn.jobs import job, leaves
+from tests.unit.policies.reference import LOSSES, Plain
+from tests.unit.policies.steps import config_of
+from tests.unit.policies.tiny import drawn, loss_of, tuning
 
 
-def zerodfl(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    return CoOp(model, tuning()), given(start, made.names)
-
-
-def feddpt(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    own = {"text.domain-0": start["context"]}
-    own |= {f"visual.{name}": start["visual"][0, at] for at, name in enumerate(DOMAINS)}
-    others = dict(zip([f"text.{n}" for n in DOMAINS[1:]], made.constants["context"], strict=True))
-    objective = FedDPTPrompts(model, tuning(), FedDPTConfig(domains=DOMAINS))
-    return objective, given(own, made.names, reference=others)
-
-
-def plan_a(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    objective = Plan(model, tuning(), PlanConfig(description="name"))
-    return objective, given(start, made.names, job("prompts"), made.constants)
-
-
-def plan_b(model: FrozenClip, made: Inputs, start: Leaves) -> tuple[Objective, Given]:
-    """Biases are 0: the reference's aggregator has none."""
-    weights = {aggregator.AGGREGATOR + name: one for name, one in start.items()}
-    for name in ("text", "visual"):
-        for part in ("query", "value"):
-            key = f"{aggregator.AGGREGATOR}{name}.{part}"
-            weights[f"{key}.down_bias"] = weights[f"{key}.down"].new_zeros(
-                weights[f"{key}.down"].shape[::2]
-            )
-            weights[f"{key}.up_bias"] = weights[f"{key}.up"].new_zeros(
-                weights[f"{key}.up"].shape[::2]
-            )
+def arrays_of(name: str, stage: str, one: Any) -> tuple[Tensors, Tensors]:
+    """Return the arrays that a node trains, and those of others."""
+    every = drawn(one.initial(1), 7)
+    if name == "feddpt":
+        mine = one.config.trained("x")
+        others = {key: array for key, array in every.items() if key not in mine}
+        return Tensors({key: every[key] for key in mine}), Tensors(others)
+    if name == "zerodfl":
+        return every, Tensors()
+    prompts, aggregators = split(every)
+    if stage == "prompts":
+        return prompts, drawn(prompts, 8)
     local = {
-        f"{at:03d}/{name}": one
-        for name, stack in made.constants.items()
-        for at, one in enumerate(stack)
+        f"{at:03d}/{key}": array for at in range(3) for key, array in drawn(prompts, at).items()
     }
-    objective = Plan(model, tuning(), PlanConfig(description="name"))
-    return objective, given(weights, made.names, job("aggregators"), local)
+    return aggregators, Tensors(local)
 
 
-@pytest.mark.parametrize(
-    ("method", "make"),
-    [("zerodfl", zerodfl), ("feddpt", feddpt), ("plan-a", plan_a), ("plan-b", plan_b)],
-)
-def test_loss_and_gradients(model: FrozenClip, method: Method, make: object) -> None:
-    made = inputs(model, method)
-    found = []
-    for ours in (False, True):
-        # Ten times the reference's start: so near to nothing, all domains look alike.
-        start = {name: (10 * one).requires_grad_() for name, one in made.start.items()}
-        if ours:
-            objective, of = make(model, made, start)  # type: ignore[operator]
-            images = (
-                {"images": made.pixels}
-                if objective.uses_image_encoder
-                else {"image_features": made.features}
-            )
-            value = first_loss(objective, of, batch(made.labels, **images))
-        else:
-            value = loss(model, method, made, start)
-        torch.autograd.backward(value)
-        found.append((float(value.detach()), {name: one.grad for name, one in start.items()}))
-    (theirs, wanted), (mine, gradients) = found
-    assert mine == pytest.approx(theirs, rel=1e-5, abs=1e-6)
-    for name, one in wanted.items():
-        mine_too = gradients[name]
-        assert one is not None
-        assert mine_too is not None
-        assert torch.allclose(mine_too, one, atol=1e-5 + 1e-3 * float(one.abs().max()))
-        assert float(one.abs().max()) > 0
+@pytest.mark.parametrize("method", LOSSES)
+def test_loss_and_gradients(model: FrozenClip, method: str) -> None:
+    name, _, stage = method.partition(" ")
+    config = PlanConfig(description="name") if name == "plan" else config_of(name)
+    one = registry.prompt_module(name)(model, tuning(), config)
+    own, others = arrays_of(name, stage, one)
+    ours, theirs = leaves(own, gradient=True), leaves(own, gradient=True)
+    found = loss_of(one, ours, job(stage or "prompts"), leaves(others))
+    wanted = LOSSES[method](Plain(model), theirs, leaves(others))
+    assert float(found.detach()) == pytest.approx(float(wanted.detach()), rel=1e-5, abs=1e-6)
+    torch.autograd.backward(found + wanted)
+    for key, leaf in theirs.items():
+        mine = ours[key].grad
+        assert mine is not None
+        assert leaf.grad is not None
+        most = float(leaf.grad.abs().max())
+        assert torch.allclose(mine, leaf.grad, atol=1e-5 + 1e-3 * most)
+        assert most > 0

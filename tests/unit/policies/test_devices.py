@@ -6,14 +6,12 @@ GPU is written by code that runs everywhere; `make test-gpu` runs them on a GPU.
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -21,17 +19,14 @@ from torch import Tensor
 from fednode import registry
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
-from fednode.core.types import EMPTY, Job, Progress
+from fednode.core.types import Job, Progress
 from fednode.data.base import DataSettings
 from fednode.data.load import load
-from fednode.learn import optimizer
 from fednode.learn.features import Features
-from fednode.learn.prompt_module import Batch
-from fednode.learn.prompt_module import JobInputs as Given
 from fednode.learn.torch_learner import TorchLearner
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import Training, job
-from tests.unit.policies.tiny import CLASSES, LABELS, features, pixels, tuning
+from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, logits_of, module_of, trainings
+from tests.unit.policies.tiny import CLASSES, tuning
 
 Precision = Literal["float32", "bfloat16"]
 DEVICES: Final = [
@@ -40,7 +35,6 @@ DEVICES: Final = [
 ]
 NEAR: Final[dict[str, float]] = {"float32": 1e-4, "bfloat16": 0.1}
 """Largest difference, as a share of the largest number."""
-TRAINED = sorted(set(registry.names()) - {"gda"})
 PRECISIONS: Final = ["float32", "bfloat16"]
 EYES: Final[dict[str, eyes.Make]] = {"ViT": tiny.clip, **eyes.PROMPTED, **eyes.OTHERS}
 
@@ -82,54 +76,18 @@ class Steps:
     logits: Tensor
 
 
-def batch_of(frozen: clip.FrozenClip, objective: Any, count: int = 5) -> Batch:
-    """Return what an objective reads of so many images."""
-    device = frozen.device
-    shown: dict[str, Any] = {"images": pixels(count).to(device)}
-    if not objective.uses_image_encoder:
-        norms = torch.ones(count, device=device)
-        shown = {"image_features": features(count).to(device), "norms": norms}
-    if objective.per_image is not None:
-        drawn = torch.Generator().manual_seed(6)
-        constants = torch.rand(count, *objective.per_image.shape, generator=drawn)
-        shown["per_image"] = constants.to(device)
-    labels = LABELS[:count]
-    host: Any = {"labels_host": tuple(labels.tolist()), "index_host": tuple(range(count))}
-    return Batch(targets=labels.to(device), **host, **shown)
-
-
-def begun(frozen: clip.FrozenClip, name: str) -> Iterator[tuple[Any, Training]]:
-    """Yield a policy's objective and a training of each of its stages."""
-    policy = registry.policy(name)
-    has_domains = "domains" in inspect.signature(policy.config_type).parameters
-    config = policy.config_type(**({"domains": ("x", "y")} if has_domains else {}))
-    objective = registry.prompt_module(name)(frozen, tuning(), config)
-    arrays = {**objective.initial(0), **objective.private(0)}
-    for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
-        prompts = {
-            key: torch.tensor(np.array(value), device=frozen.device).requires_grad_()
-            for key, value in arrays.items()
-        }
-        local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
-        reference = {f"a/{key}" if local else key: leaf.detach() for key, leaf in prompts.items()}
-        started = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
-        descent = optimizer.build(tuning(), prompts, 0.05, EMPTY)
-        yield objective, Training(objective, started, descent)
-
-
 def steps(frozen: clip.FrozenClip, name: str) -> list[Steps]:
     """Take two steps of each stage of a policy; the second one may wait for nothing."""
-    found = []
-    for one, training in begun(frozen, name):
-        batch, prompts = batch_of(frozen, one), training.prompts
+    found, module = [], module_of(frozen, name)
+    for training in trainings(name, module, arrays_of(module), 0.05):
+        batch, prompts = batch_of(module), training.prompts
         losses = training.step(batch)
         with waiting_for_nothing(frozen.device.type):
             losses += training.step(batch)
         held = {key: leaf.detach().cpu() for key, leaf in prompts.items()}
         slopes = {key: leaf.grad.cpu() for key, leaf in prompts.items() if leaf.grad is not None}
-        with torch.no_grad():
-            classify = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)
-            found.append(Steps([*map(float, losses)], slopes, held, classify(batch).cpu()))
+        logits = logits_of(training, batch).cpu()
+        found.append(Steps([*map(float, losses)], slopes, held, logits))
     return found
 
 
@@ -212,15 +170,12 @@ def test_a_learner_s_round_is_that_of_the_cpu(name: str, device: str) -> None:
     """Images decoded, encoded, trained on and classified, with the shipped model."""
     split = DataSettings(classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=2)
     data, found = load(split), []
-    policy = registry.policy(name)
-    known = inspect.signature(policy.config_type).parameters
-    config = policy.config_type(**({"domains": ("x",)} if "domains" in known else {}))
     for place in ("cpu", device):
         frozen = clip.load(ModelSettings(device=place))
-        objective = registry.prompt_module(name)(frozen, tuning(context_length=4), config)
+        objective = module_of(frozen, name, context_length=4)
         learner = TorchLearner(frozen, objective, data, tuning(context_length=4), Features(frozen))
         first = learner.initial(1)
-        stage = getattr(getattr(policy, "method", None), "stages", ("prompts",))[0]
+        stage = getattr(registry.policy(name), "stages", ("prompts",))[0]
         asked = Job(round=1, stage=stage, tensors=first, seed=1, rounds=1, domain="x")
         shown: list[Progress] = []
         found.append(learner.tune(asked, lambda: False, shown.append))

@@ -9,7 +9,6 @@ gradients of the right shapes alone, and tests marked `gpu` cover it.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,34 +16,29 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import (
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fednode import registry
 from fednode.clip import model as clip
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
-from fednode.core.types import EMPTY, Progress
+from fednode.core.types import Progress
 from fednode.data.base import Image, Split
-from fednode.learn import local_tuning, optimizer
+from fednode.learn import local_tuning
 from fednode.learn.coop import CoOp
 from fednode.learn.local_tuning import Batches, BatchSize
 from fednode.learn.prompt_module import Batch
-from fednode.learn.prompt_module import JobInputs as Given
+from fednode.policies import fedotp
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import Training, job
+from tests.unit.learn.jobs import job
+from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, logits_of, module_of, trainings
 from tests.unit.policies.tiny import CLASSES, frozen, tuning
 
 LABELS = ((0, 2, 1, 1, 0), (1, 1, 0, 0, 1))
 """Of two batches; Fed-DPT encodes the texts of a batch's own classes."""
-TRAINED = sorted(set(registry.names()) - {"gda"})
-"""gda computes sums in one pass over the features and has no step."""
 READS = {"diprompt"}
 """DiPrompT reads the domains of a batch: the prompts of other domains get no gradient."""
 CUDA: Final = torch.device("cuda:0")
@@ -80,13 +74,6 @@ def on_cuda(real: clip.FrozenClip, model: Any = None) -> clip.FrozenClip:
     return replace(real, model=model, text=text, vision=VisionTower(model, "tiny"), device=CUDA)
 
 
-def policy_of(name: str) -> tuple[Any, Any]:
-    """Return a policy and its configuration."""
-    policy = registry.policy(name)
-    has_domains = "domains" in inspect.signature(policy.config_type).parameters
-    return policy, policy.config_type(**({"domains": ("x", "y")} if has_domains else {}))
-
-
 @contextmanager
 def backward(monkeypatch: pytest.MonkeyPatch, prompts: dict[str, torch.Tensor]) -> Iterator[None]:
     """Let the backward pass give every prompt a gradient of its shape, and read nothing."""
@@ -116,43 +103,21 @@ def step(
 
     Also return their shape. spoil: plants a fault.
     """
-    policy, config = policy_of(name)
-    settings = tuning(optimizer=kind)
-    made = registry.prompt_module(name)(real, settings, config)
-    arrays = {**made.initial(0), **made.private(0)}
+    arrays = arrays_of(module_of(real, name))
+    monkeypatch.setattr(fedotp, "STEPS", 3)  # a step of a plan is like another
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
-    stages = getattr(getattr(policy, "method", None), "stages", ("prompts",))
     with FakeTensorMode(allow_non_fake_inputs=True):
-        one = registry.prompt_module(name)(on_cuda(real), settings, config)
-        prompts = {
-            key: torch.empty(np.shape(value), device=CUDA).requires_grad_()
-            for key, value in arrays.items()
-        }
-        shown: dict[str, Any] = {"image_features": torch.randn(5, tiny.EMBED, device=CUDA)}
-        if one.uses_image_encoder:
-            shown = {"images": torch.randn(5, 3, 32, 32, device=CUDA)}
-        if one.per_image is not None:
-            shown["per_image"] = torch.rand(5, *one.per_image.shape, device=CUDA)
-        labels = torch.empty(5, dtype=torch.long, device=CUDA)
-        norms = torch.ones(5, device=CUDA)
-        shown |= {"targets": labels, "norms": norms, "index_host": tuple(range(5))}
-        batch, other = (Batch(labels_host=labels, **shown) for labels in LABELS)
-        for stage in stages:
-            local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
-            reference = {
-                f"a/{key}" if local else key: value.detach() for key, value in prompts.items()
-            }
-            begun = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
-            descent = optimizer.build(settings, prompts, 0.1, EMPTY)
-            training = Training(one, begun, descent)
-            with backward(monkeypatch, prompts):
+        module = module_of(on_cuda(real), name, optimizer=kind)
+        batch, other = (replace(batch_of(module), labels_host=labels) for labels in LABELS)
+        for training in trainings(name, module, arrays):
+            with backward(monkeypatch, training.prompts):
                 training.step(batch)  # what a round computes once may wait
                 with Waits():  # type: ignore[no-untyped-call]
                     for loss in training.step(other):
                         if spoil is not None:
                             spoil(loss)
-            assert all(array.device == CUDA for array in one.carry(begun).values())
-        found = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)(batch)
+            assert all(array.device == CUDA for array in module.carry(training.inputs).values())
+        found = logits_of(training, batch)
         return found.device, tuple(found.shape)
 
 
@@ -202,16 +167,12 @@ def test_no_optimizer_waits(kind: str, real: Any, monkeypatch: pytest.MonkeyPatc
     assert step(real, "promptfl", monkeypatch, kind=kind) == THERE
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_constants_of_images_are_computed_on_the_device(name: str, real: Any) -> None:
-    _, config = policy_of(name)
+def test_features_of_patches_are_computed_on_the_device(real: Any) -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
-        constant = registry.prompt_module(name)(on_cuda(real), tuning(), config).per_image
-        images = torch.randn(5, 3, 32, 32, device=CUDA)
-        if constant is None:
-            return
-        found = constant.of(images)
-    assert (found.device, tuple(found.shape[1:])) == (CUDA, constant.shape)
+        patches = module_of(on_cuda(real), "fedotp").per_image
+        assert patches is not None
+        found = patches.of(torch.randn(5, 3, 32, 32, device=CUDA))
+    assert (found.device, tuple(found.shape[1:])) == (CUDA, patches.shape)
 
 
 @pytest.mark.parametrize("kind", twins.TEXT)
@@ -268,7 +229,14 @@ def test_every_image_tower_stays_on_its_device_and_waits_for_nothing(kind: str) 
     ],
     ids=["item", "tolist", "float", "another device", "copy there", "copy back"],
 )
-def test_planted_faults_are_found(fault: Any, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_planted_faults_are_found(fault: Any) -> None:
     wanted = r"[Dd]evice|DataDependent|_local_scalar_dense|the host waits"
-    with pytest.raises(Exception, match=wanted):
-        step(real, "promptfl", monkeypatch, fault)
+    with FakeTensorMode(allow_non_fake_inputs=True), Waits():  # type: ignore[no-untyped-call]
+        loss = torch.randn((), device=CUDA)
+        with pytest.raises(Exception, match=wanted):
+            fault(loss)
+
+
+def test_a_fault_in_a_step_is_found(real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Exception, match=r"DataDependent|_local_scalar_dense"):
+        step(real, "promptfl", monkeypatch, lambda loss: loss.item())

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 from fednode.clip.model import FrozenClip
-from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch
 from fednode.policies.fedotp import STEPS, THRESHOLD, FedOTPConfig, transport
 from fednode.policies.fedotp import FedOTPPrompts as FedOTP
-from tests.unit.learn.jobs import batch, first_loss, given, leaves
+from tests.unit.learn.jobs import leaves
 from tests.unit.policies.tiny import (
     CLASSES,
-    LABELS,
     Wide,
+    cross_entropy,
     drawn,
+    loss_of,
     pixels,
-    softmax,
+    shown_by,
     tuning,
     wide,
 )
@@ -106,27 +106,6 @@ def test_the_plan_solves_the_convex_problem() -> None:
         assert (f[~free] < 1e-8).all()
 
 
-class Minimum(torch.autograd.Function):
-    """The largest <T, S> plus epsilon times entropy, with T as its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, s: Tensor, mass: float, epsilon: float) -> Tensor:
-        plan = transport(s, mass, epsilon, **TIGHT)
-        ctx.save_for_backward(plan)
-        return (plan * s - epsilon * plan * (plan.log() - 1.0)).sum(dim=(-2, -1))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        (plan,) = ctx.saved_tensors
-        return gradients[0][..., None, None] * plan, None, None
-
-
-@pytest.mark.parametrize("mass", [0.8, 1.0])
-def test_the_plan_is_the_gradient_of_the_minimum(mass: float) -> None:
-    s = similarities(1, 4, 2).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: Minimum.apply(x, mass, 0.3), (s,), atol=1e-6)
-
-
 def test_the_logits_gradient_is_the_plan_s(model: FrozenClip) -> None:
     """With the plan held, as in the released code: a linear function of the features."""
     one = FedOTP(model, tuning(), FedOTPConfig())
@@ -143,10 +122,6 @@ def test_the_logits_gradient_is_the_plan_s(model: FrozenClip) -> None:
     wanted = model.logit_scale * torch.einsum("bcmn,bmd->ncd", held, patches)
     assert asked.grad is not None
     assert torch.allclose(asked.grad, wanted, rtol=1e-10)
-    assert torch.autograd.gradcheck(
-        lambda x: (held * torch.einsum("bmd,ncd->bcmn", patches, x)).sum(dim=(2, 3)),
-        (texts.clone().requires_grad_(),),
-    )
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.001])
@@ -184,11 +159,9 @@ def test_loss_and_logits_against_float64(model: FrozenClip, names: tuple[str, ..
         for at in range(3):
             s = seen[image] @ texts[:, at].T
             logits[image, at] = model.logit_scale * (by_hand(s, 0.8, 0.2, 1e-3, 100) * s).sum()
-    known = model.vision.patches(pixels())
-    shown = one.classifier(prompts, CLASSES)(Batch(per_image=known))
-    assert np.allclose(wide(shown), logits, atol=1e-3)
-    wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
-    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, per_image=known))
+    assert np.allclose(shown_by(one, prompts), logits, atol=1e-3)
+    wanted = cross_entropy(logits)
+    loss = loss_of(one, prompts)
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-3)
     torch.autograd.backward(loss)
     for leaf in prompts.values():
@@ -202,25 +175,3 @@ def test_prompts_start_apart_and_from_their_own_seeds(model: FrozenClip) -> None
     assert one.private(5) == one.private(5)
     assert one.private(5) != one.private(6)
     assert not np.array_equal(one.initial(1)["global"], one.private(5)["local"])
-
-
-def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViT-B/16: 16,384 trained, 8,192 sent."""
-
-    class Sizes:
-        template = PLAIN
-
-        class text:
-            width = 512
-
-        class vision:
-            patches_shape = (196, 512)
-            patches = None
-
-    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
-    one = FedOTP(Sizes, tuning(context_length=16), FedOTPConfig())  # type: ignore[arg-type]
-    assert math.prod(one.initial(1).shapes["global"]) == 8_192
-    assert math.prod(one.private(1).shapes["local"]) == 8_192
-    config = FedOTPConfig()
-    assert (config.mass, config.epsilon, THRESHOLD, STEPS) == (0.8, 0.1, 1e-3, 100)
-    assert config.weights == "samples"

@@ -10,18 +10,17 @@ import pytest
 import torch
 
 from fednode.clip.model import FrozenClip
-from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
-from fednode.learn.prompt_module import Batch
-from fednode.policies.fedpgp import FedPGP, FedPGPConfig, FedPGPPrompts
-from tests.unit.learn.jobs import batch, first_loss, given, leaves
+from fednode.policies.fedpgp import FedPGPConfig, FedPGPPrompts
+from tests.unit.learn.jobs import leaves
 from tests.unit.policies.tiny import (
     CLASSES,
-    LABELS,
     Wide,
+    cross_entropy,
     drawn,
     features,
-    softmax,
+    loss_of,
+    shown_by,
     tuning,
     wide,
 )
@@ -48,7 +47,7 @@ def test_loss_against_float64(model: FrozenClip, anchor: Any, contrast: float) -
     text = "a sketch of a {}." if anchor == "template" else "X X X {}."
     written = wide(model.text.encode(model.text.texts(CLASSES, text)))
     logits = model.logit_scale * wide(features()) @ own.T
-    wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
+    wanted = cross_entropy(logits)
     terms = []
     for at in range(len(CLASSES)):
         near = math.exp(float(written[at] @ common[at]) / 0.4)
@@ -56,10 +55,8 @@ def test_loss_against_float64(model: FrozenClip, anchor: Any, contrast: float) -
         terms.append(-math.log(near / (near + far)))
     wanted += contrast * float(np.mean(terms))
     prompts = leaves(arrays(one))
-    loss = first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
-    assert float(loss) == pytest.approx(wanted, rel=1e-4)
-    shown = one.classifier(prompts, CLASSES)(Batch(image_features=features()))
-    assert np.allclose(wide(shown), logits, atol=1e-3)
+    assert float(loss_of(one, prompts)) == pytest.approx(wanted, rel=1e-4)
+    assert np.allclose(shown_by(one, prompts), logits, atol=1e-3)
 
 
 def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
@@ -70,12 +67,10 @@ def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
     start = arrays(one)
 
     def loss(changed: Tensors) -> float:
-        inputs = given(leaves(changed), CLASSES)
-        return float(first_loss(one, inputs, batch(LABELS, image_features=features())))
+        return float(loss_of(one, leaves(changed)))
 
     prompts = leaves(start, gradient=True)
-    value = first_loss(one, given(prompts, CLASSES), batch(LABELS, image_features=features()))
-    torch.autograd.backward(value)
+    torch.autograd.backward(loss_of(one, prompts))
     draw = np.random.default_rng(1)
     for name, leaf in prompts.items():
         way = draw.standard_normal(start[name].shape)
@@ -93,15 +88,12 @@ def test_the_global_prompt_predicts_where_asked_or_alone(model: FrozenClip) -> N
     config = FedPGPConfig(rank=2)
     one = FedPGPPrompts(model, SETTINGS, config)
     prompts = leaves(arrays(one))
-    wanted = one.clip_logits(
-        features(), torch.tensor(encoded(model, wide(prompts["global"]))).float()
-    )
+    wanted = model.logit_scale * wide(features()) @ encoded(model, wide(prompts["global"])).T
     common = FedPGPPrompts(model, SETTINGS, FedPGPConfig(rank=2, predict="global"))
-    images = Batch(image_features=features())
-    assert torch.allclose(common.classifier(prompts, CLASSES)(images), wanted, atol=1e-4)
+    assert np.allclose(shown_by(common, prompts), wanted, atol=1e-4)
     alone = {"global": prompts["global"]}
-    assert torch.allclose(one.classifier(alone, CLASSES)(images), wanted, atol=1e-4)
-    assert not torch.allclose(one.classifier(prompts, CLASSES)(images), wanted, atol=1e-2)
+    assert np.allclose(shown_by(one, alone), wanted, atol=1e-4)
+    assert not np.allclose(shown_by(one, prompts), wanted, atol=1e-2)
 
 
 def test_the_change_starts_small_and_from_its_own_seed(model: FrozenClip) -> None:
@@ -112,25 +104,3 @@ def test_the_change_starts_small_and_from_its_own_seed(model: FrozenClip) -> Non
     assert first != other
     change = np.concatenate([(x["left"] @ x["right"]).ravel() for x in map(one.private, range(9))])
     assert float(change.std()) == pytest.approx(0.02**2 * 8**0.5, rel=0.1)
-
-
-def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ViT-B/16: 12,416 trained, 8,192 sent, 4,224 private."""
-
-    class Sizes:
-        template = PLAIN
-
-        class text:
-            width = 512
-
-    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
-    settings = tuning(context_length=FedPGP.tuning["context_length"])
-
-    def count(tensors: Tensors) -> int:
-        return sum(math.prod(shape) for shape in tensors.shapes.values())
-
-    for rank, private in ((8, 4_224), (4, 2_112)):
-        one = FedPGPPrompts(Sizes, settings, FedPGPConfig(rank=rank))  # type: ignore[arg-type]
-        assert (count(one.initial(1)), count(one.private(1))) == (8_192, private)
-    config = FedPGPConfig()
-    assert (config.rank, config.contrast, config.temperature) == (8, 0.5, 0.5)

@@ -14,7 +14,8 @@ from torch import Tensor
 from fednode.clip import model as clip
 from fednode.clip.cuda_graphs import GraphedPasses
 from tests.unit.clip.test_cuda_graphs import recorder
-from tests.unit.policies.test_devices import TRAINED, batch_of, begun, near, on
+from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, module_of, trainings
+from tests.unit.policies.test_devices import near, on
 
 STEPS: Final = 16
 BOUND: Final = {"float32": 1e-5, "bfloat16": 0.02}
@@ -30,9 +31,9 @@ def trained(
 
     The batches have five and two images in turns, as an epoch's last batch may have fewer.
     """
-    found = []
-    for objective, training in begun(frozen, name):
-        shown = [batch_of(frozen, objective, count) for count in (5, 2)]
+    found, module = [], module_of(frozen, name)
+    for training in trainings(name, module, arrays_of(module), 0.05):
+        shown = [batch_of(module, count) for count in (5, 2)]
         with captures or nullcontext():
             for at in range(STEPS):
                 training.step(shown[at % 2])

@@ -5,28 +5,21 @@ A twin is a tiny random model of a kind. What it does not promise is refused wit
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from fednode import registry
 from fednode.clip import model as clip
 from fednode.commands.model import NEEDS, policies
-from fednode.core.types import EMPTY
 from fednode.errors import ModelError
-from fednode.learn import optimizer
-from fednode.learn.prompt_module import Batch
-from fednode.learn.prompt_module import JobInputs as Given
 from tests.unit.clip import eyes, tiny, twins
-from tests.unit.learn.jobs import Training, job
-from tests.unit.policies.tiny import CLASSES, LABELS, tuning
+from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, logits_of, module_of, trainings
+from tests.unit.policies.tiny import CLASSES
 
 IMAGES = {"ViT": tiny.clip, **eyes.PROMPTED, **eyes.OTHERS}
-TRAINED = sorted(set(NEEDS) - {"gda"})
 PLAIN = {"fedclip", "gda", "zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"}
 PROMISED = {
     **dict.fromkeys(eyes.OTHERS, PLAIN),
@@ -55,42 +48,20 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def step(frozen: clip.FrozenClip, name: str) -> None:
     """Train a step of each stage of a policy, and classify; every array gets finite numbers."""
-    policy = registry.policy(name)
-    known = inspect.signature(policy.config_type).parameters
-    config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
-    one = registry.prompt_module(name)(frozen, tuning(), config)
-    arrays = {**one.initial(0), **one.private(0)}
-    high, wide = frozen.vision.image_size
-    pixels = torch.randn(5, 3, high, wide, generator=torch.Generator().manual_seed(4))
-    shown: dict[str, Any] = {"images": pixels}
-    if not one.uses_image_encoder:
-        shown = {"image_features": frozen.encode_images(pixels).clone(), "norms": torch.ones(5)}
-    if one.per_image is not None:
-        with torch.no_grad():
-            shown["per_image"] = one.per_image.of(pixels)
-        assert shown["per_image"].shape == (5, *one.per_image.shape)
-    host: Any = {"labels_host": tuple(LABELS.tolist()), "index_host": tuple(range(5))}
-    batch = Batch(targets=LABELS, **host, **shown)
-    for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
-        prompts = {key: torch.tensor(one).requires_grad_() for key, one in arrays.items()}
-        local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
-        reference = {f"a/{key}" if local else key: one.detach() for key, one in prompts.items()}
-        begun = Given(job(stage, domain="x"), prompts, reference, {}, CLASSES)
-        descent = optimizer.build(tuning(), prompts, 0.1, EMPTY)
-        training = Training(one, begun, descent)
-        losses = training.step(batch)
-        assert all(bool(loss.isfinite()) for loss in losses)
-        moved = [key for key, leaf in prompts.items() if not same(leaf, arrays[key])]
-        assert moved, stage
-        assert all(bool(leaf.isfinite().all()) for leaf in prompts.values())
-    with torch.no_grad():
-        found = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)(batch)
+    module = module_of(frozen, name)
+    arrays = arrays_of(module)
+    draw = torch.Generator().manual_seed(4)
+    batch = batch_of(module, 5, torch.randn(5, 3, *frozen.vision.image_size, generator=draw))
+    if module.per_image is not None:
+        assert batch.per_image.shape == (5, *module.per_image.shape)
+    for training in trainings(name, module, arrays):
+        assert all(bool(loss.isfinite()) for loss in training.step(batch))
+        leaves = {key: leaf.detach() for key, leaf in training.prompts.items()}
+        assert any(not torch.equal(leaf, torch.tensor(arrays[key])) for key, leaf in leaves.items())
+        assert all(bool(leaf.isfinite().all()) for leaf in leaves.values())
+    found = logits_of(training, batch)
     assert found.shape == (5, len(CLASSES))
     assert bool(found.isfinite().all())
-
-
-def same(leaf: Tensor, array: Any) -> bool:
-    return torch.equal(leaf.detach(), torch.tensor(array))
 
 
 def test_the_table_knows_every_policy() -> None:

@@ -12,7 +12,6 @@ from fednode.learn.coop import CoOp
 from fednode.learn.settings import TuningSettings
 from fednode.policies.local import Local, LocalConfig, OwnGaussian
 from fednode.policies.local import head as Objective
-from fednode.policies.promptfl import PromptFL
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing import frame
 from tests.unit.policies.scenes import OWN
@@ -50,7 +49,3 @@ def test_the_setting_chooses_what_a_node_classifies_with(model: Any) -> None:
     for config in (None, LocalConfig(), LocalConfig("prompt")):
         assert type(Objective(model, TuningSettings(), config)) is CoOp
     assert type(Objective(model, TuningSettings(), LocalConfig("gda"))) is OwnGaussian
-
-
-def test_it_tunes_one_prompt_of_context_vectors() -> None:
-    assert registry.prompt_module("promptfl") is PromptFL.prompts is CoOp

@@ -14,13 +14,24 @@ from fednode.clip.model import FrozenClip
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors
-from fednode.learn.prompt_module import Batch
 from fednode.policies import plan as aggregator
 from fednode.policies.plan import AGGREGATORS, PROMPTS, Plan, PlanConfig, aggregate
 from fednode.policies.plan import PlanPrompts as Objective
 from fednode.testing import frame
-from tests.unit.learn.jobs import batch, given, job, leaves, started
-from tests.unit.policies.tiny import CLASSES, LABELS, drawn, pixels, softmax, tuning, wide
+from tests.unit.learn.jobs import given, job, leaves, started
+from tests.unit.policies.reference import Plain
+from tests.unit.policies.tiny import (
+    CLASSES,
+    cross_entropy,
+    drawn,
+    loss_of,
+    pixels,
+    seen_by,
+    shown_by,
+    softmax,
+    tuning,
+    wide,
+)
 
 TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
 
@@ -123,18 +134,6 @@ def test_numpy_and_torch_merge_as_equations_12_and_13(tied: bool, residual: bool
     assert np.abs(merged - mean).max() > 0.1
 
 
-def test_parameters_are_as_many_as_the_paper_has() -> None:
-    """ViT-B/16: 122,880 numbers of prompts, 5,269,248 of untied aggregators."""
-    towers = {"text": (12, 8, 512), "visual": (12, 8, 768)}
-    assert sum(math.prod(shape) for shape in towers.values()) == 122_880
-    count = sum(
-        math.prod(shape)
-        for name, prompts in towers.items()
-        for shape in aggregator.aggregator_shapes(name, prompts, 8, tied=False).values()
-    )
-    assert count == 5_269_248
-
-
 def test_a_residual_aggregator_begins_as_a_weighted_mean(model: FrozenClip) -> None:
     one = objective(model, residual=True)
     local = [some(seed)["visual"] for seed in (1, 1, 1)]
@@ -144,13 +143,9 @@ def test_a_residual_aggregator_begins_as_a_weighted_mean(model: FrozenClip) -> N
     assert np.allclose(merged, local[0], atol=1e-6)
 
 
-def probabilities(one: Objective, model: FrozenClip, prompts: Tensors) -> np.ndarray:
-    """Equations 6 and 8 from the towers' features, in float64."""
-    held = leaves(prompts)
-    tokens = model.text.tokens(CLASSES, 3)
-    texts = wide(model.text.encode(tokens, held["text"][0], held["text"][1:]))
-    images = wide(model.vision.encode(pixels(), held["visual"]).features)
-    return softmax(model.logit_scale * images @ texts.T)
+def probabilities(model: FrozenClip, prompts: Tensors) -> np.ndarray:
+    """Equations 6 and 8 through open_clip's own blocks."""
+    return softmax(wide(Plain(model).deep(leaves(prompts))))
 
 
 @pytest.mark.parametrize("kl", [0.0, 0.5])
@@ -158,13 +153,13 @@ def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
     model: FrozenClip, kl: float
 ) -> None:
     one, local, world = objective(model, kl=kl), some(1), some(2)
-    p, taught = (probabilities(one, model, each) for each in (local, world))
-    ce = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    p, taught = (probabilities(model, each) for each in (local, world))
+    ce = cross_entropy(np.log(p))
     pull = (taught * np.log(taught / p)).sum(axis=1).mean()
     assert pull > 0.01
     inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS), leaves(world)))
     for _ in range(2):  # the second time the teacher is remembered
-        found = float(one.loss(batch(LABELS, images=pixels()), inputs))
+        found = float(one.loss(seen_by(one), inputs))
         assert found == pytest.approx(ce + kl * pull, rel=1e-4)
 
 
@@ -176,30 +171,10 @@ def test_text_prompts_stand_before_the_description(
     model: FrozenClip, description: str, text: str, depth: int
 ) -> None:
     """Equation 2, run through open_clip's own blocks at full length; depth 1 is shallow."""
-    one, held = objective(model, description=description, depth=depth), some(1)
-    clip: Any = model.model
-    kept = Tensors({name: x[: depth or len(x)] for name, x in held.items()})
-    prompts = leaves(kept)["text"]
-    room = prompts.shape[1]
-    rows = [
-        [49406, *[0] * room, *model.tokenizer.encode(text.format(name)), 49407] for name in CLASSES
-    ]
-    ends = torch.tensor([len(row) - 1 for row in rows])
-    size = clip.positional_embedding.shape[0]
-    ids = torch.tensor([row + [0] * (size - len(row)) for row in rows])
-    with torch.no_grad():
-        x = clip.token_embedding(ids)
-        x[:, 1 : 1 + room] = prompts[0]
-        x = x + clip.positional_embedding
-        for number, block in enumerate(clip.transformer.resblocks):
-            if 0 < number < len(prompts):
-                x[:, 1 : 1 + room] = prompts[number]
-            x = block(x, attn_mask=clip.attn_mask)
-        read = clip.ln_final(x)[torch.arange(len(rows)), ends] @ clip.text_projection
-        texts = wide(torch.nn.functional.normalize(read, dim=1))
-        images = wide(model.vision.encode(pixels(), leaves(kept)["visual"]).features)
-    shown = one.classifier(leaves(kept), CLASSES)(Batch(images=pixels()))
-    assert np.allclose(wide(shown), model.logit_scale * images @ texts.T, atol=1e-3)
+    one = objective(model, description=description, depth=depth)
+    prompts = leaves(Tensors({name: x[: depth or len(x)] for name, x in some(1).items()}))
+    wanted = wide(Plain(model, text).deep(prompts))
+    assert np.allclose(shown_by(one, prompts), wanted, atol=1e-3)
 
 
 def test_depth_bounds_the_blocks_with_prompts(model: FrozenClip) -> None:
@@ -212,14 +187,13 @@ def test_depth_bounds_the_blocks_with_prompts(model: FrozenClip) -> None:
 @pytest.mark.parametrize("teacher", ["zero_shot", "none"])
 def test_in_round_one_zero_shot_teaches(model: FrozenClip, teacher: str) -> None:
     one, local = objective(model, first_teacher=teacher), some(1)
-    p = probabilities(one, model, local)
+    p = probabilities(model, local)
     images = wide(model.vision.encode(pixels()).features)
     taught = softmax(model.logit_scale * images @ wide(one.handwritten(CLASSES)).T)
-    wanted = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    wanted = cross_entropy(np.log(p))
     if teacher == "zero_shot":
         wanted += (taught * np.log(taught / p)).sum(axis=1).mean()
-    inputs = started(one, given(leaves(local), CLASSES, job(PROMPTS)))
-    found = float(one.loss(batch(LABELS, images=pixels()), inputs))
+    found = float(loss_of(one, leaves(local), job(PROMPTS)))
     assert found == pytest.approx(wanted, rel=1e-4)
 
 
@@ -229,8 +203,7 @@ def test_the_second_stage_trains_the_aggregators_alone(model: FrozenClip) -> Non
     _, weights = aggregator.split(start)
     local = {f"{at:03d}/{name}": x for at in range(3) for name, x in some(at).items()}
     prompts = leaves(weights, gradient=True)
-    inputs = started(one, given(prompts, CLASSES, job(AGGREGATORS), leaves(Tensors(local))))
-    loss = one.loss(batch(LABELS, images=pixels()), inputs)
+    loss = loss_of(one, prompts, job(AGGREGATORS), leaves(Tensors(local)))
     torch.autograd.backward(loss)
     assert all(leaf.grad is not None for leaf in prompts.values())
     merged = {
@@ -239,13 +212,12 @@ def test_the_second_stage_trains_the_aggregators_alone(model: FrozenClip) -> Non
         )
         for name in TOWERS
     }
-    p = probabilities(one, model, Tensors(merged))
-    wanted = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    p = probabilities(model, Tensors(merged))
+    wanted = cross_entropy(np.log(p))
     assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_predictions_use_the_global_prompts(model: FrozenClip) -> None:
     one, prompts = objective(model), some(2)
-    found = one.classifier(leaves(prompts), CLASSES)
-    shown = found(Batch(images=pixels())).softmax(dim=1)
-    assert np.allclose(wide(shown), probabilities(one, model, prompts), atol=1e-5)
+    shown = softmax(shown_by(one, leaves(prompts)))
+    assert np.allclose(shown, probabilities(model, prompts), atol=1e-5)

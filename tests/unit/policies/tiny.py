@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from fednode.clip import model as clip
-from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
+from fednode.learn.prompt_module import Batch, PromptModule
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
+from tests.unit.learn.jobs import batch, first_loss, given
 
 CLASSES = ("cat", "palm tree", "saxophone")
 Wide = np.ndarray[Any, np.dtype[np.float64]]
@@ -38,6 +37,8 @@ def features(count: int = 5) -> Tensor:
 
 
 LABELS = torch.tensor([0, 2, 1, 1, 0])
+NORMS = torch.linspace(3.0, 12.0, 5)
+"""Lengths of the features before they were made unit."""
 
 
 def wide(values: Tensor) -> Wide:
@@ -61,27 +62,26 @@ def drawn(tensors: Tensors, seed: int, deviation: float = 0.3) -> Tensors:
     )
 
 
-class Sizes:
-    """What an objective asks of a ViT-B/16 to say how its arrays start."""
-
-    template = PLAIN
-
-    class text:
-        width, layers = 512, 12
-
-        @staticmethod
-        def embed_words(words: str) -> torch.Tensor:
-            return torch.zeros(len(words.split()), 512)
-
-    class vision:
-        width, layers = 768, 12
+def seen_by(one: PromptModule) -> Batch:
+    """Return what a module reads of five images, which have LABELS."""
+    shown = {"image_features": features(), "norms": NORMS}
+    if one.uses_image_encoder:
+        shown = {"images": pixels()}
+    if one.per_image is not None:
+        shown["per_image"] = one.per_image.of(pixels())
+    return batch(LABELS, **shown)
 
 
-def count_published(kind: Any, config: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return the parameters of an objective with ViT-B/16."""
-    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
-    monkeypatch.setattr(
-        "fednode.learn.texts.ClassTexts.written", lambda self, names, template: torch.zeros(1, 512)
-    )
-    one = kind(Sizes, tuning(context_length=length, init_words=None), config)
-    return sum(math.prod(shape) for shape in one.initial(1).shapes.values())
+def loss_of(one: PromptModule, prompts: dict[str, Tensor], *of: Any, **more: Any) -> Tensor:
+    """Return the loss of the five images at the first step of a job. of, more: as of `given`."""
+    return first_loss(one, given(prompts, CLASSES, *of, **more), seen_by(one))
+
+
+def shown_by(one: PromptModule, prompts: dict[str, Tensor]) -> Wide:
+    """Return the logits of the five images."""
+    return wide(one.classifier(prompts, CLASSES)(seen_by(one)))
+
+
+def cross_entropy(logits: Wide) -> float:
+    """Return the mean cross-entropy of logits [5, classes] and LABELS."""
+    return float(-np.log(softmax(logits)[np.arange(len(LABELS)), LABELS.numpy()]).mean())

@@ -68,10 +68,7 @@ def experiment(
     known = read(scores) if scores else {}
     from fednode.lab.experiment import picture, vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
-    from fednode.learn.cache import folder_of
 
-    if scheduler is None:  # otherwise the cells run on machines with other disks
-        folder_of(loaded.cache)
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
     variants = vary.variants(loaded, file, smoke, flags, folder)

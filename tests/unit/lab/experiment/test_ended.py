@@ -15,7 +15,6 @@ from fednode.lab.experiment import run
 from fednode.lab.experiment.cells import Cell, Outcome
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import cells
-from fednode.learn import cache
 from tests.unit.lab.experiment.test_experiment import start, write
 
 METHODS = [{"label": "zero-shot", "policy": "zero-shot"}, "local"]
@@ -77,20 +76,6 @@ def test_a_cell_that_fails_is_tried_once(
     assert (code, len(tried)) == (2, 8)
     assert "8/8 local, seed 2: failed: no images." in shown
     assert done_in(tmp_path / "out") == set()
-
-
-def test_a_cache_on_a_network_file_system_is_refused(
-    tmp_path: Path,
-    file: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(cache, "network_file_system", lambda _: "nfs4")
-    words = (file, "--out", tmp_path / "out", "--set", "cache.folder=/home/me/cache")
-    code, _, err = start(capsys, *words)
-    assert code == 2
-    assert "cache.folder is /home/me/cache, on a network file system (nfs4), where" in err
-    assert not (tmp_path / "out").exists()
 
 
 def test_cells_do_not_depend_on_the_cache(
