@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 import pytest
@@ -12,8 +12,9 @@ from google.protobuf.message import DecodeError
 from fednode.transports import exchange
 from fednode.transports.exchange import opened, pieces, wrapped
 from fednode.transports.framing import PIECE_BYTES
+from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
-from tests.contract.transport_suite import ANY, GUARD_S
+from tests.contract.transport_suite import ANY, GUARD_S, Stuck
 from tests.meshes import Mesh
 
 
@@ -67,5 +68,36 @@ async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
     assert "800 bytes of frames at a time" in str(fault.value.details())
     a.expect(1000)  # as soon as the node knows more
     await stub.DeliverChunks(chunks(bytes(400), bytes(401)), timeout=GUARD_S)
+    await channel.close()
+    await asyncio.gather(a.close(), b.close())
+
+
+async def silent() -> AsyncIterator[exchange_pb2.Frame]:
+    yield exchange_pb2.Frame(data=b"x")
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "limit", "said"),
+    [
+        (silent, "PIECE_MAX_S", "the pieces came too slowly"),
+        (lambda: chunks(b"stuck"), "HANDLING_MAX_S", "the node took too long"),
+        (lambda: chunks(b"x", b""), "", "pieces must not be empty"),
+        (chunks, "", "a frame without pieces"),
+    ],
+)
+async def test_pieces_that_make_no_frame_in_time_end_their_call(
+    monkeypatch: pytest.MonkeyPatch,
+    pieces: Callable[[], AsyncIterator[exchange_pb2.Frame]],
+    limit: str,
+    said: str,
+) -> None:
+    if limit:
+        monkeypatch.setattr(exchange, limit, 0.05)
+    a, b = GrpcTransport(), GrpcTransport()
+    channel = await b.channel(await a.listen(ANY, Stuck()))
+    with pytest.raises(grpc.aio.AioRpcError) as fault:
+        await exchange_pb2_grpc.ExchangeStub(channel).DeliverChunks(pieces(), timeout=GUARD_S)
+    assert said in str(fault.value.details())
     await channel.close()
     await asyncio.gather(a.close(), b.close())
