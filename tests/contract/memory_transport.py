@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Final
 
 from fednode.errors import AddressError, FrameError, Unreachable
-from fednode.transports.address import parse
+from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.framing import FRAME_BYTES_MAX, REPLY_BYTES_MAX
 
@@ -62,7 +62,7 @@ class Hub:
         """Give an address to a transport, and return it; port 0 becomes a free port."""
         endpoint = parse(address)
         if endpoint.port == 0:
-            ports = (endpoint.at(port) for port in range(FIRST_PORT, 65536))
+            ports = (Endpoint(endpoint.host, port) for port in range(FIRST_PORT, 65536))
             address = next((str(free) for free in ports if str(free) not in self._listeners), "")
         if not address:
             raise AddressError("this hub has no port left; close a transport")
