@@ -21,7 +21,7 @@ from fednode.data.pixels import Window
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.cache import FILE, FeatureCache
-from fednode.learn.features import BATCH, PIXELS, Features
+from fednode.learn.features import PIXELS, Features
 from fednode.learn.images import EVALUATED, Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.prompt_module import PerImageArray, PromptModule
@@ -47,6 +47,11 @@ def model(request: pytest.FixtureRequest) -> FrozenClip:
 @pytest.fixture(scope="module")
 def plain() -> FrozenClip:
     return tiny.frozen(tiny.clip(2))
+
+
+@pytest.fixture(autouse=True)
+def batches_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 8)
 
 
 @pytest.fixture
@@ -167,14 +172,14 @@ def test_each_content_is_encoded_once_in_full_batches(
     assert torch.equal(found[0], found[5])
     one.of(files, never)
     two.of(files, never)  # what another node put there meanwhile is taken
-    assert encoded == [BATCH]
+    assert encoded == [8]
     Image.new("RGB", (20, 20)).save(files[1])
     made(plain, tmp_path).of(files, never)
-    assert encoded == [BATCH] * 2
+    assert encoded == [8] * 2
     monkeypatch.setattr(module, "BATCH", 2)
     found = made(plain).of([files[0], *files[2:]], never).features
     assert torch.allclose(found, two.of([files[0], *files[2:]], never).features, atol=1e-6)
-    assert encoded == [BATCH] * 2 + [2] * 2
+    assert encoded == [8] * 2 + [2] * 2
 
 
 def test_features_of_another_model_window_or_decoder_are_not_used(
