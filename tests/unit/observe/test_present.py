@@ -124,16 +124,6 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
     assert below_zero_shot({"own": 0.724, "zero_shot_own": 0.729}) == []  # two of 410 images
 
 
-def test_a_measurement_replaces_the_one_before() -> None:
-    telemetry = Telemetry()
-    telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5}, 1)
-    assert len(warnings(view(), telemetry, "a")) == 2
-    telemetry.measure({"loss": 0.9}, 2)
-    assert len(warnings(view(), telemetry, "a")) == 2
-    telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5}, 1)
-    assert warnings(view(), telemetry, "a") == ["c speaks, but ..."]
-
-
 def test_a_site_that_asks_to_join_is_said_until_it_is_a_member() -> None:
     asks = fault(ASKS, peer="b")
     assert shown([asks], view(c="alive")) == [ASKS]

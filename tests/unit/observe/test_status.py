@@ -30,6 +30,13 @@ from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT, address, running
 
 
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path)
+    yield store
+    store.close()
+
+
 @asynccontextmanager
 async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
     server = grpc.aio.server()
@@ -41,16 +48,13 @@ async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
     await server.stop(None)
 
 
-async def test_a_caution_is_there_from_the_first_moment(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+async def test_a_caution_is_there_from_the_first_moment(store: Store) -> None:
     about = replace(ABOUT, caution="the gate is off")
     async with serving(NodeService(store, about)) as (client, where):
         assert list((await client.status(where)).notes) == ["the gate is off"]
-    store.close()
 
 
-async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+async def test_a_node_that_loads_says_so_and_takes_no_commands(store: Store) -> None:
     working = Working(clock=lambda: 0.0)
     working("examining images", 1_200, 2_870)
     service = NodeService(store, ABOUT, working=working.__str__)
@@ -62,7 +66,6 @@ async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -
         with pytest.raises(Refused, match="still loading"):
             await client.control(where, "pause")
         assert await client.history(where) == []
-    store.close()
 
 
 async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> None:
@@ -88,8 +91,8 @@ async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> Non
                 await anext(client.watch(where, level="loud"))
 
 
-async def test_a_key_that_is_no_members_any_more_reads_nothing_more(tmp_path: Path) -> None:
-    store, gone = Store(tmp_path), dict[str, str]()
+async def test_a_key_that_is_no_members_any_more_reads_nothing_more(store: Store) -> None:
+    gone = dict[str, str]()
     service = NodeService(store, ABOUT, lambda _: "KEY", admits=lambda id: gone.get(id, ""))
     service.events.record(Record("life.kind", "before"))
     async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
@@ -102,11 +105,9 @@ async def test_a_key_that_is_no_members_any_more_reads_nothing_more(tmp_path: Pa
         for call in (client.status, client.history):
             with pytest.raises(Refused, match="the certificate of the key KEY has ended"):
                 await call(where)
-    store.close()
 
 
-async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+async def test_watchers_are_bounded_and_those_that_go_make_room(store: Store) -> None:
     service = NodeService(store, ABOUT)
     service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
@@ -121,15 +122,13 @@ async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) 
                 await asyncio.sleep(0)
         async with aclosing(client.watch(where)) as again:
             assert (await anext(again)).text == "text"
-    store.close()
 
 
 async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ASKS_S", 1.0)
     calls: Iterator[str | None] = iter(["member"] * 1000)
-    store = Store(tmp_path)
     service = NodeService(store, ABOUT, caller=lambda _: next(calls))
     service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
@@ -152,7 +151,6 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
         for ask in (client.status(where), client.history(where), anext(client.watch(where))):
             with pytest.raises(Refused, match="has ended, or its key was revoked"):
                 await ask
-    store.close()
 
 
 async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
@@ -214,19 +212,17 @@ async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
             assert history[-1].digest == a.driver.kernel.policy.state().tensors.digest
 
 
-async def test_a_policy_says_itself_what_it_shows(tmp_path: Path) -> None:
+async def test_a_policy_says_itself_what_it_shows(store: Store) -> None:
     """Columns by peer, rows for the node; status knows none of the titles."""
     shown: dict[str, Json] = {"trust": {"b": 0.5, "ghost": 1}, "temperature": 2.5, "mood": "good"}
     members = (Member(name="b", state="alive"), Member(name="c"))
     where = {"b": "127.0.0.1:2", "c": "127.0.0.1:3"}
-    store = Store(tmp_path)
     service = NodeService(store, ABOUT)
     service.attach(FakeNode(members, addresses=where, policy=shown), QuadraticLearner("a"))
     async with serving(service) as (client, address):
         reply = await client.status(address)
     assert dict(reply.shown) == {"temperature": "2.5", "mood": "good"}
     assert [dict(peer.shown) for peer in reply.peers] == [{"trust": "0.5"}, {}]
-    store.close()
 
 
 async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Path) -> None:
@@ -262,17 +258,15 @@ class Copied(QuadraticLearner):
     warnings = ("2 of 9 test images are exact copies",)
 
 
-async def test_warnings_of_the_images_stand_in_the_status(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+async def test_warnings_of_the_images_stand_in_the_status(store: Store) -> None:
     service = NodeService(store, ABOUT)
     service.attach(FakeNode(), Copied("a"))
     async with serving(service) as (client, address):
         assert list((await client.status(address)).warnings) == list(Copied.warnings)
-    store.close()
 
 
-async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -> None:
-    store, node = Store(tmp_path), FakeNode(counts={"mesh": 2})
+async def test_the_operator_revokes_and_a_wrong_proof_is_named(store: Store) -> None:
+    node = FakeNode(counts={"mesh": 2})
     service = NodeService(store, ABOUT)
     service.attach(node, QuadraticLearner("a"))
     async with serving(service) as (client, address):
@@ -284,7 +278,6 @@ async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -
         assert await client.control(address, "pause") == "a was asked to pause"
         assert node.commands == ["pause"]
         assert dict((await client.status(address)).refused) == {"mesh": 2}
-    store.close()
 
 
 async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Path) -> None:
@@ -302,13 +295,12 @@ async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Pa
 
 @pytest.mark.parametrize(("caller", "shown"), [("", ["mesh 51.5"]), ("ANOTHER", [])])
 async def test_what_the_node_gained_is_for_its_operator(
-    tmp_path: Path, caller: str, shown: list[str]
+    store: Store, caller: str, shown: list[str]
 ) -> None:
     """The control has no noise of privacy.clip, so members get nothing that comes from it."""
-    store, node = Store(tmp_path), FakeNode()
+    node = FakeNode()
     service = NodeService(store, ABOUT, lambda _: caller)
     service.gains = lambda: ["mesh 51.5"]
     service.attach(node, QuadraticLearner("a"))
     async with serving(service) as (client, where):
         assert list((await client.status(where)).compared) == shown
-    store.close()
