@@ -248,7 +248,7 @@ def _of_learner(
 
 def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
     """Say which class names are one and the same for the model."""
-    from fednode.learn.texts import indistinguishable_pairs
+    from fednode.learn.prompt_module import indistinguishable_pairs
     from fednode.learn.torch_learner import TorchLearner
 
     assert isinstance(learner, TorchLearner), "there are images"

@@ -19,8 +19,7 @@ from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
 from fednode.learn.cache import cache_of
-from fednode.learn.features import Features
-from fednode.learn.images import Images
+from fednode.learn.features import Features, Images
 from fednode.learn.intervals import Numbers
 from fednode.learn.prompt_module import PromptModule, to_params
 from fednode.learn.settings import CacheSettings, TuningSettings

@@ -18,7 +18,7 @@ from fednode.core.types import PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import Split
 from fednode.errors import ModelError
 from fednode.learn import optimizer
-from fednode.learn.images import Images
+from fednode.learn.features import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.prompt_module import Batch, JobInputs, PromptModule, to_array, to_params
 from fednode.learn.settings import TuningSettings

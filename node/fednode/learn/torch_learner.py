@@ -29,8 +29,7 @@ from fednode.data.rescan import Rescan
 from fednode.data.skip_report import skip_report
 from fednode.learn import init
 from fednode.learn.evaluation import FOLDS, Evaluation, evaluation, folds_of
-from fednode.learn.features import Features
-from fednode.learn.images import Images
+from fednode.learn.features import Features, Images
 from fednode.learn.learner import Learner
 from fednode.learn.local_tuning import Batches, BatchSize, tune
 from fednode.learn.prompt_module import Batch, FitInputs, Params, PromptModule, to_params

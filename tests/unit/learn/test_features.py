@@ -21,8 +21,7 @@ from fednode.data.pixels import Window
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.cache import FILE, FeatureCache
-from fednode.learn.features import PIXELS, Features
-from fednode.learn.images import EVALUATED, Images
+from fednode.learn.features import EVALUATED, PIXELS, Features, Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.prompt_module import PerImageArray, PromptModule
 from fednode.learn.settings import TuningSettings

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fednode.clip.model import FrozenClip
-from fednode.learn.texts import LISTS_MOST, NAMES_AT_ONCE, ClassTexts
+from fednode.learn.prompt_module import LISTS_MOST, NAMES_AT_ONCE, ClassTexts
 
 
 class Counting:

@@ -142,9 +142,11 @@ def test_fedtpg_starts_as_torchs_attention_does(
 ) -> None:
     """Deviation and range of each array against torch's own layers, over ten draws."""
     width = 64
-    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
     monkeypatch.setattr(
-        "fednode.learn.texts.ClassTexts.written",
+        "fednode.learn.prompt_module.ClassTexts.__init__", lambda self, backbone: None
+    )
+    monkeypatch.setattr(
+        "fednode.learn.prompt_module.ClassTexts.written",
         lambda self, names, template: torch.zeros(1, features),
     )
     model = SimpleNamespace(template=PLAIN, text=SimpleNamespace(width=width))
