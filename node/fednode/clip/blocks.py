@@ -29,7 +29,6 @@ class Block:
     """
 
     def __init__(self, block: Any, dtype: torch.dtype) -> None:
-        """Take a plain block of open_clip."""
         attention, (up, self._gelu, down) = block.attn, block.mlp
         self.dtype, self.ln_1 = dtype, block.ln_1
         self._heads: int = attention.num_heads

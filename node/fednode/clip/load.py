@@ -190,7 +190,6 @@ def byte_pairs() -> Any:
 
 
 def _open_clip(name: str, source: str | None, text: Mapping[str, Any]) -> nn.Module:
-    """Return a model of open_clip with the weights of a tag or a file."""
     if source is None:
         raise ModelError(
             f"model.pretrained is not set: name the weights of {name} by a tag of open_clip "

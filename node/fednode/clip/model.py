@@ -89,7 +89,6 @@ class FrozenClip:
             return features.float()
 
     def in_float32(self) -> FrozenClip:
-        """Return the same model, whose towers compute matrix products in float32."""
         if self.precision == "float32":
             return self
         text = TextTower(self.model, self.tokenizer, self.label, missing=self.text.missing)

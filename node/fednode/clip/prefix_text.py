@@ -73,7 +73,6 @@ class PackedSuffixes:
         return cls(source.flatten(), offset.flatten(), sees, ends, order)
 
     def to(self, device: torch.device) -> PackedSuffixes:
-        """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
         return PackedSuffixes(*(to_device(part, device) for part in parts))
 
@@ -219,7 +218,6 @@ class PrefixTextEncoder:
     """A causal tower of CLIP's plain blocks that reads the end of a text."""
 
     def __init__(self, tower: Any, blocks: list[Block], tokenizer: Tokenizer) -> None:
-        """Take a tower of open_clip and its blocks."""
         self._tower = tower
         self.blocks = blocks
         # On the tower's device once, because each copy there waits for a GPU.

@@ -137,7 +137,6 @@ class TextTower:
         return ids, self._embed(ids).float()
 
     def decode(self, token: int) -> str:
-        """Return the text of a token."""
         self._need()
         return self._tokenizer.decode([token]).strip()
 

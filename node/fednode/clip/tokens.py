@@ -42,13 +42,11 @@ class ClipTokenizer:
         self._theirs = theirs
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text."""
         return self._theirs.encode(text)  # type: ignore[no-any-return]
 
     encode_continuation = encode
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
         return str(self._theirs.decode(list(ids)))
 
 
@@ -85,7 +83,6 @@ class FileTokenizer:
         )  # fmt: skip
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a whole text."""
         return self._ids(text, False)
 
     def encode_continuation(self, text: str) -> list[int]:
@@ -95,7 +92,6 @@ class FileTokenizer:
         return joined[count:] if joined[:count] == self._probe else self._ids(text, False)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
         return str(self._inner.decode(list(ids)))
 
     def _ids(self, text: str, around: bool) -> list[int]:

@@ -83,7 +83,6 @@ class VisionTower:
 
     @property
     def tokens_smaller_than_pixels(self) -> bool:
-        """Tell whether the tokens of an image are fewer numbers than its pixels."""
         high, wide = self.image_size
         return self.promptable and self.num_tokens * self._width < 3 * high * wide
 

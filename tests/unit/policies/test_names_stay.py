@@ -17,7 +17,7 @@ from fednode.core import events as ev
 from fednode.core.types import Dtype
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
-from fednode.lab.sim.world import World
+from fednode.lab.sim.world import Checker, World
 from fednode.learn.features import Features
 from fednode.wire import codec
 from tests.unit.app.canary import CLASS, found, plant
@@ -26,14 +26,11 @@ from tests.unit.runtime.test_one_truth import CASES, NODES, learners, plan
 
 
 @dataclass
-class Listener:
-    """Keeps what all nodes say. See fednode.lab.sim.world.Checker."""
+class Listener(Checker):
+    """Keeps what all nodes say."""
 
     dtype: Dtype
     said: list[bytes] = field(default_factory=list)
-
-    def started(self, world: World, name: str) -> None:
-        pass
 
     def stepped(
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +29,6 @@ POINTS = 10
 """Points of a curve with --plot, unless the file says curve_every."""
 ANY_GPU = ("auto", "cuda")
 """Devices that are whichever GPU a process sees first."""
-TERMINATED = 128 + signal.SIGTERM
 
 
 @click.command()
@@ -78,7 +74,7 @@ def experiment(
         ]
     spread = all(variant.experiment.model.device in ANY_GPU for variant in variants)
     command = _command(file, smoke, flags)
-    with _ended_by_sigterm(), opened(workers, scheduler, spread) as pool:
+    with opened(workers, scheduler, spread) as pool:
         parts = _run(variants, pool, console, known, command, plot)
     written = variants[0].folder / "report.md"
     if loaded.vary:
@@ -122,16 +118,6 @@ def _run(
     return parts
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that its processes end, too."""
-    old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, old)
-
-
 def _with_curve(asked: Experiment) -> Experiment:
     """Return an experiment with points for a curve, if it asks for none."""
     if asked.curve_every:
@@ -159,17 +145,11 @@ class _View:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._kept:
             self._console.print(f"{self._kept} of {self._total} runs were there from before.")
-        if kind is SystemExit:
-            self._console.print(f"Stopped. {self._left()}")
         if kind is KeyboardInterrupt:
-            raise KeyboardInterrupt(self._left()) from None
-
-    def _left(self) -> str:
-        done = self._kept + self._ended
-        return f"{done} of {self._total} runs are kept; the same command goes on from there."
+            done = f"{self._kept + self._ended} of {self._total} runs are kept"
+            raise KeyboardInterrupt(f"{done}; the same command goes on from there.") from None
 
     def note(self, done: Done) -> None:
-        """Show that one more run ended."""
         if not done.fresh:
             self._kept += 1
             return

@@ -194,7 +194,6 @@ async def follow(
 
 
 def run_of(status: status_pb2.StatusReply, folder: Path | None = None) -> Run:
-    """Return the run of a node that begins now."""
     folder = folder or OUT / status.mesh
     folder.mkdir(parents=True, exist_ok=True)
     settings = {

@@ -54,7 +54,6 @@ STILL: Final = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
 
 
 def _setup(settings: Settings, scene: Scene, seed: int) -> Setup:
-    """Return what the nodes of a scene share in the simulator."""
     return Setup(
         policy=settings.policy.kind,
         config=settings.policy.config,
@@ -186,7 +185,6 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
 
 
 def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
-    """Return the results by class and the accuracies of prompts, as JSON."""
     by_class = classes.packed(judge.results(scene, prompts))
     return {"scores": judge.scores(scene, prompts), "by_class": by_class}
 
@@ -239,7 +237,6 @@ def _own_texts(
 
 
 def _learners(prepared: Prepared) -> dict[str, Learner]:
-    """Return what each node trains with."""
     settings, parts = prepared.settings, prepared.parts
     return {
         client.name: TorchLearner(

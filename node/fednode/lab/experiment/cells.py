@@ -28,7 +28,6 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """Name of its file."""
         shown = "".join(letter if letter.isalnum() else "-" for letter in self.method.label.lower())
         parts = [shown, f"seed-{self.seed}", *([self.target] if self.target else []), self.key]
         return "_".join(parts) + ".json"
@@ -40,7 +39,6 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """For people."""
         return ", ".join([self.method.label, f"seed {self.seed}", *filter(None, [self.target])])
 
 
@@ -79,5 +77,4 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """The file of the cell's outcome."""
         return self.folder / FOLDER / self.cell.file

@@ -79,7 +79,6 @@ def results(done: Sequence[Done]) -> list[Result]:
 
 
 def _unpacked(outcome: Mapping[str, Any]) -> Results:
-    """Return the results in a cell's outcome by test and node."""
     read: Results = {}
     for test, entries in outcome.get("by_class", {}).items():
         for entry in entries:
@@ -151,7 +150,6 @@ def markdown(
 
 
 def _by_class(node_results: Sequence[Result]) -> ByClass:
-    """Return one method's results in one test by class."""
     cells: dict[str, list[Evaluation]] = {}
     for result in node_results:
         cells.setdefault(result.cell.key, []).append(result.evaluation)

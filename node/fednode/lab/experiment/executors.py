@@ -145,20 +145,15 @@ def prepare(begun: Any, names: Sequence[str] = ()) -> None:
     if len(names) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads(1)
-
-
-def _end(*_: object) -> None:
-    os._exit(1)  # a cell under way is made anew by the next run
 
 
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None, "this is a process of an experiment"
     parent.join()
-    _end()
+    os._exit(1)  # a cell under way is made anew by the next run
 
 
 # Dask -----------------------------------------------------------------------------------------

@@ -1,7 +1,4 @@
-"""Draw curves over rounds, a line for each method: those of an experiment, and of the demo.
-
-Legends stand below the panels, in as many columns as fit.
-"""
+"""Draw curves over rounds, a line for each method: those of an experiment, and of the demo."""
 
 from __future__ import annotations
 
@@ -16,9 +13,12 @@ from fednode.errors import ConfigError
 from fednode.lab.experiment.cells import Done
 from fednode.lab.experiment.figures import mean
 
-COLUMNS_MAX: Final = 6
+WIDTH_IN: Final = 5.0
+HEIGHT_IN: Final = 4.5
+"""Of a panel, without the legend below it, which has a column for each panel."""
+ROW_IN: Final = 0.2
 LABEL_MAX: Final = 40
-"""Most characters of a label in a legend."""
+"""Most characters of a label in a legend, as many as a panel is wide."""
 Lines = Mapping[str, Mapping[int, Sequence[float]]]
 
 
@@ -41,20 +41,25 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def figure(panels: Sequence[Panel]) -> Any:
     """Return matplotlib's figure; raise ConfigError where matplotlib is not there."""
-    made = new_figure(5 * len(panels), 4.5)
+    levels = {panel.level[0] for panel in panels if panel.level is not None}
+    rows = -(-len(levels.union(*(panel.lines for panel in panels))) // len(panels))
+    made = new_figure(WIDTH_IN * len(panels), HEIGHT_IN + ROW_IN * rows)
     axes = made.subplots(1, len(panels), squeeze=False)[0]
+    handles: dict[str, Any] = {}
     for axis, panel in zip(axes, panels, strict=True):
         for label, points in panel.lines.items():
             rounds = sorted(points)
-            values = [points[at] for at in rounds]
-            axis.plot(rounds, [*map(mean, values)], label=label, marker=".")
+            values = [mean(points[at]) for at in rounds]
+            (handles[label],) = axis.plot(rounds, values, marker=".")
         if panel.level is not None:
-            name, height = panel.level
-            axis.axhline(height, color="0.4", linestyle="--", linewidth=1, label=name)
+            label, height = panel.level
+            handles[label] = axis.axhline(height, color="0.4", linestyle="--", linewidth=1)
         axis.set(title=panel.title, xlabel="round")
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
-    below(made, *_named(axes))
+    shown = [foreign.line(label, LABEL_MAX) for label in handles]
+    made.legend(handles.values(), shown, loc="outside lower center", ncols=len(panels),
+                fontsize=8, frameon=False)  # fmt: skip
     return made
 
 
@@ -67,31 +72,6 @@ def new_figure(width: float, height: float) -> Any:
             "matplotlib draws pictures and is not installed: run pip install 'fednode[plot]'."
         ) from None
     return Figure(figsize=(width, height), layout="constrained")
-
-
-def _named(axes: Any) -> tuple[list[Any], list[str]]:
-    """Return the lines of all panels and their labels, each label once."""
-    handles: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    return list(handles.values()), list(handles)
-
-
-def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Put a legend below a figure's panels, and make the figure higher by the legend's height.
-
-    The legend has as many columns as the figure's width has room for.
-    """
-    shown = [foreign.line(label, LABEL_MAX) for label in labels]
-    for columns in range(min(COLUMNS_MAX, len(shown)), 0, -1):
-        legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns,
-                               fontsize=8, frameon=False)  # fmt: skip
-        box = legend.get_window_extent()
-        if columns == 1 or box.width <= figure.bbox.width:
-            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
-            return
-        legend.remove()
 
 
 def panels_of(done: Sequence[Done]) -> list[Panel]:

@@ -58,7 +58,6 @@ def markdown(
     command: str,
     notes: Sequence[str] = (),
 ) -> str:
-    """Return the report for people."""
     # A cell that --scores tells of knows its scores alone.
     model = next(
         (ended.outcome["backbone"] for ended in done if "backbone" in ended.outcome),
@@ -121,12 +120,10 @@ def _accuracy_lines(
 
 
 def _about(row: MethodRow) -> list[str]:
-    """Return the first cells of a method in every table."""
     return [row.method.label, row.seeds_said, row.rounds_said]
 
 
 def _spread_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
-    """Say how much nodes differ, where they do."""
     names = [
         name
         for name in shown_columns(experiment)

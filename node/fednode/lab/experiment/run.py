@@ -152,7 +152,6 @@ def _kept(job: Job, tried: Attempt) -> Done:
 
 
 def attempt(experiment: Experiment, wanted: Cell) -> Attempt:
-    """Run a cell."""
     try:
         return Attempt(_outcome(experiment, wanted))
     except FednodeError as fault:

@@ -209,7 +209,6 @@ def _base_and_new(
 
 
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
-    """Return the class ids of each client of one data set."""
     protocol = experiment.protocol
     if protocol.clients is None:
         return splits.client_blocks(classes, protocol.classes_per_client)

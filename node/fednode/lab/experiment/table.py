@@ -82,7 +82,6 @@ class MethodRow:
 
 
 def rows(experiment: Experiment, done: Sequence[Done]) -> list[MethodRow]:
-    """Return a row for each method."""
     return [
         _row(experiment, method, [ended for ended in done if ended.cell.method == method])
         for method in experiment.methods

@@ -136,7 +136,6 @@ def panel(
 
 
 def figures(parts: Sequence[tuple[Variant, Sequence[Done]]]) -> Figures:
-    """Return the shown figure of each method for each value."""
     by_method: dict[str, list[Figure | None]] = {}
     for variant, done in parts:
         for row in rows(variant.experiment, done):

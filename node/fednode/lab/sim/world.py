@@ -20,7 +20,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
@@ -41,18 +41,16 @@ TIMEOUT_S: Final = 0.5
 """The sender of a message without a time limit of its own gives up after this time."""
 
 
-class Checker(Protocol):
+class Checker:
     """Inspects every step of every node, and raises Violation (lab/simulate/checkers.py)."""
 
     def started(self, world: World, name: str) -> None:
         """Inspect a node that was just switched on, before its first step."""
-        ...
 
     def stepped(
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
     ) -> None:
         """Inspect a step's event and its effects, before any effect is performed."""
-        ...
 
 
 class World:
@@ -74,12 +72,12 @@ class World:
         self.checkers: list[Checker] = []
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
-        self.memorable, self.events_max = memorable, EVENTS_MAX
+        self.memorable = memorable
+        self.events, self.events_max = 0, EVENTS_MAX
         self.errors: list[str] = []
         self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
         self._broadcasts = Broadcasts()
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._count = 0
         self._tokens = itertools.count(1)
 
     # The caller's interface -----------------------------------------------------------------------
@@ -133,8 +131,10 @@ class World:
         self.network.mend(node, other)
         self.network.mend(other, node)
 
-    def at(self, delay_s: float, act: Callable[[], None]) -> None:
-        self._later(delay_s, act)
+    def at(self, delay_s: float, act: Callable[..., None], *given: Any) -> None:
+        """Call a function after a delay in virtual time."""
+        self.events += 1
+        heapq.heappush(self._heap, (self.now + delay_s, self.events, act, given))
 
     def kernel(self, name: str) -> Kernel:
         """Return the kernel of a node; raise RuntimeError if the node is off."""
@@ -152,7 +152,7 @@ class World:
                 return False
             self.now, _, act, given = heapq.heappop(self._heap)
             act(*given)
-            if self._count > self.events_max:
+            if self.events > self.events_max:
                 raise RuntimeError(f"more than {self.events_max:,} events")
         return True
 
@@ -160,19 +160,11 @@ class World:
         on = [host.kernel for host in self.hosts.values() if host.kernel is not None]
         return all(kernel.life is Life.FINISHED for kernel in on)
 
-    @property
-    def events(self) -> int:
-        return self._count
-
     # Events and effects ---------------------------------------------------------------------------
-
-    def _later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (self.now + delay, self._count, act, given))
 
     def _post(self, name: str, boot: int, delay: float, event: ev.Event) -> None:
         """Give a node an event later, unless it crashes before."""
-        self._later(delay, self._give, name, boot, event)
+        self.at(delay, self._give, name, boot, event)
 
     def _give(self, name: str, boot: int, event: ev.Event) -> None:
         if self.hosts[name].boot == boot:
@@ -216,7 +208,7 @@ class World:
                 self._adopt(name, host, snapshot)
                 self._go_on(name, host, effects)
 
-        self._later(host.disk_s, commit)
+        self.at(host.disk_s, commit)
 
     def _perform(self, name: str, host: Host, effect: ev.Effect) -> None:
         match effect:
@@ -243,9 +235,9 @@ class World:
                     self.errors.append(f"{name}: {effect.text}")
 
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
-        number = self._count + 1  # of the event that _later adds
+        number = self.events + 1  # of the event that `at` adds
         host.timers[timer] = number
-        self._later(delay, self._fire, name, host, host.boot, timer, number)
+        self.at(delay, self._fire, name, host, host.boot, timer, number)
 
     def _fire(self, name: str, host: Host, boot: int, timer: str, number: int) -> None:
         if host.boot == boot and host.timers.get(timer) == number:
@@ -299,7 +291,7 @@ class World:
         self, delay: float, sender: str, to: str, act: Callable[..., None], *given: Any
     ) -> None:
         """Perform an arrival later, if its link is whole then; a clogged link holds it back."""
-        self._later(delay, self._pass, sender, to, act, given)
+        self.at(delay, self._pass, sender, to, act, given)
 
     def _pass(self, sender: str, to: str, act: Callable[..., None], given: tuple[Any, ...]) -> None:
         if self.network.passes(sender, to) and not self.network.hold(sender, to, act, *given):
@@ -357,7 +349,7 @@ class World:
         """End an exchange as undelivered after its limit, unless it has ended before."""
         to = exchange.to
         event = ev.Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
-        self._later(limit_s, self._end, exchange, event)
+        self.at(limit_s, self._end, exchange, event)
 
     def _end(self, exchange: InFlight, event: ev.Delivered | ev.Undelivered) -> None:
         if not exchange.done and self.hosts[exchange.sender].boot == exchange.boot:

@@ -199,8 +199,6 @@ def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
 
 
 def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    """Claim to be three rounds ahead, and give invented arrays to peers that ask for the state."""
-
     def ahead(message: Message) -> Message:
         far = replace(message, round=message.round + 3)
         if message.phase != STATE:
@@ -225,8 +223,6 @@ def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
 
 
 def _colluding(plot: Plot) -> Liar:
-    """Claim a far round, give a false state, and claim in each message to hold that one."""
-
     def ahead(message: Message) -> Message:
         far = replace(message, round=message.round + plot.ahead)
         if message.phase != STATE:
@@ -243,7 +239,6 @@ def _collude(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
 
 
 def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    """Claim a round; accept every request for the state, and never send the state."""
     ahead = generator.choice([0, 3, FAR])
 
     def say(to: str, message: Message) -> Said:
@@ -319,8 +314,6 @@ def _slow(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
 
 
 def _false_past(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    """Answer each peer that it was in a far round before; change the own boot id."""
-
     def later(_: int) -> int:
         return generator.choice([1, 10, FAR])
 
@@ -333,8 +326,6 @@ def _false_past(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Li
 
 
 def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    """Send hostile text in facts that the receiver quotes, in addresses and in answers."""
-
     def marked(message: Message) -> Message:
         text = generator.choice(NASTY)
         if message.phase not in PHASES or generator.random() < 0.5:
@@ -354,8 +345,6 @@ def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> 
 
 
 def _renamed(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-    """Move each class's rows to the next class name; arrays without classes stay as they are."""
-
     def change(tensors: Tensors) -> Tensors:
         count = len(tensors.classes)
         turned = {
@@ -407,7 +396,6 @@ class Flipped:
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Return the inner learner's report with the sign of its change reversed."""
         report = self._inner.tune(job, cancelled, progress)
         turned = {name: 2 * job.tensors[name] - one for name, one in report.tensors.items()}
         return replace(report, tensors=Tensors(turned))

@@ -23,7 +23,7 @@ from fednode.core.rounds.exchange import AGAIN, participants, period
 from fednode.core.starts import COPIED, OLDER
 from fednode.core.types import MEASURE, PHASES, Json, Message, Phase, Tensors
 from fednode.core.view import KernelView
-from fednode.lab.sim.world import World
+from fednode.lab.sim.world import Checker, World
 
 
 class Violation(AssertionError):
@@ -38,16 +38,10 @@ class Violation(AssertionError):
 
 
 @dataclass(slots=True)
-class Check:
+class Check(Checker):
     """A promise that honest nodes keep; liars: the names of the hostile nodes."""
 
     liars: Collection[str] = ()
-
-    def started(self, world: World, name: str) -> None:
-        """Inspect a node that was just switched on, before its first step."""
-
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Inspect one step of a node: its event and its effects, before any effect is performed."""
 
     def broken(self, world: World, name: str, text: str) -> Violation:
         """Return the Violation of this promise by a node; the caller raises it."""
@@ -92,7 +86,6 @@ class RoundsGoForward(Check):
             self._furthest = max(self._furthest, number)
 
     def _repeats(self, world: World, name: str, effect: ev.Adopt) -> bool:
-        """Tell whether the node repeats a commit that failed."""
         held = world.hosts[name].durable
         return held is None or held.policy.round < effect.snapshot.policy.round
 
@@ -260,7 +253,6 @@ class WaitsWithinDeadlines(Check):
             raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
 
     def _begins(self, name: str, effects: Sequence[ev.Effect]) -> bool:
-        """Tell whether the node starts a tuning, a commit or a stage."""
         stages = {
             (effect.message.round, effect.message.phase)
             for effect in effects
@@ -534,13 +526,11 @@ def _in_sync(world: World, name: str) -> bool:
 
 
 def _told(world: World, name: str) -> set[str]:
-    """Return the peers that a node's records name as different."""
     records = (record for record in world.hosts[name].records if record.kind == DIFFERS)
     return {str(peer) for record in records for peer in cast("list[Json]", record.fields[PEERS])}
 
 
 def shown(view: KernelView) -> Iterator[str]:
-    """Yield all texts of a node's status."""
     yield from (view.life, view.phase, *view.metrics, *view.refused)
     for peer in view.peers:
         yield from (peer.name, peer.state, peer.reason, peer.address, peer.id)

@@ -171,7 +171,6 @@ class ScenarioCase:
 
     @property
     def agrees(self) -> bool:
-        """Whether all nodes end with equal bits."""
         return self.mesh.agrees and self.mode == "sync" and not self.liars
 
     def lines(self) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fednode.lab.experiment.picture import LABEL_MAX, Panel, _named, below, panels_of
+from fednode.lab.experiment.picture import LABEL_MAX, Panel, figure, panels_of
 
-figures = pytest.importorskip("matplotlib.figure")
+pytest.importorskip("matplotlib.figure")
 
 
 def run(label: str, **outcome: Any) -> Any:
@@ -53,29 +53,20 @@ def test_base_and_new_classes_have_a_panel_each_over_all_data_sets() -> None:
 
 @pytest.mark.parametrize("count", [1, 7, 50])
 @pytest.mark.parametrize("length", [3, 12, 100])
-def test_no_legend_is_cut_and_every_label_is_there(count: int, length: int) -> None:
-    figure = figures.Figure(figsize=(5, 4.5), layout="constrained")
-    axis = figure.subplots(1, 1)
+def test_no_legend_is_cut_and_every_label_is_there_once(count: int, length: int) -> None:
     names = [f"{at:03d}".ljust(length, "x") for at in range(count)]
-    for name in names:
-        axis.plot([1, 2], [1, 2], label=name)
-    below(figure, *_named([axis]))
-    figure.draw_without_rendering()
-    (legend,) = figure.legends
-    box = legend.get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    assert box.y0 >= 0
-    assert [one.get_text()[:3] for one in legend.get_texts()] == [name[:3] for name in names]
-    assert max(len(one.get_text()) for one in legend.get_texts()) <= LABEL_MAX
-    assert axis.get_window_extent().height > 2.5 * figure.dpi, "the panel keeps its room"
-    assert axis.get_window_extent().y0 >= box.y1, "the legend covers nothing"
-
-
-def test_panels_share_one_legend() -> None:
-    figure = figures.Figure()
-    for axis, names in zip(figure.subplots(1, 2), ("ab", "bc"), strict=True):
-        for name in names:
-            axis.plot([1], [1], label=name)
-    assert _named(figure.axes)[1] == ["a", "b", "c"]
-    assert Panel("title", {}).level is None
+    panel = Panel("accuracy", {name: {1: [1.0], 2: [2.0]} for name in names[1:]}, (names[0], 1.5))
+    for panels in ([panel], [panel, Panel("loss", panel.lines)]):
+        drawn = figure(panels)
+        drawn.draw_without_rendering()
+        (legend,) = drawn.legends
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= drawn.bbox.x1
+        assert box.y0 >= 0
+        shown = sorted(one.get_text() for one in legend.get_texts())
+        assert [one[:3] for one in shown] == [name[:3] for name in names]
+        assert max(map(len, shown)) <= LABEL_MAX
+        for axis in drawn.axes:
+            assert axis.get_window_extent().height > 2.5 * drawn.dpi, "the panel keeps its room"
+            assert axis.get_window_extent().y0 >= box.y1, "the legend covers nothing"

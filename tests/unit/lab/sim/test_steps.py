@@ -106,15 +106,12 @@ def test_at_unequal_speeds_most_steps_are_kept(nodes: int) -> None:
     assert depth("async", nodes, UNEQUAL, rounds=20) > 0.75 * 20
 
 
-class FirstEnd:
+class FirstEnd(Checker):
     """Note every node's round when the first node has ended its rounds."""
 
     def __init__(self) -> None:
         self.rounds: dict[str, int] = {}
         self.at = 0.0
-
-    def started(self, world: World, name: str) -> None:
-        """Do nothing."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         """Look at the node that took a step."""
