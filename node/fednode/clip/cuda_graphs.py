@@ -55,7 +55,7 @@ class GraphedPasses:
     """
 
     def __init__(self, recorder: Callable[..., Pass] | None) -> None:
-        self._recorder = recorder
+        self._recorder, self._count = recorder, 0
         self._known: dict[tuple[object, ...], _Known] = {}
         self.notes: tuple[str, ...] = ()
 
@@ -76,13 +76,16 @@ class GraphedPasses:
         if len(self._known) > KNOWN_MOST:
             self._known = {key: one for key, one in self._known.items() if one.graphs}
         known.passes += 1
-        graph = next((one for one in known.graphs if one.free), None)
+        # No backward pass needs what their last forward pass left.
+        free = (one for one in known.graphs if not any(replay.left for replay in one.replays))
+        graph = next(free, None)
         few = len(known.graphs) < AT_ONCE and self._count < GRAPHS_MOST
         if graph is None and few and known.passes > ORDINARY and not known.refused:
             samples = (one.detach().clone().requires_grad_(one.requires_grad) for one in given)
             try:
                 graph = _Graph(self._recorder(work, tuple(samples)))
                 known.graphs.append(graph)
+                self._count += 1
             except RuntimeError as fault:  # of CUDA; the end of the memory is one, too
                 known.refused = True
                 first = (str(fault).strip() or type(fault).__name__).partition("\n")[0]
@@ -92,14 +95,10 @@ class GraphedPasses:
     def drop(self) -> bool:
         """Free the memory of all recordings and record no more; tell whether there were any."""
         if had := self._count > 0:
-            self._recorder = None
+            self._recorder, self._count = None, 0
             self._known.clear()
             self.notes = ("The GPU's memory ended, so steps run without CUDA graphs, more slowly.",)
         return had
-
-    @property
-    def _count(self) -> int:
-        return sum(len(known.graphs) for known in self._known.values())
 
 
 def run(owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
@@ -139,11 +138,6 @@ class _Graph:
 
     recorded: Pass
     replays: WeakSet[_Replay] = field(default_factory=WeakSet)
-
-    @property
-    def free(self) -> bool:
-        """Tell whether no backward pass needs what the last forward pass left."""
-        return not any(replay.left for replay in self.replays)
 
     def __call__(self, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
         copies: list[Any] = [one.clone() for one in given]

@@ -29,7 +29,7 @@ class TimmTower(VisionTower):
         self.promptable = True
         self.layers, self._width = len(trunk.blocks), int(trunk.embed_dim)
         self._prefix = int(trunk.num_prefix_tokens)
-        rows, columns = self._grid
+        rows, columns = self._grid = trunk.patch_embed.grid_size
         self.num_tokens = self._prefix + rows * columns
 
     def _encode(self, images: Tensor, prompts: Tensor) -> VisionOutput:
@@ -48,11 +48,6 @@ class TimmTower(VisionTower):
         with self._precision(images):
             x = trunk._pos_embed(trunk.patch_embed(images.to(self._fitting(None))))
             return trunk.norm_pre(x).float()  # type: ignore[no-any-return]
-
-    @property
-    def _grid(self) -> tuple[int, int]:
-        grid: tuple[int, int] = self._trunk.patch_embed.grid_size
-        return grid
 
     def _without_prompts(self, x: Tensor) -> Tensor:
         with self._precision(x):

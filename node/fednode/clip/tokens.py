@@ -39,15 +39,10 @@ class ClipTokenizer:
         self.end: tuple[int, ...] = (int(theirs.eot_token_id),)
         self.length = int(theirs.context_length or READ)
         self.size = int(theirs.vocab_size)
-        self._theirs = theirs
-
-    def encode(self, text: str) -> list[int]:
-        return self._theirs.encode(text)  # type: ignore[no-any-return]
-
-    encode_continuation = encode
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return str(self._theirs.decode(list(ids)))
+        # The ids of a text, of words behind others, and the text of ids.
+        self.encode: Callable[[str], list[int]] = theirs.encode
+        self.encode_continuation = self.encode
+        self.decode: Callable[[Sequence[int]], str] = theirs.decode
 
 
 class FileTokenizer:

@@ -71,6 +71,7 @@ class VisionTower:
         size = self._tower.image_size
         high, wide = size if isinstance(size, list | tuple) else (size, size)
         self.image_size = int(high), int(wide)
+        self._grid: tuple[int, int] = getattr(self._tower, "grid_size", (0, 0))
         conv1 = getattr(self._tower, "conv1", None)
         on_cpu = isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
         self.batch_invariant = on_cpu
@@ -154,11 +155,6 @@ class VisionTower:
         x = self._without_prompts(images if images.dim() == 3 else self.tokens(images))
         patches = self._project(x[:, self._prefix : self._prefix + count])
         return F.normalize(patches.float(), dim=-1)
-
-    @property
-    def _grid(self) -> tuple[int, int]:
-        grid: tuple[int, int] = self._tower.grid_size
-        return grid
 
     def _without_prompts(self, x: Tensor) -> Tensor:
         """Return the states of tokens behind the last block."""
