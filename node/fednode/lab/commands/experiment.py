@@ -13,9 +13,8 @@ import click
 from rich.console import Console
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment.cells import Done, Job, Outcome
+from fednode.lab.experiment.cells import Done, Job, Outcome, read_scores
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.scores import read
 from fednode.terminal.paths import PATH
 from fednode.units import duration
 
@@ -61,7 +60,7 @@ def experiment(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
     loaded = load_experiment(file, smoke, flags)
-    known = read(scores) if scores else {}
+    known = read_scores(scores) if scores else {}
     from fednode.lab.experiment import picture, vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import classes, paired, scores
-from fednode.lab.experiment.cells import ELSEWHERE, Done
+from fednode.lab.experiment import classes, paired
+from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
@@ -38,7 +38,7 @@ def write(
     table, by_class = rows(experiment, done), classes.results(done)
     files = {
         "report.md": markdown(experiment, table, done, command, notes),
-        "scores.csv": csv_table(scores.lines(done)),
+        "scores.csv": csv_table(score_lines(done)),
         "curves.csv": csv_table(_curve_lines(done)),
         "report.json": _json(experiment, table, done, command),
     }

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import scores
-from fednode.lab.experiment.cells import ELSEWHERE, Done
+from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.picture import Panel
@@ -113,7 +112,7 @@ def write(
     path = folder / "report.md"
     put(path, "\n".join(lines), ELSEWHERE, for_all=True)
     scored = [ended for _, done in parts for ended in done]
-    put(folder / "scores.csv", csv_table(scores.lines(scored)), ELSEWHERE, for_all=True)
+    put(folder / "scores.csv", csv_table(score_lines(scored)), ELSEWHERE, for_all=True)
     return path
 
 
