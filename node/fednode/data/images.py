@@ -1,4 +1,4 @@
-"""Examine image files before splits are drawn: which are unreadable, or constant.
+"""Examine image files before splits are drawn: which are unreadable, constant, or copies.
 
 A file is examined by decoding it, because nothing else finds a truncated file: about 0.1 ms for an
 image of 128 pixels, some 50 ms for a photograph of 12 megapixels. A cache keeps the results by
@@ -12,7 +12,8 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Final, Protocol
 
 from PIL import UnidentifiedImageError
 
-from fednode.data.base import ProgressFn, no_progress
+from fednode.data.base import Problem, ProgressFn, Split, no_progress, note, warning
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened, require_regular, system_fault, why
 from fednode.data.pixels import Unusable, Window
@@ -178,3 +179,28 @@ def _digest(path: Path) -> str:
 
 def _short(content: bytes = b"") -> hashlib.blake2b:
     return hashlib.blake2b(content, digest_size=16)
+
+
+def copies_among(
+    train: Split, test: Split, validation: Split, verdicts: Mapping[Path, Verdict]
+) -> Iterator[Problem]:
+    """Yield a warning on test images that train, too, and a note that counts all copies."""
+    known = {verdicts[image.path].digest for image in train.images}
+    copies = sum(verdicts[image.path].digest in known for image in test.images)
+    if copies:
+        yield warning(
+            f"{copies:,} of {len(test.images):,} test images are exact copies of training images, "
+            "so the test accuracy is too high: remove the copies from the training images or from "
+            "the test images."
+        )
+    classes = defaultdict[str, list[str]](list)
+    for split in (train, validation, test):
+        for image in split.images:
+            classes[verdicts[image.path].digest].append(split.classes[image.label])
+    repeated = sum(len(names) - 1 for names in classes.values())
+    several = sum(len(set(names)) > 1 for names in classes.values())
+    if repeated:
+        yield note(
+            f"Images that are exact copies of others: {repeated:,}. Images that are in several "
+            f"classes: {several:,}."
+        )

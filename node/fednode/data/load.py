@@ -30,10 +30,9 @@ from fednode.data.base import (
     note,
     warning,
 )
-from fednode.data.copies import copies_among
 from fednode.data.files import DESCRIPTORS
 from fednode.data.folder import NAMED, ClassFolder, Found, walk
-from fednode.data.images import Cache, Verdict, examine
+from fednode.data.images import Cache, Verdict, copies_among, examine
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import found_in
 from fednode.data.skip_report import skip_report

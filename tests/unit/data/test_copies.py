@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from fednode.data.base import DataSettings, Image, Split
-from fednode.data.copies import copies_among
-from fednode.data.images import Verdict
+from fednode.data.images import Verdict, copies_among
 from fednode.data.load import load, look
 from tests.unit.data.conftest import MakeFolder
 
