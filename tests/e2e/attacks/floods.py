@@ -7,7 +7,6 @@ was closed, and counts. See `attacker.py` for how a flood is started.
 
 from __future__ import annotations
 
-import itertools
 import ssl
 import struct
 import time
@@ -156,19 +155,6 @@ KINDS: Final[dict[str, Kind]] = {
     "surplus": surplus,
     "unfinished-pieces": unfinished_pieces,
 }
-
-
-_TURNS: Final = itertools.cycle(KINDS.values())
-MIXED_S: Final = 5.0
-
-
-def mixed(wire: Wire) -> Iterator[int]:
-    """Flood for a few seconds by the kind that comes next; each connection takes another one."""
-    end = time.monotonic() + MIXED_S
-    for count in next(_TURNS)(wire):
-        yield count
-        if time.monotonic() > end:
-            return
 
 
 def spin(end: float) -> None:

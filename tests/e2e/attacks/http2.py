@@ -9,7 +9,6 @@ import struct
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Final
 
 from fednode.identity.certificates import Credential
@@ -72,22 +71,16 @@ def request(path: str, more: Iterable[tuple[bytes, bytes]] = ()) -> bytes:
     return b"".join(literal(*field) for field in fields)
 
 
-def context_of(shown: Credential, alpn: tuple[str, ...] = ALPN) -> ssl.SSLContext:
+def context_of(shown: Credential) -> ssl.SSLContext:
     """Return a TLS context that shows a certificate and takes any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-    with tempfile.TemporaryDirectory() as folder:
-        context.load_cert_chain(pem_file(Path(folder) / "x.pem", shown))
+    context.set_alpn_protocols(list(ALPN))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(shown.key + shown.chain)
+        file.flush()
+        context.load_cert_chain(file.name)
     return context
-
-
-def pem_file(path: Path, shown: Credential) -> Path:
-    """Write a key and its certificates to a file that only its owner can read; return its path."""
-    path.touch(0o600)
-    path.write_bytes(shown.key + shown.chain)
-    return path
 
 
 def stranger_context() -> ssl.SSLContext:
