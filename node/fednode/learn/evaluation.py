@@ -1,18 +1,9 @@
 """Results by class, and what a node gains over training alone. Imports no torch.
 
-For a class c, the images of c are positive and all other test images are negative. An image's
-prediction is its most probable class; of equal probabilities the first class counts.
-
-    sensitivity   positives that are predicted as c / positives. It is the accuracy on the images
-                  of the class, also called its recall.
-    specificity   negatives that are not predicted as c / negatives
-    AUC           how often a positive has a higher probability of c than a negative, over all
-                  pairs, ties counted half: the area under the ROC curve (Hanley and McNeil 1982)
-
-A figure that divides by no image is undefined (nan), and no mean counts it: a class without test
-images has no sensitivity and no AUC; if all test images are of one class, that class has no
-specificity and no AUC. A mean over classes counts each class once, however many images it has. With
-two classes, the sensitivity of one is the specificity of the other, and both have the same AUC.
+Each class is compared with the rest: its images are positive and all other test images negative. An
+image's prediction is its most probable class; of equal probabilities the first class counts.
+docs/evaluation.md defines the figures. A figure that divides by no image is undefined (nan), and no
+mean counts it.
 
 The control (policy `local`) trains alone, with the same images, seed and budget. It is measured on
 the same test images as the mesh's prompts, so intervals of differences are paired. A classifier

@@ -142,13 +142,8 @@ def test_fedtpg_starts_as_torchs_attention_does(
 ) -> None:
     """Deviation and range of each array against torch's own layers, over ten draws."""
     width = 64
-    monkeypatch.setattr(
-        "fednode.learn.prompt_module.ClassTexts.__init__", lambda self, backbone: None
-    )
-    monkeypatch.setattr(
-        "fednode.learn.prompt_module.ClassTexts.written",
-        lambda self, names, template: torch.zeros(1, features),
-    )
+    texts = SimpleNamespace(written=lambda names, template: torch.zeros(1, features))
+    monkeypatch.setattr("fednode.learn.prompt_module.ClassTexts", lambda backbone: texts)
     model = SimpleNamespace(template=PLAIN, text=SimpleNamespace(width=width))
     one = PromptGenerator(model, tuning(), FedTPGConfig())  # type: ignore[arg-type]
     ours = [leaves(one.initial(seed)) for seed in range(10)]
