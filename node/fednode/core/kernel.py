@@ -440,7 +440,7 @@ class Kernel:
             effects += self._misbehaved(now, sender, text)
         if self._refused.first(reason, sender):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
-            level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
+            level: ev.Level = "info" if code == "stale" else "warning"  # views differ for a while
             said = f"refused a message of {sender!r}: {text}"
             effects.append(ev.Record("message.refused", said, level, facts, cause))
         return effects
