@@ -96,7 +96,8 @@ class Evaluation:
     @cached_property
     def right(self) -> Right:
         """Whether the prediction of each image is right, [N]."""
-        return self.shares.argmax(axis=1) == self.truth
+        rights: Right = self.shares.argmax(axis=1) == self.truth
+        return rights
 
     @property
     def kind(self) -> str:
