@@ -271,19 +271,6 @@ def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
     assert len(labels(now)) == 5
 
 
-@pytest.mark.parametrize(
-    ("written", "sentence"),
-    [
-        ({"table": "t.csv"}, "data.table is 't.csv' with data.path 'builtin'"),
-        ({"table": " ", "path": "x"}, "data.table is ' '"),
-        ({"columns": ("a", "b"), "path": "x"}, "there is no data.table"),
-    ],
-)
-def test_settings_that_do_not_go_together(written: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        DataSettings(**written)
-
-
 def test_a_table_beside_folders_is_named(tmp_path: Path) -> None:
     write(tmp_path, [f"train/{at}.png" for at in range(4)] + ["test/9.png"], KAGGLE, "train.csv")
     with pytest.raises(DataError) as fault:
