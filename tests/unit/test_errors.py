@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from fednode import errors
 from fednode.errors import FAULT_CODES, FednodeError
 
@@ -36,11 +34,6 @@ CODES = {
 def test_the_codes_are_stable() -> None:
     assert {fault.__name__: fault.exit_code for fault in FAULTS} == CODES
     assert {*CODES.values()} - FAULT_CODES == {1, 5}, "an answer; and a silence that may end"
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_its_sentence(fault: type[FednodeError]) -> None:
-    assert str(fault("name is 'x'; use letters.")) == "name is 'x'; use letters."
 
 
 def test_the_page_on_operating_a_node_lists_the_codes() -> None:

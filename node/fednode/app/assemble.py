@@ -8,6 +8,7 @@ import os
 import secrets
 import signal
 import threading
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ import uvloop
 from fednode.app.baseline import keep_sentences
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, connect, revoked
+from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
 from fednode.app.servers import Servers
 from fednode.app.state_dir import remember
@@ -40,7 +42,9 @@ if TYPE_CHECKING:  # the accountant's library takes a moment to load
     from fednode.learn.privacy import Privacy
 
 LOOK_S: Final = 1.0
-"""Time between two looks for peers whose class names are not known yet."""
+"""Time between two looks at the members."""
+LEDGER_S: Final = 0.3
+"""Time between two looks at the ledger, which the operator's commands change."""
 RELAY_DRAIN_S: Final = 5.0
 """How long streams through this node may go on when it stops."""
 STOPPING: Final = (
@@ -99,10 +103,12 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
             servers.service.standing = mesh.sponsor.warning
             servers.service.take_right = mesh.sponsor.take_certificate
             servers.service.admitting = Invitations(mesh.sponsor)
-            beside.append(asyncio.create_task(mesh.sponsor.watch()))
+            beside.append(asyncio.create_task(every(LEDGER_S, mesh.sponsor.look)))
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
-        log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
+        asked = f"{asked_at(plan.address, plan.name)} --state {plan.state}"
+        where = plan.address if plan.peers.insecure else asked
+        log.info("%s %s; look at it with: fednode status %s", plan.name, said, where)
         loading = _loaded(plan, servers.working)
         if not await _unless(stop, loading):
             log.info("%s stopped while it loaded; it changed nothing", plan.name)
@@ -117,9 +123,11 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, servers)))
         if mesh.cache is not None:
-            beside.append(asyncio.create_task(mesh.cache.watch(lambda: driver.view().peers)))
+            store_members = partial(_store_members, mesh.cache, driver)
+            beside.append(asyncio.create_task(every(LOOK_S, store_members)))
         if plan.compares_classes:
-            beside.append(asyncio.create_task(_compare_classes(servers)))
+            compare = servers.service.compare_classes
+            beside.append(asyncio.create_task(every(LOOK_S, compare)))
         await driver.run()
         if mesh.relay is not None:
             await mesh.relay.drain(RELAY_DRAIN_S)
@@ -133,13 +141,6 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
         await servers.close()
         await transport.close()
         store.close()
-
-
-def _place(plan: NodePlan, mesh: Mesh) -> str:
-    """Return the words after `fednode status` that ask a node."""
-    if plan.peers.insecure:
-        return plan.address
-    return f"{asked_at(plan.address, plan.name)} --state {plan.state}"
 
 
 def _stopped_by_signals() -> asyncio.Event:
@@ -165,10 +166,15 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, servers: Servers) -> Non
     driver.stop()
 
 
-async def _compare_classes(servers: Servers) -> None:
+async def _store_members(cache: PeerCache, driver: Driver) -> None:
+    await asyncio.to_thread(cache.store, tuple(driver.view().peers))
+
+
+async def every(seconds: float, look: Callable[[], Awaitable[object]]) -> None:
+    """Look again and again, for as long as the node runs."""
     while True:
-        await servers.service.compare_classes()
-        await asyncio.sleep(LOOK_S)
+        await look()
+        await asyncio.sleep(seconds)
 
 
 def _loaded(plan: NodePlan, progress: ProgressFn) -> asyncio.Future[tuple[Learner, Privacy]]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import uvloop
 
+from fednode.core.members.table import GONE
 from fednode.errors import ConfigError, FednodeError
 from fednode.observe.client import Client
 from fednode.transports.address import RELAY, asked_at
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 PEERS: Final = Path("peers.yaml")
 KEYS: Final = " If its mesh has keys, add --peers or --state."
-GONE: Final = frozenset({"left", "revoked"})
 MORE_MAX: Final = 128
 """Nodes that are asked although peers.yaml does not list them."""
 Make = Callable[[], Client]

@@ -8,12 +8,11 @@ the file stay that it signed (fednode.identity.roster).
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +25,6 @@ from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
 
 FILE: Final = "peers"
-LOOK_S: Final = 1.0
-"""Time between two looks at the members."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -80,9 +77,3 @@ class PeerCache:
         except StateError as fault:
             LOG.warning("Members are not remembered: %s", fault)
         self._text = text
-
-    async def watch(self, members: Callable[[], Iterable[Member]]) -> None:
-        """Store the members again and again, for as long as the node runs."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            await asyncio.to_thread(self.store, tuple(members()))

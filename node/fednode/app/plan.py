@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fednode import registry
 from fednode.app.state_dir import ROOT
@@ -20,14 +22,17 @@ from fednode.learn.learner import Learner
 from fednode.learn.quadratic import QuadraticLearner, QuadraticSums
 from fednode.learn.settings import AUTO
 from fednode.policies.class_sums import CLASSES_MAX
-from fednode.settings.peers import (
-    PeerEntry,
-    Peers,
-    address_faults,
-    load_peers,
-    which_am_i,
+from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers
+from fednode.settings.read import (
+    NAME,
+    NAME_RULE,
+    NAME_VARIABLE,
+    Chosen,
+    Settings,
+    load_settings,
+    start_of,
+    validation_fault,
 )
-from fednode.settings.read import Chosen, Settings, load_settings, start_of, validation_fault
 from fednode.storage.store import Store, has_rounds
 from fednode.transports.address import NO_PROXY, RELAY, check_proxy, parse
 
@@ -98,24 +103,31 @@ class NodePlan:
 
 
 def name_of(peers: Peers, settings: Settings, name: str | None, state: Path | None) -> str:
-    """Return a node's name: of its certificate, if its state directory is given, or as chosen.
+    """Return a node's own name: of its certificate, by --name, by its settings, or the host's.
 
-    Raise ConfigError if the two differ, or if the name has no place in the mesh.
+    state: the state directory, if it is given. A node with keys need not be listed if `advertise`
+    gives its address. Raise ConfigError if certificate and --name differ, or if the name has no
+    place in the mesh.
     """
-    given = _state_given(settings, state)
-    chain = None if peers.insecure or given is None else chain_in(given)
+    chain = None if peers.insecure or state is None else chain_in(state)
     certified = chain.own.name if chain else ""
     if name is not None and certified not in {"", name}:
         raise ConfigError(
-            f"The certificate in {given} is for {certified!r}, and --name says {name!r}: leave "
+            f"The certificate in {state} is for {certified!r}, and --name says {name!r}: leave "
             "--name out, or give the state directory of that node."
         )
-    chosen = certified or name or settings.name
-    return which_am_i(peers, chosen, os.environ, settings.advertise)
-
-
-def _state_given(settings: Settings, state: Path | None) -> Path | None:
-    return state or (Path(settings.state_dir) if settings.state_dir else None)
+    chosen = certified or name or settings.name or os.environ.get(NAME_VARIABLE)
+    chosen = chosen or socket.gethostname()
+    if peers.insecure or any(peer.name == chosen for peer in peers.peers):
+        return peers.entry(chosen).name
+    if not NAME.fullmatch(chosen):
+        raise ConfigError(f"This node's name is {chosen!r}; {NAME_RULE}")
+    if settings.advertise is None:
+        raise ConfigError(
+            f"peers.yaml does not list {chosen!r}, so it must be said where others reach it: set "
+            "advertise to host:port."
+        )
+    return chosen
 
 
 def make(
@@ -125,15 +137,25 @@ def make(
     flags: Sequence[str] = (),
     state: Path | None = None,
 ) -> NodePlan:
-    """Return the plan of a node; raise ConfigError if its files are wrong.
+    """Return the plan of a node; raise ConfigError with all that is wrong in its files.
 
     If the state directory is given and holds a certificate, its name is the node's.
     """
-    settings = load_settings(config, os.environ, flags)
-    peers = load_peers(peers_path)
+    faults, loaded = list[str](), list[Any]()
+    for load in (
+        partial(load_settings, config, os.environ, flags),
+        partial(load_peers, peers_path),
+    ):
+        try:
+            loaded.append(load())
+        except ConfigError as fault:
+            faults.append(str(fault))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    settings, peers = loaded
+    state = state or (Path(settings.state_dir) if settings.state_dir else None)
     own = name_of(peers, settings, name, state)
-    folder = _state_given(settings, state) or Path.home() / ROOT / peers.mesh / own
-    return checked(own, settings, peers, folder)
+    return checked(own, settings, peers, state or Path.home() / ROOT / peers.mesh / own)
 
 
 def checked(name: str, settings: Settings, peers: Peers, state: Path) -> NodePlan:

@@ -31,7 +31,18 @@ class Servers:
         self._settings, self._state = plan.settings, plan.state
         self.events, self.metrics = Events(), Metrics()
         self.working = Working(logging.getLogger("fednode").info)
-        about = about_of(plan, mesh)
+        about = About(
+            name=plan.name,
+            mesh=plan.peers.mesh,
+            policy=plan.policy.name,
+            node_id=mesh.id,
+            address=plan.address,
+            model=plan.settings.model.title,
+            tells_classes=plan.settings.data.tell_classes,
+            caution=plan.policy.caution,
+            transport=None if mesh.identity is None else mesh.transport,
+            shared=shared_text(plan.settings).encode(),
+        )
         self.service = NodeService(
             store,
             about,
@@ -75,19 +86,3 @@ class Servers:
     async def close(self) -> None:
         if self._web is not None:
             await self._web.close()
-
-
-def about_of(plan: NodePlan, mesh: Mesh) -> About:
-    """Return what is known of a node before its model is loaded."""
-    return About(
-        name=plan.name,
-        mesh=plan.peers.mesh,
-        policy=plan.policy.name,
-        node_id=mesh.id,
-        address=plan.address,
-        model=plan.settings.model.title,
-        tells_classes=plan.settings.data.tell_classes,
-        caution=plan.policy.caution,
-        transport=None if mesh.identity is None else mesh.transport,
-        shared=shared_text(plan.settings).encode(),
-    )

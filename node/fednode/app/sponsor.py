@@ -36,8 +36,6 @@ MEMBERS_SHOWN: Final = 64
 ASKED_MAX: Final = 64
 """Members that are asked for a new certificate."""
 RENEWAL_S: Final = 6 * 3600.0
-LOOK_S: Final = 0.3
-"""Time between two looks at the ledger, which the operator's commands change."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -156,14 +154,8 @@ class Sponsor(EnrolmentService):
             f"{self.plan.name} --mesh-key FILE` on this machine (docs/first-mesh.md)."
         )
 
-    async def watch(self) -> None:
-        """Let in the guests of the ledger's invitations, for as long as the node runs."""
-        while True:
-            await self.look()
-            await asyncio.sleep(LOOK_S)
-
     async def look(self) -> None:
-        """Read the ledger if it was changed, or if an invitation may have ended."""
+        """Let in the guests of the ledger's invitations; read it if it changed, or one may end."""
         now = self.open, self.ledger.stamp(), time.time() // 60
         if now == self._seen:
             return

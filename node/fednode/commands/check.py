@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +32,8 @@ from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData, ProgressFn
 from fednode.data.names import visible
 from fednode.data.skip_report import skip_report
-from fednode.errors import ConfigError, FednodeError
+from fednode.errors import FednodeError
 from fednode.learn.learner import Learner
-from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
@@ -126,57 +124,49 @@ def _caught(checks: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from checks
     except FednodeError as fault:
-        yield from _faults(fault)
-
-
-def _faults(fault: Exception) -> Iterator[Finding]:
-    yield from (("fault", line) for line in str(fault).splitlines())
-
-
-def _look(given: Given, progress: ProgressFn) -> Iterator[Finding]:
-    """Yield findings, quick ones first; skip checks that an earlier fault makes impossible."""
-    faults = list(_of_files(given))
-    yield from faults
-    if faults:
-        return
-    plan, running = _plan(given), False
-    if given.peers is not None:
-        from fednode.app.mesh import revoked_in
-
-        if revoked := revoked_in(plan.state, plan.peers):
-            yield ("fault", revoked)
-            return
-        running = yield from _of_mesh(plan)
-    if plan.state != Path():
-        yield from _of_disk(plan.state)
-    data: NodeData | None = None
-    if plan.settings.tuning.kind == "torch":
-        data = yield from _of_data(plan, progress)
-        if data is None:
-            if plan.settings.model.name != MINI:  # its fault stands beside those of the images
-                from fednode.clip import model as clip
-
-                clip.load(plan.settings.model)
-            return
-    yield from _of_learner(plan, given, data, running, progress)
-
-
-def _of_mesh(plan: NodePlan) -> Generator[Finding, None, bool]:
-    """Check ports and relays; return whether the node runs already."""
-    from fednode.app import check_peers
-
-    running = is_state(plan.state) and uvloop.run(check_peers.runs(plan))
-    if running:
-        yield ("note", f"{plan.name} runs at {plan.address}.")
-    yield from check_peers.port_findings(plan, running)
-    if plan.peers.relays:
-        yield from _caught(_asked(check_peers.relay_findings(plan)))
-    return running
+        yield from (("fault", line) for line in str(fault).splitlines())
 
 
 def _asked(question: Any) -> Iterator[Finding]:
     """Yield the answers of fednode.app.check_peers."""
     yield from uvloop.run(question)
+
+
+def _look(given: Given, progress: ProgressFn) -> Iterator[Finding]:
+    """Yield findings, quick ones first; skip checks that an earlier fault makes impossible."""
+    plan, running = _plan(given), False
+    if given.peers is not None:
+        from fednode.app import check_peers
+        from fednode.app.mesh import revoked_in
+
+        if revoked := revoked_in(plan.state, plan.peers):
+            yield ("fault", revoked)
+            return
+        running = is_state(plan.state) and uvloop.run(check_peers.runs(plan))
+        if running:
+            yield ("note", f"{plan.name} runs at {plan.address}.")
+        yield from check_peers.port_findings(plan, running)
+        if plan.peers.relays:
+            yield from _caught(_asked(check_peers.relay_findings(plan)))
+    if plan.state != Path() and (why := writing_fault(plan.state)):
+        text = f"The state directory {plan.state} cannot be written: {why}; free space there or"
+        yield ("fault", f"{text} choose another with --state.")
+    data: NodeData | None = None
+    if (settings := plan.settings).tuning.kind == "torch":
+        from fednode.data import load
+        from fednode.learn.cache import cache_of
+
+        problems, data = load.look(settings.data, cache_of(settings.cache), progress)
+        yield from problems
+        if data is None:
+            if settings.model.name != MINI:  # its fault stands beside those of the images
+                from fednode.clip import model as clip
+
+                clip.load(settings.model)
+            return
+        yield ("note", data.described(settings.data.path))
+        yield ("note", visible(data.train.classes, settings.data.tell_classes))
+    yield from _of_learner(plan, given, data, running, progress)
 
 
 def _plan(given: Given) -> NodePlan:
@@ -185,40 +175,6 @@ def _plan(given: Given) -> NodePlan:
     settings = load_settings(given.config, os.environ, given.flags)
     state = given.state or (Path(settings.state_dir) if settings.state_dir else Path())
     return replace(NodePlan.alone(settings), state=state)
-
-
-def _of_files(given: Given) -> Iterator[Finding]:
-    readers: list[Callable[[], object]] = [
-        partial(load_settings, given.config, os.environ, given.flags)
-    ]
-    if given.peers is not None:
-        readers.append(partial(load_peers, given.peers))
-    for read in readers:
-        try:
-            read()
-        except ConfigError as fault:
-            yield from _faults(fault)
-
-
-def _of_disk(state: Path) -> Iterator[Finding]:
-    """Check that the state directory, or the folder that it would be made in, can be written."""
-    if why := writing_fault(state):
-        text = f"The state directory {state} cannot be written: {why}; free space there or choose"
-        yield ("fault", f"{text} another with --state.")
-
-
-def _of_data(plan: NodePlan, progress: ProgressFn) -> Generator[Finding, None, NodeData | None]:
-    """Say what is wrong with the images and count them; return the splits, None if it is fatal."""
-    from fednode.data import load
-    from fednode.learn.cache import cache_of
-
-    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), progress)
-    yield from problems
-    if data is not None:
-        settings = plan.settings.data
-        yield ("note", data.described(settings.path))
-        yield ("note", visible(data.train.classes, settings.tell_classes))
-    return data
 
 
 def _of_learner(

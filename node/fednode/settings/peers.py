@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
@@ -152,25 +151,3 @@ def address_faults(where: str, name: str, address: str, insecure: bool = True) -
     if endpoint.port == 0:
         return [f"{where}: the address {address} of {name!r} has port 0; give one from 1 to 65535."]
     return []
-
-
-def which_am_i(
-    peers: Peers, name: str | None, environment: Mapping[str, str], advertise: str | None = None
-) -> str:
-    """Return the node's own name: --name, then FEDNODE_NAME, then the host's name.
-
-    A node with a certificate need not be listed if `advertise` gives its address. Raise ConfigError
-    if the name is not known.
-    """
-    chosen = name or environment.get(NAME_VARIABLE) or socket.gethostname()
-    listed = any(peer.name == chosen for peer in peers.peers)
-    if peers.insecure or listed:
-        return peers.entry(chosen).name
-    if not NAME.fullmatch(chosen):
-        raise ConfigError(f"This node's name is {chosen!r}; {NAME_RULE}")
-    if advertise is None:
-        raise ConfigError(
-            f"peers.yaml does not list {chosen!r}, so it must be said where others reach it: set "
-            "advertise to host:port."
-        )
-    return chosen

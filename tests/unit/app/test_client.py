@@ -119,31 +119,21 @@ async def test_members_that_joined_later_are_asked_too() -> None:
             asked.append(where)
             if where == "d:1":
                 raise Unreachable("nobody")
-            states = {"a": "alive", "c": "alive", "d": "dead", "e": "revoked", "f": "alive"}
+            named = [("a", "a:1", "alive"), ("c", "c:1", "alive"), ("d", "d:1", "dead")]
+            named += [("e", "e:1", "revoked"), ("f", "", "alive"), ("g", "relay", "alive")]
             peers = [
-                status_pb2.Peer(name=name, state=state, address=f"{name}:1" if name != "f" else "")
-                for name, state in states.items()
+                status_pb2.Peer(name=name, address=address, state=state)
+                for name, address, state in named
             ]
             return status_pb2.StatusReply(name=where[0], peers=peers)
 
-    found = await ask_all(cast("Client", Grown()), TARGETS[:2])
-    assert asked == ["a:1", "b:1", "c:1", "d:1"]
-    assert [name for (name, _), _ in found] == ["a", "b", "c", "d"]
-    assert [reply is None for _, reply in found] == [False, False, False, True]
+    client, more = cast("Client", Grown()), [("c", "c:1"), ("d", "d:1"), ("g", "relay:g")]
+    found = await ask_all(client, TARGETS[:2])
+    assert asked == ["a:1", "b:1", "c:1", "d:1", "relay:g"]
+    assert [target for target, _ in found] == [*TARGETS[:2], *more]
+    assert [reply is None for _, reply in found] == [False, False, False, True, False]
+    assert await everyone(client, TARGETS[:2]) == [*TARGETS[:2], *more]
 
 
 async def test_nobody_to_ask_is_no_answer() -> None:
     assert await ask_all(cast("Client", Asked()), []) == []
-
-
-async def test_members_behind_relays_are_asked_by_their_names() -> None:
-    class Relayed:
-        async def status(self, where: str) -> Any:
-            if where == "b:1":
-                raise Unreachable("nobody")
-            named = [("d", "relay"), ("f", "f:1")]
-            peers = [status_pb2.Peer(name=name, address=at, state="alive") for name, at in named]
-            return status_pb2.StatusReply(name=where[0], peers=peers)
-
-    found = await everyone(cast("Client", Relayed()), TARGETS[:2])
-    assert found == [*TARGETS[:2], ("d", "relay:d"), ("f", "f:1")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.invite import Invitations, issue, link_for
+from fednode.app.invite import Invitations, issue
 from fednode.app.plan import NodePlan, make
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
@@ -85,13 +85,6 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
     assert "invited c" in caplog.text
     assert link.token.hex() not in caplog.text
     assert made.link not in caplog.text
-
-
-def test_a_link_for_a_bad_name_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = founded(tmp_path, monkeypatch)
-    for site in ("", "B", "x" * 64, "b c"):
-        with pytest.raises(ConfigError, match="SITE is "):
-            link_for(site, plan, ledger_of(plan))
 
 
 def test_folders_are_issued_for_nodes_and_relays_and_again_for_the_same_keys(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from fednode.shipped import config_file
 from fednode.transports.address import RelayEntry
 from tests.unit.identity.people import SmallMesh
 
-ABOUT = "docs/settings.md explains the keys (*)."
 TEXT = config_file("node.yaml").read_text(encoding="utf-8")
 
 
@@ -58,18 +56,6 @@ def test_nested_keys_of_a_policy_are_written(tmp_path: Path) -> None:
     policy = {"name": "promptfl", "merge": {"rule": "krum"}}
     settings = load_settings_of(tmp_path, with_values(TEXT, {"policy": policy}))
     assert settings.policy.config.merge.rule == "krum"
-
-
-@pytest.mark.parametrize("name", ["gda", "plan", "fedotp", "promptfl", "local"])
-def test_another_policy_brings_its_keys_with_their_defaults(tmp_path: Path, name: str) -> None:
-    text = with_values(TEXT, {"policy": {"name": name}})
-    before, _, section = text.partition("\npolicy:\n")
-    section, _, after = section.partition("\n\n")
-    whole = f"{before}\npolicy:\n{section.replace('#', '').replace(ABOUT, '')}\n\n{after}"
-    config = load_settings_of(tmp_path, text).policy.config
-    assert load_settings_of(tmp_path, whole).policy.config == config
-    listed = {line.strip(" #").partition(":")[0] for line in section.splitlines()}
-    assert {key.name for key in fields(config)} <= listed
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -162,6 +162,27 @@ def test_a_node_that_takes_no_connections_needs_relays(tmp_path: Path) -> None:
     assert (both.address, both.listen) == ("relay", "0.0.0.0:7700")
 
 
+def test_a_node_is_named_by_a_word_a_variable_or_the_host(
+    fednode: Fednode, peers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "b")
+    assert make(peers).name == "b"
+    monkeypatch.setenv("FEDNODE_NAME", "a")
+    assert (make(peers).name, make(peers, name="b").name) == ("a", "b")
+    with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
+        make(peers, name="z")
+
+
+def test_who_is_not_listed_says_where_it_is_reached(fednode: Fednode, peers: Path) -> None:
+    peers.write_text(
+        f'mesh: m\nmesh_key: {SmallMesh("m").mesh_key_text}\npeers: [{{name: a, address: "h:1"}}]\n'
+    )
+    assert make(peers, name="new", flags=("advertise=127.0.0.1:9",)).address == "127.0.0.1:9"
+    for name, said in (("new", "does not list 'new', so it must be"), ("New!", "name is 'New!'")):
+        with pytest.raises(ConfigError, match=said):
+            make(peers, name=name)
+
+
 def test_a_certificate_names_the_node(tmp_path: Path) -> None:
     """Also under another --name, which is a fault, and another host name, which counts no more."""
     mesh, state = SmallMesh("m"), tmp_path / "state"

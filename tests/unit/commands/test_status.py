@@ -133,23 +133,15 @@ def test_what_a_hostile_node_says_is_text(
     assert all(line.isprintable() for line in fednode.out.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("why", "said"),
-    [
-        ("127.0.0.1:7191 hung up: it refuses this node's key.", "hung up: it refuses this node's"),
-        ("Cannot send to 127.0.0.1:7191: nobody answers at 127.0.0.1:7191.", "start them."),
-    ],
-)
 def test_nodes_that_refuse_are_not_called_silent(
-    why: str, said: str, fednode: Fednode, peers: Path, monkeypatch: pytest.MonkeyPatch
+    fednode: Fednode, peers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(self: Client, address: str) -> None:
-        raise Unreachable(why)
+        raise Unreachable("127.0.0.1:7191 hung up: it refuses this node's key.")
 
     monkeypatch.setattr(Client, "status", refused)
     assert fednode("status") == Unreachable.exit_code
-    assert "None of the 2 nodes answers (a, b): " in fednode.err
-    assert said in fednode.err
+    assert "None of the 2 nodes answers (a, b): 127.0.0.1:7191 hung up: it refuses" in fednode.err
 
 
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fednode import registry
 from fednode.errors import ConfigError
-from fednode.settings.peers import load_peers, which_am_i
+from fednode.settings.peers import load_peers
 from tests.unit.settings.test_read import write
 
 PEERS = """\
@@ -69,30 +69,11 @@ def test_a_mesh_key_makes_any_address_good(tmp_path: Path) -> None:
     assert (peers.insecure, peers.mesh_key, peers.entry("a").address) == (False, KEY, "10.0.0.7:1")
 
 
-def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
-    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
-    assert which_am_i(peers, "new", {}, "127.0.0.1:9") == "new"
-    with pytest.raises(ConfigError, match="does not list 'new', so it must be said where"):
-        which_am_i(peers, "new", {})
-    with pytest.raises(ConfigError, match="This node's name is 'New!'"):
-        which_am_i(peers, "New!", {}, "127.0.0.1:9")
-
-
 def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
     text = "mesh: m\ninsecure: true\npeers: []\n"
     assert peers_fault(tmp_path, text) == (
         "peers.yaml, line 3: peers is empty; list at least this node."
     )
-
-
-def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
-    monkeypatch.setattr("socket.gethostname", lambda: "b")
-    assert which_am_i(peers, "a", {"FEDNODE_NAME": "b"}) == "a"
-    assert which_am_i(peers, None, {"FEDNODE_NAME": "a"}) == "a"
-    assert which_am_i(peers, None, {}) == "b"
-    with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
-        which_am_i(peers, "z", {})
 
 
 RELAYED = f"""mesh: m

@@ -9,6 +9,7 @@ import pytest
 from fednode import registry
 from fednode.errors import ConfigError
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
+from fednode.settings.faults import meant
 from fednode.settings.read import (
     Chosen,
     Settings,
@@ -104,8 +105,15 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         ),
         ("policy: zerodfl", "line 1: policy is 'zerodfl'; it must be a section."),
         ("data: {path: null}", "line 1: data.path is null; it must be text."),
+        # The token is not repeated.
+        ("page: {token: a}", "line 1: page.token is too short; give at least 16 characters."),
         ("data: {path: [a]}", "line 1: data.path is ['a']; it must be text."),
         ("seed: 1\nseed: 2", "line 2: the key 'seed' is given twice."),
+        (
+            "tuning: {start: own, init_words: a photo of a}",
+            "line 1: tuning.start is 'own', and tuning.init_words 'a photo of a' give every node "
+            "the same start: set tuning.start to common, or tuning.init_words to null.",
+        ),
         ("- a", " holds no settings: it must be a mapping of keys to values."),
         ("", " holds no settings: it must be a mapping of keys to values."),
     ],
@@ -176,22 +184,6 @@ def test_a_start_that_is_not_set_is_the_policys_own() -> None:
         assert found == ("common" if shared else "own")
     words = ("policy.name=zerodfl", "tuning.init_words=a photo of a")
     assert start_of(load_settings(None, {}, words)) == "common"
-
-
-def test_words_are_no_start_of_ones_own(tmp_path: Path) -> None:
-    said = fault(tmp_path, "tuning: {start: own, init_words: a photo of a}")
-    assert said.endswith(
-        "tuning.start is 'own', and tuning.init_words 'a photo of a' give every node the same "
-        "start: set tuning.start to common, or tuning.init_words to null."
-    )
-
-
-def test_a_start_that_there_is_not_comes_with_those_that_there_are(tmp_path: Path) -> None:
-    said = fault(tmp_path, "seed: 1", "tuning.start=each")
-    assert (
-        said
-        == "--set tuning.start=each: tuning.start is 'each'; it must be 'common', 'own' or null."
-    )
 
 
 def test_all_faults_come_together(tmp_path: Path) -> None:
@@ -306,3 +298,8 @@ def test_words_that_yaml_takes_for_switches_and_numbers(tmp_path: Path) -> None:
     assert 'it must be text: write it in quotes, such as "10".' in said
     said = fault(tmp_path, "data: {classes: [2024-01-31, b]}")
     assert 'is 2024-01-31; it must be text: write it in quotes, such as "2024-01-31".' in said
+
+
+def test_the_name_that_is_nearest_to_what_was_said_is_asked_for() -> None:
+    assert meant("hospitl-b", ["hospital-a", "hospital-b"]) == "did you mean 'hospital-b'?"
+    assert meant("zoo", ["hospital-a"]) == meant("zoo", []) == ""
