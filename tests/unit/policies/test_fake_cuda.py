@@ -9,7 +9,7 @@ gradients of the right shapes alone, and tests marked `gpu` cover it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +75,9 @@ def on_cuda(real: clip.FrozenClip, model: Any = None) -> clip.FrozenClip:
 
 
 @contextmanager
-def backward(monkeypatch: pytest.MonkeyPatch, prompts: dict[str, torch.Tensor]) -> Iterator[None]:
+def backward(
+    monkeypatch: pytest.MonkeyPatch, prompts: Mapping[str, torch.Tensor]
+) -> Iterator[None]:
     """Let the backward pass give every prompt a gradient of its shape, and read nothing."""
 
     def give(loss: torch.Tensor) -> None:
