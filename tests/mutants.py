@@ -182,7 +182,7 @@ _COMPANY: Final = {
     ),
     "mesh-exit-code": Mutant(
         "bootstrap/fednode_bootstrap/local.py",
-        "show.require_merged([member.status for member in members if member.status is not None])",
+        'show.require_merged(replies, f"{early}Their logs in {folder} say more.")',
         "pass",
         ("tests/unit/bootstrap/test_local.py",),
     ),

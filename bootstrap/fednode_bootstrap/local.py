@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from fednode import registry
 from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.stop import Interrupted, until_stopped
@@ -18,6 +19,10 @@ from fednode_bootstrap import view
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings, fresh_folder
 
 RUNS: Final = Path("runs")
+EARLY: Final = (
+    "Nodes of gossip wait for no other, and may end before a message of a peer arrives: give them "
+    "more rounds, or a rounds.min_interval_s. "
+)
 
 
 async def run(
@@ -47,8 +52,11 @@ async def run(
         except Interrupted:
             again = "" if made else " The same command goes on from here."
             console.print(f"All daemons have ended.{again}")
+        replies = [member.status for member in members if member.status is not None]
+        kinds = (registry.policy(reply.policy) for reply in replies if reply.policy)
+        early = EARLY if any("async" in kind.modes for kind in kinds) else ""
+        show.require_merged(replies, f"{early}Their logs in {folder} say more.")
         ended_well = all(member.daemon.exit_code == 0 for member in members)
-        show.require_merged([member.status for member in members if member.status is not None])
     finally:
         if made and not keep and ended_well:
             shutil.rmtree(folder)

@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from types import CodeType
 from typing import Any, Final
 
 import numpy as np
@@ -20,8 +21,8 @@ import numpy as np
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import NodeContext, PolicyKind, PolicyMethod
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
-from fednode.core.rounds.gossip import PROMPTS, GossipConfig, GossipMethod, InboxMessage
-from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.core.rounds.gossip import PROMPTS, Change, GossipConfig, GossipMethod, InboxMessage
+from fednode.core.rounds.method import Contribution, MethodHooks, MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Report, Tensors
 from fednode.errors import ConfigError, FednodeError
@@ -36,6 +37,21 @@ NEAR: Final = 0.75
 """How alike, from 0 to 1, a name and a hook's name are, if one is meant to be the other."""
 OURS: Final = "fednode."
 """Begins the names of modules whose classes are not checked."""
+HOOKS: Final = {
+    PromptModule: (
+        "its prompts: put it into a class derived from CoOp, and name that class in `prompts`",
+        ("initial", "text_features", "logits", "start", "loss", "after_step", "carry"),
+    ),
+    MethodHooks: (
+        "a method of rounds: put it into the class derived from Averaging or Method",
+        ("first", "job", "contribution", "merge"),
+    ),
+    GossipMethod: (
+        "a method of gossip: put it into the class derived from GossipMethod",
+        ("message", "recipients", "mix"),
+    ),
+}
+"""By base class: how a sentence says where its hooks belong, and those that authors write most."""
 
 
 def class_fault(offered: Any) -> str:
@@ -63,6 +79,9 @@ def class_fault(offered: Any) -> str:
             f"{title}.config_type is {_named(config)}: derive it from {settings.__name__} of "
             "fednode.policy."
         )
+    hints = map(str, inspect.get_annotations(config).values())
+    if "__dataclass_fields__" not in vars(config) and any("ClassVar" not in hint for hint in hints):
+        return f"{_named(config)} has settings and is no dataclass: write @dataclass(frozen=True)."
     for key in offered.tuning.keys() - {field.name for field in dataclasses.fields(TuningSettings)}:
         return f"{title}.tuning has {key!r}, which is no setting of the section tuning."
     if not callable(offered.prompts):
@@ -80,17 +99,21 @@ def _named(offered: Any) -> str:
 
 
 def _signature_fault(own: Any) -> str:
-    """Return what is wrong with the names and parameters of a class's own methods."""
+    """Return what is wrong with the names and parameters of what a class itself defines."""
     theirs = [kind for kind in own.__mro__ if not kind.__module__.startswith(OURS)]
     base = next(kind for kind in own.__mro__ if kind.__module__.startswith(OURS))
-    hooks = [name for name, _ in inspect.getmembers(base, callable) if not name.startswith("_")]
+    words = set[str]().union(*(_words(given) for kind in theirs for given in vars(kind).values()))
     for kind in theirs:
         for name in vars(kind):
             given = inspect.getattr_static(own, name)
             hook = callable(getattr(given, "__func__", given)) and not isinstance(given, type)
-            if name.startswith("_") or not hook:
+            if name.startswith("_"):
                 continue
-            if name in hooks:
+            if name not in _names(base):
+                if issubclass(kind, base) and name not in words:
+                    what = "a method" if hook else "an attribute"
+                    return f"{own.__name__} has {what} {name}, {_name_fault(base, name)}"
+            elif hook and callable(getattr(base, name, None)):
                 wanted, found = _parameters(getattr(base, name)), getattr(own, name)
                 try:
                     inspect.signature(found).bind(*wanted)
@@ -99,12 +122,43 @@ def _signature_fault(own: Any) -> str:
                         f"{own.__name__}.{name} takes ({', '.join(_parameters(found))}); fednode "
                         f"calls it with ({', '.join(wanted)})."
                     )
-            elif not hasattr(base, name) and (near := get_close_matches(name, hooks, 1, NEAR)):
-                return (
-                    f"{own.__name__} has a method {name}, which is no hook of {base.__name__}: "
-                    f"write {near[0]} if you mean that; the name of a helper may begin with _."
-                )
     return ""
+
+
+def _name_fault(base: type, name: str) -> str:
+    """Return what to say of a name that the base class has not and the class never reads."""
+    for root, (place, _) in HOOKS.items():
+        if not issubclass(base, root) and name in vars(root):
+            return f"which is a hook of {place}."
+    names = _names(base)
+    if near := get_close_matches(name, names, len(names), NEAR):
+        meant = max(near, key=name.startswith)
+        return (
+            f"which {base.__name__} does not have: write {meant} if you mean that; the name of a "
+            "helper may begin with _."
+        )
+    hooks = next(
+        (", ".join(most) for root, (_, most) in HOOKS.items() if issubclass(base, root)), ""
+    )
+    return (
+        f"which neither fednode nor the class uses; hooks are {hooks} (docs/methods.md); the "
+        "name of a helper may begin with _."
+    )
+
+
+def _names(base: type) -> list[str]:
+    """Return the public names that a base class has, or leaves to other classes."""
+    left = (name for kind in base.__mro__ for name in inspect.get_annotations(kind))
+    return sorted(name for name in {*dir(base), *left} if not name.startswith("_"))
+
+
+def _words(given: Any) -> set[str]:
+    """Return the names that a function, or a property's, reads, those inside it too."""
+    given = getattr(given, "__func__", getattr(given, "fget", given))
+    code = given if isinstance(given, CodeType) else getattr(given, "__code__", None)
+    if code is None:
+        return set()
+    return {*code.co_names}.union(*map(_words, code.co_consts))
 
 
 def _parameters(function: Any) -> list[str]:
@@ -165,6 +219,11 @@ def _trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
     inputs = JobInputs(job, params, {}, {}, classes)
     inputs.state = module.start(inputs)
     for loss in module.losses(batch, inputs):
+        if not isinstance(loss, torch.Tensor):
+            return (
+                f"{title}.loss returns {type(loss).__name__}: return the tensor, without float() "
+                "or item()."
+            )
         if loss.dim() or not loss.requires_grad:
             return (
                 f"{title} gives a loss {list(loss.shape)}"
@@ -272,6 +331,8 @@ class Nodes:
             for name in sorted(states):
                 given = tuple(self._call(name, "received", now[name], sent))
                 draft, held = self._call(name, "merge", now[name], given), states[name]
+                _require("merge", draft, MethodState, "now.draft with other arrays (replace)")
+                _require("merge", draft.shared, Tensors, "Tensors as `shared`")
                 if draft.packed().shapes != held.packed().shapes:
                     raise HookFault(
                         f"merge returns a state of arrays {_shown(draft.packed())}; before it was "
@@ -289,28 +350,64 @@ class Nodes:
         inbox: dict[str, list[InboxMessage]] = {name: [] for name in NAMES}
         for name, state in tuned.items():
             message = self._call(name, "message", state)
-            peers, count, chosen = sorted(self.chosen[name]), 2, self.chosen[name]
-            draw = random.Random(f"{name} {self.number}")
-            drawn = self._call(name, "recipients", count, peers, chosen, draw) if message else ()
-            if len(drawn) > count or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
-                raise HookFault(
-                    f"recipients returns {drawn} for count {count} and peers {peers}: return at "
-                    "most so many of these names, each once."
-                )
-            for peer in drawn:
-                chosen[peer] += 1
+            _require("message", message, Tensors, "Tensors")
+            for peer in self._recipients(name) if message else ():
+                self.chosen[name][peer] += 1
                 inbox[peer].append(InboxMessage(name, self.number, message))
         for name, own in tuned.items():
-            draw, tensors = random.Random(f"mix {name} {self.number}"), own
-            changes = self._call(name, "mix", own, inbox[name], draw) if inbox[name] else ()
+            self.states[name] = self._mixed(name, own, inbox[name]) if inbox[name] else own
+
+    def _recipients(self, name: str) -> list[str]:
+        peers, count, chosen = sorted(self.chosen[name]), 2, self.chosen[name]
+        drawn, again = (
+            self._call(name, "recipients", count, {*peers}, dict(chosen), random.Random(seed))
+            for seed in [f"{name} {self.number}"] * 2
+        )
+        if len(drawn) > count or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
+            raise HookFault(
+                f"recipients returns {drawn} for count {count} and peers {peers}: return at "
+                "most so many of these names, each once."
+            )
+        if drawn != again:
+            raise HookFault(
+                f"recipients returns {drawn}, then {again} for equal arguments: take random "
+                "numbers from draw."
+            )
+        return list(drawn)
+
+    def _mixed(self, name: str, own: Tensors, inbox: list[InboxMessage]) -> Tensors:
+        tensors, sent = own, inbox[0].tensors
+        try:
+            changes = self._call(
+                name, "mix", own, inbox, random.Random(f"mix {name} {self.number}")
+            )
+            senders = sorted(message.sender for message in inbox)
+            if isinstance(changes, Tensors):
+                raise HookFault("mix returns Tensors: return a list of Change.")
             for change in changes:
+                _require("mix", change, Change, "a list of Change")
+                if change.sender not in senders:
+                    raise HookFault(
+                        f"mix returns a change of {change.sender!r}; the messages are of "
+                        f"{', '.join(senders)}."
+                    )
                 tensors = change.apply(tensors)
+                _require("mix", tensors, Tensors, "changes that return Tensors")
                 if tensors.shapes != own.shapes:
                     raise HookFault(
                         f"mix returns a change to arrays {_shown(tensors)}; the node's own are "
                         f"{_shown(own)}."
                     )
-            self.states[name] = tensors
+        except HookFault:
+            raise
+        except Exception as fault:  # of the author's code, which may raise anything
+            if sent.shapes == own.shapes:
+                raise
+            raise HookFault(
+                f"mix fails: {_line(fault)}; message returns {_shown(sent)}, and the node's own "
+                f"arrays are {_shown(own)}."
+            ) from fault
+        return tensors
 
     def _call(self, name: str, hook: str, *given: Any) -> Any:
         self.hook = hook
@@ -322,6 +419,12 @@ def _report(name: str, tensors: Tensors) -> Report:
     step = np.float32((1 + NAMES.index(name)) / 8)
     moved = Tensors({key: array + step for key, array in tensors.items()})
     return Report(tensors=moved, metrics={"loss": 1.0}, samples=8, changed=tuple(sorted(moved)))
+
+
+def _require(hook: str, given: Any, kind: type, wanted: str) -> None:
+    """Raise HookFault if what a hook returns is of another type."""
+    if not isinstance(given, kind):
+        raise HookFault(f"{hook} returns {type(given).__name__}: return {wanted}.")
 
 
 def _line(fault: Exception) -> str:

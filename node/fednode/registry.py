@@ -22,6 +22,12 @@ from fednode.errors import ConfigError
 GROUP = "fednode.policies"
 HELPERS = frozenset({"class_sums", "domains", "gaussian", "trust"})
 """Files of node/fednode/policies that are no methods."""
+NEAR = 0.75
+"""How alike, from 0 to 1, a name and a policy's name are, if one is meant to be the other."""
+YOURS = (
+    "For a class of yours write module:Class in an experiment's file; nodes need an installed "
+    "package that has an entry point of the policy's name (docs/methods.md)."
+)
 _ADDED: dict[str, PolicyKind] = {}
 
 
@@ -55,8 +61,8 @@ def policy(name: str) -> PolicyKind:
         if entry.name == name:
             return _of_entry(entry)
     if name not in _modules():
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
+        near = difflib.get_close_matches(name, names(), 1, NEAR)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}. {YOURS}"
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
     return _method_class(name)
 

@@ -6,6 +6,7 @@ Method: classes of the guide's kind with one part changed; built-in methods pass
 from __future__ import annotations
 
 import inspect
+import itertools
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,10 @@ class Loose:
     mu: float = 1.0
 
 
+class Bare(AveragingConfig):
+    mu: float = 1.0
+
+
 class Plain:
     name = "plain"
 
@@ -102,8 +107,36 @@ class Twisted(CoOp):
         ),
         (
             changed(Good, merges=lambda self, now, given: given),
-            "Mine has a method merges, which is no hook of Averaging: write merge if you mean that",
+            "Mine has a method merges, which Averaging does not have: write merge if you mean that",
         ),
+        (
+            changed(Good, prompts=changed(CoOp, losss=lambda self, batch, inputs: None)),
+            "Mine has a method losss, which CoOp does not have: write loss if you mean that",
+        ),
+        (
+            changed(Good, drift=True),
+            "Mine has an attribute drift, which Averaging does not have: wri",
+        ),
+        (
+            changed(Good, config_typ=Loose),
+            "Mine has an attribute config_typ, which Averaging does not have: write config_type if",
+        ),
+        (
+            changed(Good, loss=lambda self, batch, inputs: None),
+            "Mine has a method loss, which is a hook of its prompts: put it into a class derived "
+            "from CoOp, and name that class in `prompts`.",
+        ),
+        (
+            changed(Good, prompts=changed(CoOp, merge=lambda self, now, given: given)),
+            "Mine has a method merge, which is a hook of a method of rounds: put it into the class",
+        ),
+        (
+            changed(Good, aggregate=lambda self, now, given: given),
+            "Mine has a method aggregate, which neither fednode nor the class uses; hooks are "
+            "first, job, contribution, merge (docs/methods.md); the name of a helper may begin",
+        ),
+        (changed(Good, gain=2.0), "Mine has an attribute gain, which neither fednode nor the cla"),
+        (changed(Good, config_type=Bare), "Bare has settings and is no dataclass: write @datacla"),
         (
             changed(Good, prompts=Twisted),
             "Twisted.loss takes (self, inputs); fednode calls it with (self, batch, inputs).",
@@ -114,8 +147,10 @@ def test_a_class_that_cannot_be_a_method_has_a_sentence(offered: Any, said: str)
     assert class_fault(offered).startswith(said)
 
 
-def test_helpers_may_have_any_other_name() -> None:
-    assert class_fault(changed(Good, weigh=lambda self: 1, _merged=lambda self: 2)) == ""
+def test_names_that_the_class_itself_uses_are_helpers() -> None:
+    helped = {"gain": 2.0, "_merged": 1, "drift": property(lambda self: lambda: self.gain)}
+    merged = {"merge": lambda self, now, given: self.drift() * super(Good, self).merge(now, given)}
+    assert class_fault(changed(Good, **helped, **merged)) == ""
     assert class_fault(Gossiping) == ""
 
 
@@ -123,6 +158,15 @@ def test_helpers_may_have_any_other_name() -> None:
 def test_the_built_in_methods_pass(name: str) -> None:
     kind: Any = registry.policy(name)
     assert class_fault(getattr(kind, "method", kind)) == ""
+
+
+OTHERS = itertools.cycle("bc")
+
+
+def averaged(self: Any, own: Tensors, inbox: Any, draw: Any) -> list[Change]:
+    if own.shapes != inbox[0].tensors.shapes:
+        raise ValueError("no")
+    return []
 
 
 def other(tensors: Tensors) -> Tensors:
@@ -140,9 +184,23 @@ def other(tensors: Tensors) -> Tensors:
          "Mine.merge returns a state of arrays shared/context[1, 2]; before it was"),
         (changed(Good, merge=lambda self, now, given: now.draft.shared["prompt"]),
          "Mine.merge fails: KeyError: 'prompt'"),
+        (changed(Good, merge=lambda self, now, given: replace(now.draft, shared={})),
+         "Mine.merge returns dict: return Tensors as `shared`."),
         (changed(Gossiping, recipients=lambda self, count, peers, chosen, draw: ["z"]),
          "Mine.recipients returns ['z'] for count 2 and peers ['b', 'c', 'd']"),
-        (changed(Gossiping, mix=lambda self, own, inbox, draw: [Change("b", other)]),
+        (changed(Gossiping, recipients=lambda self, count, peers, chosen, draw: draw.sample(peers)),
+         "Mine.recipients fails: TypeError"),
+        (changed(Gossiping, recipients=lambda *_: [next(OTHERS)]),
+         "Mine.recipients returns ['b'], then ['c'] for equal arguments: take random numbers from"),
+        (changed(Gossiping, message=lambda self, tensors: {**tensors}),
+         "Mine.message returns dict: return Tensors."),
+        (changed(Gossiping, message=lambda self, tensors: other(tensors), mix=averaged),
+         "Mine.mix fails: ValueError: no; message returns context[1, 2], and the node's own"),
+        (changed(Gossiping, mix=lambda self, own, inbox, draw: own),
+         "Mine.mix returns Tensors: return a list of Change."),
+        (changed(Gossiping, mix=lambda self, own, inbox, draw: [Change("all", other)]),
+         "Mine.mix returns a change of 'all'; the messages are of b, c, d."),
+        (changed(Gossiping, mix=lambda self, own, inbox, draw: [Change(inbox[0].sender, other)]),
          "Mine.mix returns a change to arrays context[1, 2]; the node's own are context[4, 2]."),
     ],
 )  # fmt: skip
@@ -165,6 +223,8 @@ def test_a_hook_that_returns_something_else_has_a_sentence(
          "Mine gives logits [2, 2] for 2 images and 3 classes, not [2, 3]."),
         ({"loss": lambda self, batch, inputs: self.handwritten(inputs.classes).sum()},
          "Mine gives a loss [] without a gradient; it must be one number"),
+        ({"loss": lambda self, batch, inputs: 0.5},
+         "Mine.loss returns float: return the tensor, without float() or item()."),
         ({"loss": lambda self, batch, inputs: inputs.params["context"]}, "Mine gives a loss [3, "),
         ({"loss": lambda self, batch, inputs: inputs.params["prompt"]},
          "Mine fails on two images: KeyError: 'prompt'"),

@@ -90,6 +90,8 @@ def test_an_entry_point_that_names_no_such_class_has_a_sentence(
     [
         ("zerodlf", "did you mean 'zerodfl'"),
         ("x", "there are diprompt, fedclip"),
+        ("fedprox_prompts", "there are dip.* write module:Class in an experiment's file; nodes ne"),
+        ("fedprox:FedProx", "nodes need an installed package that has an entry point of the pol"),
         ("..os", "no policy"),
     ],
 )

@@ -7,6 +7,7 @@ nearest valid key. All faults of a file are reported together.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -288,9 +289,12 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
 
 
 def _is_known(key: str) -> bool:
-    """Tell whether a policy has a key."""
-    types = (registry.policy(name).config_type for name in registry.names())
-    return any(key in faults.keys_of(kind) for kind in types)
+    """Tell whether a policy has a key. A class of another package that cannot load has none."""
+    for name in registry.names():
+        with contextlib.suppress(ConfigError):
+            if key in faults.keys_of(registry.policy(name).config_type):
+                return True
+    return False
 
 
 def start_of(settings: Settings) -> Initial:

@@ -130,14 +130,18 @@ def never_merged(reply: Reply) -> bool:
     return ended and bool(reply.rounds_run) and not (reply.rounds_merged or reply.alone_by_wish)
 
 
-def require_merged(replies: Sequence[Reply]) -> None:
-    """Raise NeverMerged if a node ended its rounds, merged none, and was meant to merge them."""
+def require_merged(
+    replies: Sequence[Reply], where: str = "`fednode status NAME` says why."
+) -> None:
+    """Raise NeverMerged if a node ended its rounds, merged none, and was meant to merge them.
+
+    where: a sentence that says where the reason is to be read.
+    """
     alone = [reply for reply in replies if never_merged(reply)]
     if alone:
         names = ", ".join(f"{reply.name} (0 of {reply.rounds_run})" for reply in alone)
         raise NeverMerged(
-            f"These nodes ended their rounds and merged nothing of their peers: {names}. `fednode "
-            "status NAME` says why."
+            f"These nodes ended their rounds and merged nothing of their peers: {names}. {where}"
         )
 
 

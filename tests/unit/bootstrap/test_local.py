@@ -88,7 +88,7 @@ class Lonely(LogObserver):
     async def status(self, address: str) -> StatusReply:
         found = await super().status(address)
         alone = found.name == "node-2"
-        found.alone_by_wish = self.wish
+        found.alone_by_wish, found.policy = self.wish, "zerodfl"
         found.rounds_run, found.rounds_merged = found.round, 0 if alone else found.round
         return found
 
@@ -100,6 +100,9 @@ async def test_a_mesh_that_did_not_federate_ends_with_an_error_of_its_own(
     with pytest.raises(NeverMerged, match=r"peers: node-2 \(0 of 2\)\.") as caught:
         await local.run(options(), screen, Lonely(tmp_path, wish=False))
     assert caught.value.exit_code == 1
+    assert "Nodes of gossip wait for no other" in str(caught.value)
+    assert str(caught.value).endswith("Their logs in runs/mesh say more.")
+    assert (tmp_path / "runs" / "mesh" / "node-2.log").exists()
     assert "node-2 2/2 finished" in written.getvalue(), "the summary is shown before"
     assert await local.run(options(), screen, Lonely(tmp_path, wish=True)) == 0
 

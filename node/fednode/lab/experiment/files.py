@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode import registry
+from fednode.core.policy import PolicyMethod
 from fednode.errors import ConfigError
 from fednode.lab.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
 from fednode.settings.read import (
@@ -162,11 +163,17 @@ def _import_method(name: str) -> None:
             f"{here}, and {module_name} cannot be imported: {type(fault).__name__}: {said}"
         ) from fault
     if not hasattr(module, class_name):
-        classes = [key for key, kind in vars(module).items() if isinstance(kind, type)]
-        near = get_close_matches(class_name, classes, NAMED, 0.0)
+        methods = [
+            key
+            for key, kind in vars(module).items()
+            if isinstance(kind, type)
+            and issubclass(kind, PolicyMethod)
+            and kind.__module__ == module.__name__
+        ]
+        near = get_close_matches(class_name, methods, NAMED, 0.0)
         raise ConfigError(
             f"{here}, and {module_name} has no {class_name}; it has "
-            f"{', '.join(near) or 'no class'}."
+            f"{', '.join(near) or 'no method'}."
         )
     registry.add(name, getattr(module, class_name))
 
