@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import CodeType
 from typing import Any, Final
@@ -218,7 +218,8 @@ def _trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
     job = Job(round=1, stage=stage, tensors=arrays, seed=1)
     inputs = JobInputs(job, params, {}, {}, classes)
     inputs.state = module.start(inputs)
-    for loss in module.losses(batch, inputs):
+    losses: Iterable[Any] = module.losses(batch, inputs)
+    for loss in losses:
         if not isinstance(loss, torch.Tensor):
             return (
                 f"{title}.loss returns {type(loss).__name__}: return the tensor, without float() "
