@@ -213,11 +213,11 @@ class PolicyContract:
         player.tuned()
         player.wait_out()
         assert player.adopt is not None
-        snapshot = player.adopt.snapshot
-        assert player.feed(ev.AdoptFailed(snapshot, "the disk is full")) == []
+        adopt = player.adopt
+        assert player.feed(ev.AdoptFailed(adopt, "the disk is full")) == []
         assert player.policy.phase == "adopting"
         assert player.feed(ev.RoundDue(2)) == []
-        player.feed(ev.Adopted(snapshot))
+        player.feed(ev.Adopted(adopt.snapshot))
         assert player.policy.phase == "idle"
 
     def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:

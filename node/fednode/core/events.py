@@ -60,7 +60,7 @@ class RoundDue:
     behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
     of two nodes, and in async mode, where no round waits.
     members: all other members that this node knows, live or not, except those that left or were
-    revoked. None if the host does not say.
+    revoked. None if the kernel did not say, as in tests of a policy.
     """
 
     round: int
@@ -165,9 +165,12 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class AdoptFailed:
-    """The snapshot could not be made durable (for example, the disk is full)."""
+    """A snapshot could not be made durable (for example, the disk is full).
 
-    snapshot: Snapshot
+    adopt: what was asked for. The kernel asks for it again; the policy goes on waiting.
+    """
+
+    adopt: Adopt
     reason: str
 
 

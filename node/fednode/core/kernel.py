@@ -87,7 +87,7 @@ class Kernel:
         self.policy, self._anew = policy, anew
         self._stored = restored or Snapshot(policy.state(), {})  # what is durable
         self._best = self._stored  # its best prompts are the best so far
-        self._unsaved: Snapshot | None = None
+        self._unsaved: ev.Adopt | None = None
         self._failures = 0  # of the learner or the disk, in a row
         self._adopted_state = policy.state()  # what the policy adopted last
         self._foreign = 0  # the newest round that peers spoke of since the policy was restored
@@ -158,8 +158,8 @@ class Kernel:
                     )
             case ev.TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
-            case ev.AdoptFailed(snapshot=snapshot, reason=reason):
-                self._unsaved = snapshot
+            case ev.AdoptFailed(adopt=adopt, reason=reason):
+                self._unsaved = adopt
                 return self._again("adopt.failed", reason, RETRY)
             case ev.Adopted(snapshot=snapshot):
                 return self._adopted(now, event, snapshot)
@@ -248,7 +248,7 @@ class Kernel:
         if name == ROUND:
             return self._next_round(now)
         if name == RETRY and self._unsaved is not None:
-            return [ev.Adopt(self._unsaved)]
+            return [self._unsaved]
         return []
 
     @property

@@ -310,7 +310,7 @@ class MergeCounts(NamedTuple):
     """How many rounds a node ran, and how many of them merged a peer's prompts.
 
     A round that merged nothing counts as a round, whatever the reason: no live peer, a deadline,
-    refused prompts. by_wish: whether the node is meant to be alone.
+    refused prompts. Its methods take by_wish: whether the node is meant to be alone.
     """
 
     rounds: int = 0

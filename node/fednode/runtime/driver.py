@@ -21,7 +21,7 @@ from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
+from fednode.core.types import Job, Json, Message, Progress, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
@@ -208,8 +208,8 @@ class Driver:
                 self._cancel_timer(name)
             case ev.Tune(job=job):
                 self._tasks.create_task(self._tune(job))
-            case ev.Adopt(snapshot=snapshot, givers=givers):
-                await self._adopt(snapshot, givers)
+            case ev.Adopt():
+                await self._adopt(effect)
             case ev.Spend(releases=releases, undecided=undecided):
                 await self._spent(releases, undecided)
             case ev.Record(cause=cause):
@@ -239,16 +239,16 @@ class Driver:
     async def _tune(self, job: Job) -> None:
         self._post(await self._worker.tune(job))
 
-    async def _adopt(self, snapshot: Snapshot, givers: tuple[str, ...]) -> None:
-        loop = asyncio.get_running_loop()
+    async def _adopt(self, adopt: ev.Adopt) -> None:
+        loop, snapshot = asyncio.get_running_loop(), adopt.snapshot
         traffic, began = self.telemetry.total.as_dict(), time.perf_counter()
         try:
             await loop.run_in_executor(self._writer, self._store.commit, snapshot, traffic)
         except FednodeError as fault:
-            self._post(ev.AdoptFailed(snapshot, str(fault)))
+            self._post(ev.AdoptFailed(adopt, str(fault)))
         else:
             seconds = time.perf_counter() - began
-            self.telemetry.committed(snapshot, givers, seconds)
+            self.telemetry.committed(snapshot, adopt.givers, seconds)
             self._post(ev.Adopted(snapshot))
 
     async def _spent(self, releases: int, undecided: str) -> None:

@@ -180,8 +180,9 @@ def test_a_tuning_that_fails_is_tried_again_with_growing_pauses_up_to_a_limit() 
 
 def test_a_commit_that_fails_is_tried_again_with_the_same_snapshot() -> None:
     kernel = make(start=ALONE)
-    (adopt,) = only(kernel.step(0.0, tuned(begin(kernel))), ev.Adopt)
-    failed = kernel.step(0.0, ev.AdoptFailed(adopt.snapshot, "the disk is full"))
+    (asked,) = only(kernel.step(0.0, tuned(begin(kernel))), ev.Adopt)
+    adopt = replace(asked, givers=("b",))
+    failed = kernel.step(0.0, ev.AdoptFailed(adopt, "the disk is full"))
     assert only(failed, ev.SetTimer) == [ev.SetTimer(RETRY, 1.0)]
     assert kernel.step(1.0, ev.TimerFired(RETRY)) == [adopt]
     assert only(kernel.step(1.0, ev.Adopted(adopt.snapshot)), ev.Tune)

@@ -5,20 +5,19 @@
     trimmed    coordinate-wise mean without the `trim` share at either end (Yin et al., ICML 2018)
     krum       multi-Krum: mean of the n - f contributions with the nearest n - f - 2 neighbours
                (Blanchard et al., NeurIPS 2017)
-    center     centered clipping: v <- v + mean_i clip(x_i - v, radius), from v = the last merge
+    center     centered clipping: v <- v + mean_i clip(x_i - v), from v = the last merge
                (Karimireddy et al., ICML 2021)
-    clip       mean of contributions whose distance from the last merge is clipped to radius
+    clip       mean of contributions whose distance from the last merge is clipped
 
 Only mean and clip use weights, because each node reports its own weight. Arrays with the same
-contributors are one vector for distances. A radius of 0 stands for the median of the distances, the
-lower one of an even number. Bit-equal contributions count once: two nodes that trained never send
+contributors are one vector for distances. Distances are clipped to their median, the lower one of
+an even number. Bit-equal contributions count once: two nodes that trained never send
 equal bits, and copies would support each other.
 
 With fewer than three contributions every rule but mean becomes clip, because nobody can say which
-of two is dishonest. With a radius of 0, neither moves the merge further than the shorter of the
-two. If all nodes contribute some arrays and few nodes contribute others (Fed-DPT's visual tokens
-and text slots), krum chooses nodes by the former arrays and averages the latter over the chosen
-nodes.
+of two is dishonest. Neither moves the merge further than the shorter of the two. If all nodes
+contribute some arrays and few nodes contribute others (Fed-DPT's visual tokens and text slots),
+krum chooses nodes by the former arrays and averages the latter over the chosen nodes.
 """
 
 from __future__ import annotations

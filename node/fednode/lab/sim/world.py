@@ -192,20 +192,20 @@ class World:
                 effect = effects.popleft()
                 if isinstance(effect, ev.Adopt) and host.disk_s > 0:
                     host.waiting = effects
-                    self._commit_later(name, host, effect.snapshot)
+                    self._commit_later(name, host, effect)
                     return
                 self._perform(name, host, effect)
             if not host.events or host.kernel is None:
                 return
             effects = self._think(name, host.kernel, host.events.popleft())
 
-    def _commit_later(self, name: str, host: Host, snapshot: Snapshot) -> None:
+    def _commit_later(self, name: str, host: Host, adopt: ev.Adopt) -> None:
         boot = host.boot
 
         def commit() -> None:
             if host.boot == boot and host.waiting is not None:
                 effects, host.waiting = host.waiting, None
-                self._adopt(name, host, snapshot)
+                self._adopt(name, host, adopt)
                 self._go_on(name, host, effects)
 
         self.at(host.disk_s, commit)
@@ -226,8 +226,8 @@ class World:
                 host.timers.pop(timer, None)
             case ev.Tune(job=job):
                 self._tune(name, host, job)
-            case ev.Adopt(snapshot=snapshot):
-                self._adopt(name, host, snapshot)
+            case ev.Adopt():
+                self._adopt(name, host, effect)
             case ev.Record():
                 if self.memorable or effect.level in {"warning", "error"}:
                     host.records.append(effect)
@@ -254,10 +254,11 @@ class World:
         else:
             self._post(name, host.boot, host.tune_s, ev.Tuned(job, report))
 
-    def _adopt(self, name: str, host: Host, snapshot: Snapshot) -> None:
+    def _adopt(self, name: str, host: Host, adopt: ev.Adopt) -> None:
         if host.full:
-            self._post(name, host.boot, 0.0, ev.AdoptFailed(snapshot, "no space left"))
+            self._post(name, host.boot, 0.0, ev.AdoptFailed(adopt, "no space left"))
             return
+        snapshot = adopt.snapshot
         host.store(snapshot)
         if self.memorable:
             host.history.append(snapshot)
