@@ -42,6 +42,8 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 5_000),
     # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
+    # A new node at the address of one that ended is not met with the old one's back-off.
+    ("grpc.use_local_subchannel_pool", 1),
     # A daemon that is just starting must be noticed soon, not after a minute of back-off.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

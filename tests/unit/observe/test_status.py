@@ -16,7 +16,7 @@ from fednode.core.events import Record
 from fednode.core.members.table import Member
 from fednode.core.rate_limit import BURST_S
 from fednode.core.types import Json, Message
-from fednode.errors import Refused
+from fednode.errors import Refused, Unreachable
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.observe import status as module
 from fednode.observe.client import Client
@@ -38,10 +38,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @asynccontextmanager
-async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
+async def serving(
+    service: NodeService, where: str = "127.0.0.1:0"
+) -> AsyncIterator[tuple[Client, str]]:
     server = grpc.aio.server()
     service.register(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(where)
     await server.start()
     async with Client(timeout_s=20) as client:
         yield client, f"127.0.0.1:{port}"
@@ -52,6 +54,17 @@ async def test_a_caution_is_there_from_the_first_moment(store: Store) -> None:
     about = replace(ABOUT, caution="the gate is off")
     async with serving(NodeService(store, about)) as (client, where):
         assert list((await client.status(where)).notes) == ["the gate is off"]
+
+
+async def test_a_new_node_at_the_address_of_one_that_ended_answers_at_once(store: Store) -> None:
+    service = NodeService(store, ABOUT)
+    async with serving(service) as (_, where):
+        pass
+    async with Client() as earlier:
+        with pytest.raises(Unreachable):
+            await earlier.status(where)
+        async with serving(service, where) as (client, _):
+            assert (await client.status(where)).name == "a"
 
 
 async def test_a_node_that_loads_says_so_and_takes_no_commands(store: Store) -> None:
