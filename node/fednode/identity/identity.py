@@ -162,7 +162,11 @@ class NodeIdentity:
         if self.chain and right.certificates == self.chain.certificates[1:]:
             return False
         authority = Authority(f"{SPONSOR}{right.own.name}", self.key, right.pem)
-        self.take_certificate(authority.node(right.own.name, self.key.public_key()), roster)
+        try:
+            signed = authority.node(right.own.name, self.key.public_key())
+        except ValueError:  # a name that no certificate holds
+            raise IdentityError("this sponsor's certificate is not for this node") from None
+        self.take_certificate(signed, roster)
         return True
 
     def _store(self, chain: Chain) -> None:

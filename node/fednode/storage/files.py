@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -75,7 +76,7 @@ def content_if_any(path: Path) -> bytes | None:
 
 def refuse_earlier(state: Path) -> None:
     """Raise StateError if an earlier version of fednode wrote a state directory."""
-    earlier = [name for name in EARLIER if (state / name).exists()]
+    earlier = [name for name in EARLIER if os.path.exists(state / name)]
     if earlier:
         raise StateError(
             f"{state} is a state directory of an earlier version of fednode (it holds "

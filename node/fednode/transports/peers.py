@@ -282,10 +282,12 @@ class Peers:
     def _suspect(self, place: Place, peer: _Peer) -> None:
         """Leave a channel on which a call got no answer, if another way may lead to the place.
 
-        Calls go to a relay, which is dialled anew, until a new direct connection is up.
+        From a direct connection they go to a relay until a new one is up; from a relay, to another.
         """
         key = (place, peer.relayed)
         if self.relay is None or self._peers.get(key) is not peer:
+            return
+        if peer.relayed and not self.relay.doubt(place[1] or parse(place[0]).host):
             return
         self._relayed[place] = True
         self._drop(self._peers.pop(key), RENEW_GRACE_S)

@@ -113,6 +113,7 @@ class RelayClient:
         self._paths: dict[str, str] = {}
         self._faults: dict[str, str] = {}
         self._ways: dict[str, Address] = {}
+        self._doubted: dict[str, Address] = {}
         self._numbers = itertools.count()
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubled = False
@@ -149,7 +150,14 @@ class RelayClient:
 
     def way_to(self, who: str) -> Address:
         """Return the relay through which a node was dialled last, or would be."""
-        return self._ways.get(who) or self._sorted()[0].at.address
+        return self._ways.get(who) or self._sorted(who)[0].at.address
+
+    def doubt(self, who: str) -> bool:
+        """Dial a node through another relay from now on; tell whether there is one."""
+        used = self._ways.get(who, "")
+        if any(relay.up and relay.at.address != used for relay in self.relays):
+            self._doubted[who] = used
+        return self._doubted.get(who) == used
 
     def fault(self, who: str) -> str:
         """Return why the last dial of a node failed; "" if it did not."""
@@ -291,7 +299,7 @@ class RelayClient:
     ) -> None:
         """Lead a connection of this node to another one, through the first relay that knows it."""
         faults = list[str]()
-        for relay in self._sorted():
+        for relay in self._sorted(who):
             try:
                 call = await self._call(relay, DIAL, TO, who.encode())
             except (grpc.aio.AioRpcError, TimeoutError) as fault:
@@ -318,9 +326,10 @@ class RelayClient:
             raise
         return call
 
-    def _sorted(self) -> list[Relay]:
-        """Return the relays in the order in which nodes are dialled through them."""
-        return sorted(self.relays, key=lambda relay: not relay.up)
+    def _sorted(self, who: str) -> list[Relay]:
+        """Return the relays in the order in which a node is dialled through them."""
+        doubted = self._doubted.get(who, "")
+        return sorted(self.relays, key=lambda relay: (not relay.up, relay.at.address == doubted))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

@@ -64,10 +64,11 @@ def socket_folder() -> tempfile.TemporaryDirectory[str]:
 
     Raise AddressError if there is no place for one.
     """
-    place = tempfile.gettempdir()  # in the first of the usual places that can be written
-    if len(os.fsencode(place)) > PLACE_BYTES:
-        place = PLAIN
+    place = PLAIN
     try:
+        usual = tempfile.gettempdir()  # the first of the usual places that can be written
+        if len(os.fsencode(usual)) <= PLACE_BYTES:
+            place = usual
         return tempfile.TemporaryDirectory(prefix="fednode-", dir=place)
     except OSError as fault:
         raise AddressError(

@@ -93,10 +93,10 @@ async def test_a_direct_way_on_which_a_call_got_no_answer_is_left() -> None:
         await asyncio.gather(a.close(), b.close())
 
 
-async def test_a_relay_through_which_a_call_got_no_answer_is_dialled_anew() -> None:
+async def test_a_relay_through_which_a_call_got_no_answer_is_left_for_another_one() -> None:
     mesh, stuck = Mesh.new(), Stuck()
-    async with mesh.relay() as relay:
-        b, a = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+    async with mesh.relay("one") as one, mesh.relay("two") as two:
+        b, a = mesh.transport("b", one.at, two.at), mesh.transport("a", one.at, two.at)
         await b.listen("relay", stuck)
         await a.listen("relay", who)
         await all_up(a, b)
@@ -105,7 +105,7 @@ async def test_a_relay_through_which_a_call_got_no_answer_is_dialled_anew() -> N
         assert stuck.taken.is_set()
         stuck.free.set()
         assert await a.send("relay", b"x", GUARD_S, "b") == b"late x"
-        assert relay.service.counts.streams == 2
+        assert a.path("relay", "b")[0] == f"relay {two.at.address}"
         await asyncio.gather(a.close(), b.close())
 
 
