@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -199,5 +200,26 @@ class TestRenewal:
             mesh.keys.clear()
             held["a"], held["v"] = mesh.own("a")(), mesh.own("v")()
         assert await one.send(to, b"x", 5.0, "v") == leaf_id(held["a"]).encode()
+        await one.close()
+        await server.close()
+
+
+class TestDisconnect:
+    async def test_a_key_that_is_turned_away_is_cut_off_and_comes_back(self) -> None:
+        mesh = Mesh.new()
+        server = mesh.transport("v")
+        to = await server.listen(ANY, tell)
+        one = mesh.transport("a")
+        caller = (await one.send(to, b"x", 5.0, "v")).decode()
+        server.disconnect(caller, 0.5)
+        with pytest.raises(Unreachable):
+            await one.send(to, b"x", 0.3, "v")
+        async with asyncio.timeout(10):
+            while True:
+                try:
+                    await one.send(to, b"x", 5.0, "v")
+                    break
+                except Unreachable:
+                    pass
         await one.close()
         await server.close()
