@@ -73,12 +73,17 @@ class Privacy:
             return
         epsilon([(settings.noise, 1)], settings.delta)  # raises now if the library is missing
         path = folder / ACCOUNT
-        if has_rounds and not path.exists():
+        if path.exists():
+            return
+        if has_rounds:
             raise StateError(
                 f"{path} is missing, and this state directory has rounds, so what they released is "
                 "not known: restore it from a backup. Or give another directory with --state: its "
                 "epsilon begins at 0 and leaves out what these rounds released."
             )
+        write_account(
+            folder, {}
+        )  # not every round releases something
 
     @property
     def account(self) -> Account:

@@ -158,7 +158,7 @@ def test_rounds_without_clipping_are_not_forgotten(tmp_path: Path) -> None:
 
 def test_start_refuses_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
     plan = planned(tmp_path, "privacy={clip: 0.5, noise: 0.1}")
-    tune(privacy_of(plan, LEARNER), job())
+    privacy_of(plan, LEARNER)
     (plan.state / ACCOUNT).unlink()
     store, prompts = Store(plan.state), LEARNER.initial(1)
     store.commit(Snapshot(PolicyState(255, prompts, prompts), {}))
