@@ -81,9 +81,7 @@ class Privacy:
                 "not known: restore it from a backup. Or give another directory with --state: its "
                 "epsilon begins at 0 and leaves out what these rounds released."
             )
-        write_account(
-            folder, {}
-        )  # not every round releases something
+        write_account(folder, {})  # not every round releases something
 
     @property
     def account(self) -> Account:
