@@ -470,14 +470,13 @@ class _Survey:
         by = how or f"the DICOM tag {DICOM.partition(':')[2]}"
         published = any(folder.test is not None for folder in self.folders.values())
         cure = f"set data.groups to {DICOM}, and no patient is divided."
-        known = "training images and test images"
         for names, first, second in (
-            (known, train, test),
+            ("training images and test images", train, test),
             ("training images and validation images", train, validation),
             ("validation images and test images", validation, test),
         ):
             both, every = groups.divided(self.groups, first, second)
-            if both and (how or names == known):
+            if both and (how or second is test):
                 yield (fault if how else warning)(
                     f"{len(both):,} of {len(every):,} patients (by {by}) "
                     f"{'has' if len(both) == 1 else 'have'} {names}, so the accuracy does not tell "

@@ -1,6 +1,6 @@
 """Read data sets with a published split: which images train, validate and test, and class labels.
 
-    root/split_zhou_<name>.json               CoOp's splits; images in root or in a folder of it
+    root/split_zhou_<name>.json               CoOp's splits; images lie where CoOp puts them
     root/{train,val,test}/<class>/<image>     any data set; names.PARTS lists the names
 
 `python -m tools.splits` writes other publishers' lists as such a JSON file. Classes are ordered by
@@ -31,6 +31,17 @@ from fednode.data.names import PARTS, Part, refuse_twins
 from fednode.errors import DataError
 
 ORDER: Final[tuple[Part, ...]] = ("train", "val", "test")
+COOP: Final = {
+    "Caltech101": "101_ObjectCategories",
+    "DescribableTextures": "images",
+    "EuroSAT": "2750",
+    "Food101": "images",
+    "OxfordFlowers": "jpg",
+    "OxfordPets": "images",
+    "SUN397": "SUN397",
+    "UCF101": "UCF-101-midframes",
+}
+"""The image folder of each of CoOp's split files; other files name images beside themselves."""
 PREFIX: Final = "split_zhou_"
 
 
@@ -65,13 +76,11 @@ def found_in(root: Path, nested: bool = False) -> Found:
 def _listed(root: Path, source: Path) -> Found:
     """Return the classes of a split file's entries, by label.
 
-    Images are named from root, or from a folder in it. An image that is listed twice is tested, or
-    else validates.
+    An image that is listed twice is tested, or else validates.
     """
     listed = list(_read_entries(source))
     names = _names(source, listed)
-    bases = [root, *entries(root, "data folder")[0]]
-    base = next((at for at in bases if any((at / entry.file).is_file() for entry in listed)), root)
+    base = root / COOP.get(source.stem.removeprefix(PREFIX), "")
     images: dict[tuple[int, Part], list[Path]] = defaultdict(list)
     absent: dict[int, list[tuple[Path, str]]] = defaultdict(list)
     parts = {(base / entry.file, entry.label): entry.part for entry in listed}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +94,13 @@ def test_coops_splits_give_halves_by_label_and_their_own_test_images(
     assert data.notes[0] == (
         f"Classes, their order and the test images are those of '{LAYOUTS[layout][0]}'."
     )
+
+
+def test_the_same_images_in_another_folder_are_not_used(tmp_path: Path) -> None:
+    coop(tmp_path, "eurosat")
+    shutil.copytree(tmp_path / "eurosat/2750", tmp_path / "eurosat/128px")
+    data = load(settings(tmp_path / "eurosat"))
+    assert {Path(path).parts[-3] for path, _ in files(data.train)} == {"2750"}
 
 
 def test_without_validation_images_the_published_ones_are_left_alone(tmp_path: Path) -> None:

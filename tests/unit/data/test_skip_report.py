@@ -1,4 +1,4 @@
-"""What is said of skipped files, of images of one colour and of files with several frames."""
+"""Sentences on skipped files, on images of one colour and on files with several frames."""
 
 from __future__ import annotations
 
