@@ -18,7 +18,7 @@ from fednode.identity.certificates import (
     Credential,
     pem_of_chain,
 )
-from fednode.identity.roster import Member, Roster, day
+from fednode.identity.roster import FOREIGN, Member, Roster, day
 from fednode.storage.disk import keep_private
 from fednode.storage.files import content_if_any, content_of, put, refuse_earlier
 
@@ -154,6 +154,8 @@ class NodeIdentity:
         has: any member can send an earlier one, which stands in chains.
         """
         right = Chain.read(certificate)
+        if right.own.id != self.id or not right.may_sign(roster.root):
+            raise IdentityError(f"this certificate cannot be used: {FOREIGN}")
         if right.ends < self.sponsor_end:
             raise IdentityError(
                 f"this sponsor's certificate ends on {day(right.ends)}, and the present one on "
@@ -162,11 +164,7 @@ class NodeIdentity:
         if self.chain and right.certificates == self.chain.certificates[1:]:
             return False
         authority = Authority(f"{SPONSOR}{right.own.name}", self.key, right.pem)
-        try:
-            signed = authority.node(right.own.name, self.key.public_key())
-        except ValueError:  # a name that no certificate holds
-            raise IdentityError("this sponsor's certificate is not for this node") from None
-        self.take_certificate(signed, roster)
+        self.take_certificate(authority.node(right.own.name, self.key.public_key()), roster)
         return True
 
     def _store(self, chain: Chain) -> None:

@@ -47,6 +47,7 @@ NAMES_OF_SIGNER_MAX: Final = 1024
 """Names with a certificate of one sponsor."""
 SIGNERS_MAX: Final = 16
 """Certificates of one name, each by another sponsor."""
+FOREIGN: Final = "it shows no certificate of this mesh"
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -160,7 +161,7 @@ class Roster:
     def explain(self, chain: bytes) -> str:
         """Return why a chain (PEM) may not call; "" if it may."""
         found = self._chain_in(chain)
-        return "it shows no certificate of this mesh" if found is None else self._fault(found)
+        return FOREIGN if found is None else self._fault(found)
 
     def proof(self, chain: bytes) -> bytes:
         """Return the proof that the key of a chain, or its sponsor's, was revoked; b"" for none."""

@@ -126,6 +126,7 @@ def test_the_right_of_another_node_or_mesh_is_not_taken(tmp_path: Path) -> None:
         (mesh.sponsor.sponsor("b", public), "missing"),  # a sponsor makes no sponsor
         (mesh.root.node("b", public), foreign),
         (mesh.chain("b"), foreign),
+        (mesh.sponsor.chain, foreign),  # its own sponsor's
         (mesh.sponsor_of("b", days=-0.01).chain, "cannot be used: its certificate ended on"),
     ):
         with pytest.raises(IdentityError, match=said):
