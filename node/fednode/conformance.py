@@ -34,7 +34,7 @@ NAMES: Final = ("a", "b", "c", "d")
 """The nodes of a trial."""
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
-"""How alike, from 0 to 1, a name and a hook's name are, if one is meant to be the other."""
+"""How alike, from 0 to 1, two names of hooks or policies are, if one is meant to be the other."""
 OURS: Final = "fednode."
 """Begins the names of modules whose classes are not checked."""
 HOOKS: Final = {
@@ -252,7 +252,7 @@ def hooks_fault(offered: Any, config: Any, initial: Tensors) -> str:
 
 
 class HookFault(Exception):
-    """What is wrong with what a hook returned; the sentence begins with the hook's name."""
+    """A sentence on a value that a hook must not return; it begins with the hook's name."""
 
 
 def frame(policy: str, **changed: Any) -> NodeContext:

@@ -15,15 +15,13 @@ from importlib import metadata
 from typing import Any
 
 import fednode.policies
-from fednode.conformance import class_fault
+from fednode.conformance import NEAR, class_fault
 from fednode.core.policy import PolicyKind
 from fednode.errors import ConfigError
 
 GROUP = "fednode.policies"
 HELPERS = frozenset({"class_sums", "domains", "gaussian", "trust"})
 """Files of node/fednode/policies that are no methods."""
-NEAR = 0.75
-"""How alike, from 0 to 1, a name and a policy's name are, if one is meant to be the other."""
 YOURS = (
     "For a class of yours write module:Class in an experiment's file; nodes need an installed "
     "package that has an entry point of the policy's name (docs/methods.md)."

@@ -35,10 +35,9 @@ class KernelView:
     """One node as status shows it. apart: the peers that hold other prompts (see agreement.py).
 
     awaited: the peers that the first round waits for, "" if it waits for nobody. start_by: when
-    that wait ends, on the host's clock. warnings: what people should know now,
-    such as which nodes cannot reach each other.
-    merge_counts: rounds, and rounds that merged a peer's prompts. by_wish: the node is meant to be
-    alone.
+    that wait ends, on the host's clock. warnings: what people should know now, such as which nodes
+    cannot reach each other. merge_counts: rounds, and rounds that merged a peer's prompts. by_wish:
+    the node is meant to be alone.
     """
 
     life: Life

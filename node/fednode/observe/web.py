@@ -2,8 +2,8 @@
 
 The node draws a token, which other users of the machine cannot read. It stands for the operator:
 commands need it. By default the server listens on loopback without page.token, and all else needs
-no token. The Host header must name loopback, so that a foreign site whose name
-was pointed here reads nothing.
+no token. The Host header must name loopback, so that a foreign site whose name was pointed here
+reads nothing.
 
 If page.token is set, as it must be off loopback, every request must show it or the operator's
 token. page.token commands nothing, because programs that only read metrics have it, too. A request

@@ -15,7 +15,7 @@ from fednode.transports.address import parse
 
 
 class MemberDirectory(Protocol):
-    """What a host asks before it takes a message and the news in it.
+    """The members of a mesh, as a host asks for them before it takes a message and its news.
 
     The defaults are those of a mesh without keys, where nobody has an id.
     """

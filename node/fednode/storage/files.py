@@ -12,7 +12,7 @@ from fednode.errors import StateError
 from fednode.storage.disk import ASIDE, FILE_MODE, Disk, because
 
 EARLIER: Final = ("journal.db", "identity/lease", "admission")
-"""What versions before checkpoints and certificates wrote into a state directory."""
+"""Files of a state directory by versions before checkpoints and certificates."""
 
 
 def put(

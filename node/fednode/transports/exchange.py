@@ -107,7 +107,8 @@ class ExchangeService:
         reply, caller = b"", self._caller(context)
         if caller is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
-        assert self.on_frame is not None and caller is not None  # noqa: PT018 (abort raises)
+        assert self.on_frame is not None
+        assert caller is not None  # abort raises
         try:
             async with asyncio.timeout(HANDLING_MAX_S):
                 reply = await self.on_frame(frame, caller)

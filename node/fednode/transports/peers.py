@@ -287,7 +287,7 @@ class Peers:
         key = (place, peer.relayed)
         if self.relay is None or self._peers.get(key) is not peer:
             return
-        if peer.relayed and not self.relay.doubt(place[1] or parse(place[0]).host):
+        if peer.relayed and not self.relay.doubt(place[1]):
             return
         self._relayed[place] = True
         self._drop(self._peers.pop(key), RENEW_GRACE_S)

@@ -36,7 +36,7 @@ FRAME_BYTES_MAX: Final = 64 << 20
 HEAD_BYTES_MAX: Final = 4 << 20
 FACTS_MAX: Final = 64
 FACT_CHARACTERS_MAX: Final = 1024
-MEMBERS_MAX: Final = 1026
+NEWS_MAX: Final = 1026
 CLASSES_MAX: Final = 4096
 ACK_BYTES_MAX: Final = 8192
 DETAIL_CHARACTERS_MAX: Final = 1000
@@ -202,7 +202,7 @@ def _read_metadata(packed: bytes) -> tuple[dict[str, str], tuple[Update, ...], l
     reader.feed(packed)
     try:
         facts = _rows(reader, "facts", FACTS_MAX, str, str)
-        news = _rows(reader, "members", MEMBERS_MAX, str, str, int, str, str, bytes)
+        news = _rows(reader, "members", NEWS_MAX, str, str, int, str, str, bytes)
         classes = _rows(reader, "classes", CLASSES_MAX, str)
         if reader.tell() != len(packed):
             raise ValueError("bytes follow the three lists")
@@ -260,7 +260,7 @@ def _fault(message: Message) -> str:
     facts, members, classes = message.facts, message.members, message.tensors.classes
     counts = (
         ("facts", facts, FACTS_MAX),
-        ("members", members, MEMBERS_MAX),
+        ("members", members, NEWS_MAX),
         ("classes", classes, CLASSES_MAX),
     )
     for what, entries, most in counts:

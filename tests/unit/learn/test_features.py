@@ -1,4 +1,4 @@
-"""What is computed of images once: the same bits from memory, from disk and anew."""
+"""Features, tokens and pixels of images: the same bits from memory, from disk and anew."""
 
 from __future__ import annotations
 

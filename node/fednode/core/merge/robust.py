@@ -11,8 +11,8 @@
 
 Only mean and clip use weights, because each node reports its own weight. Arrays with the same
 contributors are one vector for distances. Distances are clipped to their median, the lower one of
-an even number. Bit-equal contributions count once: two nodes that trained never send
-equal bits, and copies would support each other.
+an even number. Bit-equal contributions count once: two nodes that trained never send equal bits,
+and copies would support each other.
 
 With fewer than three contributions every rule but mean becomes clip, because nobody can say which
 of two is dishonest. Neither moves the merge further than the shorter of the two. If all nodes

@@ -8,11 +8,11 @@ peer claims all the time which state it holds after which round. A node asks for
 
 It takes the state over when enough members claim its digest (quorum.py). Where only some nodes are
 sampled for a round, few contributions claim a state, so the node asks as many peers for theirs as
-must hold it. A state after this round
-or a later one ends the round. A state after the round before replaces what this round's
-contributions are merged into; those contributions claim it at the latest. If most members are
-further ahead but claim different states, the node continues in their round with its own. In all
-cases it writes a record. No round waits for a catch-up, and an attempt lasts one deadline.
+must hold it. A state after this round or a later one ends the round. A state after the round before
+replaces what this round's contributions are merged into; those contributions claim it at the
+latest. If most members are further ahead but claim different states, the node continues in their
+round with its own. In all cases it writes a record. No round waits for a catch-up, and an attempt
+lasts one deadline.
 """
 
 from __future__ import annotations

@@ -300,9 +300,8 @@ class MovesByProof(Check):
     (node/fednode/core/rounds/catchup.py). Where a node leaves out rounds, the supporters are the
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
     They must be more than half of all members that began and that the node knew of since it adopted
-    last. Half is enough if the node, since it adopted last,
-    saw no other member alive and active (node/fednode/core/run.py). In a mesh of two nodes
-    the other is enough.
+    last. Half is enough if the node, since it adopted last, saw too few members alive and active
+    (node/fednode/core/rounds/quorum.py). In a mesh of two nodes the other is enough.
     After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
     not judged, and a state after the round before may be taken over from half of all members. A
     node that restarts may use contributions that it had heard at its last commit.
