@@ -28,7 +28,7 @@ from fednode.data.folder import scan
 from fednode.data.memory import files
 from fednode.errors import ConfigError, ModelError
 from fednode.settings import trees
-from fednode.settings.read import Settings, Source, settings_of
+from fednode.settings.read import Settings, Source, stored_settings
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
@@ -274,7 +274,7 @@ def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[st
             f"{file} holds metadata that `fednode export` did not write: export it again."
         ) from fault
     source = Source(str(file), own if isinstance(own, dict) else {})
-    return settings_of(source), classes, number
+    return stored_settings(source, "export it again with this version."), classes, number
 
 
 def load(path: str | Path) -> Prompts:

@@ -56,6 +56,9 @@ def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
     own = Source("--set", Tree(), places)
     put_flags(own.tree, places, flags)
     values = dict(trees.leaves(own.tree))
+    for place, where in places.items():
+        if trees.at(own.tree, place) == {}:
+            raise ConfigError(f"{where} sets nothing: name a key, as in section.key=value.")
     for place in values:
         if not founds and any(place[: len(key)] == key for key in SHARED):
             raise ConfigError(

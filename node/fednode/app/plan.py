@@ -33,7 +33,7 @@ from fednode.settings.read import (
     start_of,
     validation_fault,
 )
-from fednode.storage.store import Store, has_rounds
+from fednode.storage.store import Store, difference, has_rounds, newest
 from fednode.transports.address import NO_PROXY, RELAY, check_proxy, parse
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
@@ -282,12 +282,16 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     return frozenset(free if weighs else free | {"rounds.max"})
 
 
-def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> str:
+def tie(store: Store | None, plan: NodePlan, facts: Mapping[str, str]) -> str:
     """Tie a new state directory to the node's settings; return why its rounds must begin anew.
 
-    "" if they go on. Raise StateError if the directory is of another node or mesh.
+    "" if they go on. store: None only looks, because the node runs. Raise StateError if the
+    directory is of another node or mesh.
     """
-    return store.bind({"name": plan.name, **facts}, free_facts(plan))
+    own, free = {"name": plan.name, **facts}, free_facts(plan)
+    if store is not None:
+        return store.bind(own, free)
+    return difference(plan.state, newest(plan.state)[0].settings, own, free)
 
 
 def privacy_of(plan: NodePlan, learner: Learner) -> Privacy:

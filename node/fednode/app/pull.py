@@ -55,10 +55,10 @@ def pulled(plan: NodePlan, config: Path, peer: str, tree: Tree) -> tuple[list[st
     ConfigError if the node cannot run under them.
     """
     found = changes(shared_tree(plan.settings), tree)
-    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    before = config.read_text(encoding="utf-8") if config.exists() else ""
     if not found:
-        return [], text
-    text = with_shared(text, tree, str(config))
+        return [], before
+    text = with_shared(before, tree, str(config))
     source = written(Source(str(config), trees.read(text)[1]), os.environ)
     after = replace(plan, settings=placed(settings_of(source), plan.peers, plan.name))
     for key in changes(shared_tree(after.settings), tree):
@@ -71,7 +71,10 @@ def pulled(plan: NodePlan, config: Path, peer: str, tree: Tree) -> tuple[list[st
             f"This node cannot run under the settings of {peer}, and nothing was written: "
             f"{' '.join(faults)}"
         )
-    return list(found.values()), text
+    lines = list(found.values())
+    if "\n#" in f"\n{before}" and "\n#" not in f"\n{text}":
+        lines.append(f"{config} is written anew, without its comments; a copy of it is kept.")
+    return lines, text
 
 
 def write(config: Path, text: str) -> Path | None:

@@ -14,7 +14,7 @@ import yaml
 from fednode import units
 from fednode.core.types import NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import ConfigError, StateError
-from fednode.settings.read import NAME, Settings, read_yaml, settings_in, tree_of
+from fednode.settings.read import NAME, Settings, read_yaml, stored_settings, tree_of
 from fednode.storage.files import put
 from fednode.storage.store import (
     BACKBONE,
@@ -93,7 +93,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
         source = read_yaml(folder / SETTINGS)
     except ConfigError as fault:
         raise StateError(f"{str(fault).removesuffix('.')}: {AGAIN}") from None
-    settings = settings_in(source, {}, flags)
+    settings = stored_settings(source, AGAIN, flags)
     classes = tuple(held[CLASSES].splitlines())
     prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:

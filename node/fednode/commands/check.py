@@ -37,7 +37,7 @@ from fednode.learn.learner import Learner
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
-from fednode.storage.store import RUNS, Store, is_state
+from fednode.storage.store import RUNS, Store, has_rounds, is_state
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH, PEERS, settings_here
 from fednode.terminal.progress import Shown
@@ -195,8 +195,7 @@ def _of_learner(
         model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
         yield ("note", f"The model is {model}.")
     if given.peers is not None:
-        if not running:
-            yield from _caught(_of_state(plan, facts))
+        yield from _caught(_of_state(plan, facts, running))
         from fednode.app.check_peers import peer_findings
 
         yield from _asked(peer_findings(plan, learner, fingerprint(facts), running))
@@ -230,17 +229,19 @@ def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Find
         )
 
 
-def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
-    """Check the state directory if it exists; create none."""
+def _of_state(plan: NodePlan, facts: dict[str, str], running: bool) -> Iterator[Finding]:
+    """Check the state directory if it exists; create none. running: the node uses it."""
     from fednode.learn.privacy import read_account
 
-    if not is_state(plan.state):
+    if not is_state(plan.state) or (running and not has_rounds(plan.state)):
         return
-    store = Store(plan.state)
+    store = None if running else Store(plan.state)
     try:
         if why := tie(store, plan, facts):
-            text = f"The rounds begin anew, because {why}; earlier runs are kept in"
-            yield ("warning", f"{text} {plan.state / RUNS}.")
+            begin = "The rounds begin anew" + (" after a restart" if running else "")
+            text = f"{begin}, because {why}; earlier runs are kept in {plan.state / RUNS}."
+            yield ("warning", text)
+        if why or store is None:
             return
         held, (_, undecided) = store.latest(), read_account(plan.state)
         if undecided:
@@ -249,4 +250,5 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         if held is not None:
             yield ("note", f"{plan.state} holds round {held.policy.round}: it goes on there.")
     finally:
-        store.close()
+        if store is not None:
+            store.close()

@@ -105,7 +105,7 @@ def init(
         _create_local(folder, text, sorted(free_ports(nodes)), own=data is not None)
     else:
         _create(folder, text, site, address, relays, 2 if wait is None else wait)
-    if policy is None:
+    if policy is None and trees.at(trees.read(text)[1], ("policy", "name")) == RECOMMENDED:
         click.echo(WHY)
 
 
@@ -177,7 +177,7 @@ def addresses_of(option: str, nodes: Sequence[str], default: str = "") -> Mappin
         if faults := address_faults(option, name, address, insecure=False):
             raise ConfigError("\n".join(faults))
         if name in found:
-            raise ConfigError(f"{option} names {name!r} twice: names must differ.")
+            raise ConfigError(f"{option} names {name!r} twice: a node has one address.")
         found[name] = address
     return found
 

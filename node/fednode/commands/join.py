@@ -79,6 +79,8 @@ def join(
     """
     if yes and words is None:
         raise ConfigError("--yes needs --words: the five words that the founder of the mesh said.")
+    if link == "-" and not yes:
+        raise ConfigError("With - for LINK nobody can be asked here: give --yes and --words.")
     if link == "-":
         link = sys.stdin.read(links.TEXT_MAX)
     invitation = links.decode(_asked() if link is None else link)

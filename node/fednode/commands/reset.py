@@ -12,6 +12,7 @@ import click
 
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.baseline import SENTENCES
+from fednode.app.create import FILES
 from fednode.app.page_link import FILE as PAGE_TOKEN
 from fednode.app.state_dir import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
@@ -56,7 +57,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
-    certified = (folder / IDENTITY).exists()
+    certified, joined = ((folder / path).exists() for path in (IDENTITY, f"{ENROLMENT}/{FILES}"))
     descriptor = lock(folder)  # a running node holds it
     try:
         if not yes:
@@ -79,6 +80,8 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     if whole and certified:
         click.echo(
             "To join again, move the folder of the settings away: `fednode join LINK` makes it."
+            if joined
+            else "To join again, this node needs the folder anew that `fednode invite --out` wrote."
         )
     with contextlib.suppress(OSError):  # files of others are left in it
         folder.rmdir()

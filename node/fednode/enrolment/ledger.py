@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,7 @@ INVITATIONS_MAX: Final = 64
 """Invitations at a time, used ones included: TLS looks through all of them at each handshake."""
 HOLDERS_MAX: Final = 1024
 ELSEWHERE: Final = "state directory"
+_HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 KNOWN: Final = {"extra": "forbid"}
 """A field that this version does not know is a fault, because a change would lose it."""
 
@@ -186,7 +188,8 @@ class Ledger:
             tree: dict[str, Any] = json.loads(text)
             book = checked(Book, Source("the ledger", tree))
             for entry in book.entries.values():
-                bytes.fromhex(entry.key)
+                if not _HEX.fullmatch(entry.key):
+                    raise ConfigError(f"entries.{entry.site}.key is {entry.key!r}")
         except (ValueError, RecursionError, ConfigError) as fault:
             first = str(fault).partition("\n")[0].partition(";")[0].rstrip(".")
             raise StateError(

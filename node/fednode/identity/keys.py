@@ -114,9 +114,12 @@ def _load(path: Path) -> object:
 
 
 def _damaged(path: Path) -> StateError:
+    advice = "restore it from a backup, or rename its folder and ask for a new link"
+    if path.name != KEY_FILE:
+        advice = "give the copy that the founder kept with --mesh-key FILE"
     return StateError(
         f"The key {path} is damaged, has a password, or is of another kind, as earlier versions of "
-        "fednode made: restore it from a backup, or rename its folder and ask for a new link."
+        f"fednode made: {advice}."
     )
 
 

@@ -91,8 +91,8 @@ def _entry_faults(
         for key in ("name", "address"):
             what = getattr(entry, key)
             if what in seen:
-                text = f"the {key} {what!r} stands in two entries"
-                yield f"{where}: {text}, also in {seen[what]}; they must differ."
+                text = f"the {key} {what!r} stands in two entries, also in {seen[what]}"
+                yield f"{where}: {text}; they must differ: a node has one name and one address."
             elif what != RELAY:
                 seen[what] = where.rpartition(", ")[2]
 

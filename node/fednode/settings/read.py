@@ -238,6 +238,19 @@ def checked(kind: type[Kind], source: Source) -> Kind:
     return made
 
 
+def stored_settings(source: Source, advice: str, flags: Sequence[str] = ()) -> Settings:
+    """Return the settings in a file that fednode wrote, and of flags.
+
+    Raise ConfigError; of a key of the file that this version does not know, with advice.
+    """
+    try:
+        return settings_in(source, {}, flags)
+    except ConfigError as fault:
+        unknown_key = rf"(?m)^({re.escape(source.where)}\b.*: unknown key [^;]*); .*$"
+        said = rf"\1: another version of fednode wrote it; {advice}"
+        raise ConfigError(re.sub(unknown_key, said, str(fault))) from None
+
+
 def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[str]) -> None:
     """Put section.key=value flags into a tree, and note where they come from."""
     for flag in flags:
@@ -281,10 +294,14 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
     except ConfigError as fault:
         return None, [f"{source.at(('policy', 'name'))}: {fault}"]
     known = ("name", *faults.keys_of(kind.config_type))
-    # A key of another policy without a value sets nothing, such as `merge` in init's file.
-    void = [key for key in policy if key not in known and policy[key] is None and _is_known(key)]
-    inside = {key: setting for key, setting in policy.items() if key not in ("name", *void)}
+    others = [key for key in policy if key not in known and _is_known(key)]
+    inside = {key: setting for key, setting in policy.items() if key not in ("name", *others)}
     config, wrong = _check(kind.config_type, inside, source, ("policy",))
+    wrong += [
+        f"{source.at(('policy', key))}: 'policy.{key}' is of another policy than {name}; remove it."
+        for key in others
+        if policy[key] is not None  # else it sets nothing, such as `merge` in init's file
+    ]
     return (None if wrong else Chosen(kind, config, policy)), wrong
 
 

@@ -84,29 +84,9 @@ class Store:
         self._sweep(max(_rounds(folder), default=-1))
 
     def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> str:
-        """Tie the rounds to come to a configuration; return how that of the last round differs.
-
-        "" if there is no round yet, or if only free facts differ. Raise StateError if the directory
-        is of another node or mesh.
-
-        free: names of facts that may differ.
-        """
-        held = self._facts = self._facts or dict(facts)
-        every = {*held, *facts}.difference(free)
-        differ = [key for key in sorted(every) if held.get(key) != facts.get(key)]
-        for key in OWNERS:
-            if key in differ:
-                raise StateError(
-                    f"The state directory {self.folder} was made with {key} {held.get(key)}, and "
-                    f"this node has {key} {facts.get(key)}: give this node's own directory with "
-                    "--state."
-                )
-        if POLICY in differ:
-            differ = [POLICY]
-        differ.sort(key=lambda key: key != BACKBONE)
-        return "; ".join(
-            f"{key} was {_shown(held, key)} and is {_shown(facts, key)}" for key in differ[:SHOWN]
-        )
+        """Tie the rounds to come to a configuration; return what `difference` says of the last."""
+        self._facts = self._facts or dict(facts)
+        return difference(self.folder, self._facts, facts, free)
 
     def begin_anew(self, facts: Mapping[str, str]) -> None:
         """Move the run so far to runs/N, and begin at round 0 under another configuration.
@@ -198,6 +178,30 @@ def _explained(folder: Path, what: str) -> Iterator[None]:
             f"The state directory {folder} {what}: {because(fault)}. Make sure that there is room "
             "and that this user may read and write there."
         ) from fault
+
+
+def difference(
+    folder: Path, held: Mapping[str, str], facts: Mapping[str, str], free: Collection[str]
+) -> str:
+    """Return how the configuration of a directory's last round, `held`, differs from a node's.
+
+    "" if there is no round yet, or if only the facts `free` differ. Raise StateError if the
+    directory is of another node or mesh.
+    """
+    every = {*held, *facts}.difference(free) if held else ()
+    differ = [key for key in sorted(every) if held.get(key) != facts.get(key)]
+    for key in OWNERS:
+        if key in differ:
+            raise StateError(
+                f"The state directory {folder} was made with {key} {held.get(key)}, and this node "
+                f"has {key} {facts.get(key)}: give this node's own directory with --state."
+            )
+    if POLICY in differ:
+        differ = [POLICY]
+    differ.sort(key=lambda key: key != BACKBONE)
+    return "; ".join(
+        f"{key} was {_shown(held, key)} and is {_shown(facts, key)}" for key in differ[:SHOWN]
+    )
 
 
 def _shown(facts: Mapping[str, str], key: str) -> str:

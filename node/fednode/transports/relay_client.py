@@ -278,7 +278,11 @@ class RelayClient:
         mark = hashlib.sha256(caller.encode()).hexdigest()[:16]
         path = Path(self._folder.name) / f"{next(self._numbers)}.{mark}"
         inner = connected_as(path, self.inside)
-        return await asyncio.open_unix_connection(sock=inner, limit=2 * CHUNK_BYTES)
+        try:
+            return await asyncio.open_unix_connection(sock=inner, limit=2 * CHUNK_BYTES)
+        except BaseException:
+            inner.close()
+            raise
 
     # Dialling -------------------------------------------------------------------------------------
 

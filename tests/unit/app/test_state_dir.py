@@ -11,7 +11,7 @@ from fednode.app.client import key_folder
 from fednode.app.plan import learner_of, make
 from fednode.app.state_dir import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.errors import StateError
+from fednode.errors import ConfigError, StateError
 from fednode.settings.output import PageSettings
 from fednode.settings.read import Settings
 from fednode.storage.store import CLASSES, SETTINGS, Store
@@ -31,6 +31,14 @@ def test_a_file_that_is_damaged_or_not_there_is_named(
     (state / name).unlink()
     with pytest.raises(StateError, match=f"has no {name}: start the node once more"):
         recall(state)
+    (state / SETTINGS).write_text("seed: 1\ntuning: {decay: 1}\n")
+    (state / CLASSES).write_text("lemon\n")
+    said = "line 2: unknown key 'tuning.decay': another version of fednode wrote it; start the node"
+    with pytest.raises(ConfigError, match=said):
+        recall(state)
+    with pytest.raises(ConfigError, match=r"=1: unknown key 'tuning\.decays'; remove it\."):
+        recall(state, ["tuning.decays=1"])
+    (state / name).unlink()
     (state / SETTINGS).write_text("data: [\n")
     with pytest.raises(StateError, match=r"line 2, .*: start the node once more|has no classes"):
         recall(state)

@@ -9,9 +9,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
+from fednode.app import check_peers
 from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, PolicyState, Snapshot
@@ -113,7 +115,7 @@ def test_without_a_mesh_data_and_model_are_looked_at(fednode: Fednode, tmp_path:
 
 
 def test_a_state_directory_in_use_or_of_another_model(
-    fednode: Fednode, peers: Path, tmp_path: Path
+    fednode: Fednode, peers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
     plan = make(peers, None, "a", QUICK[1:], state)
@@ -129,6 +131,11 @@ def test_a_state_directory_in_use_or_of_another_model(
     (line,) = [one for one in fednode.out.splitlines() if one.startswith("warning: ")]
     assert "The rounds begin anew, because backbone was ffffffffffff and is " in line
     assert line.endswith(f"earlier runs are kept in {state / 'runs'}.")
+    monkeypatch.setattr(check_peers, "runs", AsyncMock(return_value=True))
+    store = Store(state)  # as the running node
+    assert fednode(*words) == 0
+    assert "warning: The rounds begin anew after a restart, because backbone" in fednode.out
+    store.close()
 
 
 def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:

@@ -83,6 +83,8 @@ def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) 
     flags = ["policy={name: feddpt, domains: [photo, sketch]}"]
     tuning = load_settings(tmp_path / "m/node.yaml", {}, flags).tuning
     assert (tuning.context_length, tuning.optimizer, tuning.lr) == (16, "adamw", 0.0005)
+    assert fednode("init", "n", "--nodes", "3", "--set", "policy.name=promptfl") == 0
+    assert WHY not in fednode.out
     settings = load_settings(tmp_path / "m/node.yaml", {}, ["policy.name=promptfl"])
     assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
 

@@ -75,6 +75,7 @@ def test_a_mesh_is_founded_once_and_anew_after_its_two_folders_were_deleted(
         (("ward", *AT, "--set", "model.nmae=x"), "--set model.nmae=x: unknown key 'model.nmae'"),
         (("ward", *AT, "--set", "rounds.max=-1"), "rounds.max is -1; it must be at least 0."),
         (("ward", *AT, "--set", "policy=gda"), "policy is 'gda'; it must be a section."),
+        (("ward", *AT, "--set", "policy={}"), "--set policy={} sets nothing: name a key"),
         (("ward", *AT, "--set", "policy=null"), "--set policy=null cannot be set here: write it"),
         (("ward", *AT, "--set", "data={partition: 3}"), "data.partition is 3; it must be a sectio"),
         (("ward", *AT, "--set", "data.rename={a: b}"), "--set data.rename={a: b} cannot be set he"),

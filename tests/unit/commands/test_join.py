@@ -237,3 +237,4 @@ def test_words_that_differ_and_questions_that_nobody_answers_are_said(
         said = fednode.fault(*words(link, tmp_path, "--yes", "--words", "one two three four five"))
     assert "and --words says 'one two three four five'" in said
     assert "--yes needs --words" in fednode.fault(*words(link, tmp_path, "--yes"))
+    assert "nobody can be asked here: give --yes and" in fednode.fault(*words("-", tmp_path))

@@ -61,6 +61,13 @@ def test_all_of_a_member_goes_and_the_mesh_key_stays(fednode: Fednode, founder: 
     assert "To join again, move the folder of the settings away: `fednode join LINK`" in fednode.out
 
 
+def test_a_node_that_was_issued_a_folder_is_not_told_to_use_a_link(
+    fednode: Fednode, state: Path
+) -> None:
+    assert fednode("reset", "--state", state, "--all", "--yes") == 0, fednode.err
+    assert "needs the folder anew that `fednode invite --out` wrote" in fednode.out
+
+
 def test_a_running_node_is_left_alone(fednode: Fednode, state: Path) -> None:
     before = held(state)
     descriptor = lock(state)

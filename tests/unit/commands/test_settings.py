@@ -75,6 +75,7 @@ def test_what_differs_is_shown_and_written_after_a_yes(ward: Ward, fednode: Fedn
     assert fednode("settings", "pull") == 0
     assert fednode.out.splitlines() == [
         "rounds.max: 3 -> 30",
+        f"{ward.config} is written anew, without its comments; a copy of it is kept.",
         f"{ward.config} has the shared settings of a. The file before is {ward.config}.before. "
         "`fednode check` says whether the rounds begin anew with them. Restart the node: fednode "
         "start",

@@ -191,7 +191,7 @@ def test_a_full_disk_is_named_and_the_ledger_stays(tmp_path: Path) -> None:
         ('{"entries": {"b": {"site": 1}}, "holders": {}}', "entries.b.site is 1"),
         (
             '{"entries": {"b": {"site": "b", "key": "0g", "end": 2000000000}}, "holders": {}}',
-            "non-hexadecimal number",
+            "entries.b.key is '0g'",
         ),
         ('{"entries": {}, "holders": {}, "more": 1}', "unknown key 'more'"),
         ('{"entries": {}, "holders": {"b": {"name": "b", "x": 1}}}', ""),

@@ -134,7 +134,10 @@ async def test_a_guest_does_not_renew(tmp_path: Path) -> None:
             await new._ask("Renew", pb.RenewRequest())
 
 
-async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: Path) -> None:
+async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     plain = Site.create(tmp_path, "c", sponsor=False)
     async with Site.create(tmp_path, "a").serving() as a, plain.serving() as c:
         await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
@@ -150,6 +153,9 @@ async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(tmp_path: 
         await renewed(silent, plain_one, sponsor)
         assert own.own() != before
         assert a.roster.identify(own.own().chain) == Member("b", own.id)
+        for a.now, times in ((59.0, 1), (60.0, 2)):
+            await renewed(sponsor)
+            assert caplog.messages.count("the certificate of b was renewed") == times
         with pytest.raises(Refused, match="c may not admit sites or renew certificates now"):
             await renewed(silent, plain_one)
         with pytest.raises(Unreachable, match=r"z at .* does not answer"):

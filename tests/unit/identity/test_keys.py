@@ -78,6 +78,9 @@ def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None
     with pytest.raises(StateError, match=r"The key .*node\.key is damaged, has a password"):
         load_node_key(tmp_path)
     assert path.read_bytes() == content
+    path.with_name("mesh.key").write_bytes(content[:40])
+    with pytest.raises(StateError, match="give the copy that the founder kept with --mesh-key"):
+        keys.load(path.with_name("mesh.key"))
 
 
 def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:

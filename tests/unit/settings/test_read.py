@@ -213,7 +213,7 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
 def test_keys_of_another_policy_are_unknown(tmp_path: Path) -> None:
     text = "policy:\n  name: zerodfl\n  recipients: 5\n"
     assert fault(tmp_path, text, "policy.name=promptfl") == (
-        "node.yaml, line 3: unknown key 'policy.recipients'; did you mean 'participants'?"
+        "node.yaml, line 3: 'policy.recipients' is of another policy than promptfl; remove it."
     )
     path = write(tmp_path, text)
     whole = load_settings(path, {}, ["policy={name: promptfl}"])

@@ -46,6 +46,11 @@ def test_flags_and_foreign_metadata_are_read_within_the_same_bounds(text: str) -
         _described({"settings": text}, Path("file"))
 
 
+def test_metadata_of_another_version_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"'tuning.decay': another version .* export it again"):
+        _described({"settings": "tuning: {decay: 0.1}"}, Path("file"))
+
+
 def test_metadata_that_nests_too_deep_is_refused() -> None:
     with pytest.raises(ModelError, match=r"file holds metadata that `fednode export` did not"):
         _described({"classes": "[" * 100_000}, Path("file"))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Mapping
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -18,7 +20,7 @@ from fednode.transports.relay_client import RelayClient
 from tests.contract.faults import pause
 from tests.contract.transport_suite import GUARD_S, Stuck
 from tests.meshes import Mesh, RunningRelay
-from tests.unit.identity.people import invitation_key
+from tests.unit.identity.people import SmallMesh, invitation_key
 from tests.unit.transports.test_callers import TOKEN, guest_of
 
 ANY = "127.0.0.1:0"
@@ -212,6 +214,20 @@ async def test_a_relay_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch
             await lost.wait()
         assert "did not answer in time" in node.relay.trouble
         await node.close()
+
+
+async def test_a_call_that_is_cancelled_on_its_way_in_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mesh, inner = SmallMesh(), socket.socket(socket.AF_UNIX)
+    ended = AsyncMock(side_effect=asyncio.CancelledError)
+    monkeypatch.setattr(module, "connected_as", lambda *_: inner)
+    monkeypatch.setattr(asyncio, "open_unix_connection", ended)
+    client = RelayClient([], mesh.own("a"), mesh.roster())
+    with pytest.raises(asyncio.CancelledError):
+        await client._enter("b")
+    assert inner.fileno() == -1
+    await client.close()
 
 
 async def test_relayed_callers_are_told_apart(tmp_path: Path) -> None:
