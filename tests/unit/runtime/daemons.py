@@ -24,6 +24,7 @@ from fednode.runtime.driver import Driver
 from fednode.runtime.members import MemberDirectory
 from fednode.runtime.worker import Learning
 from fednode.storage.store import Store
+from tests.contract.faults import pause
 from tests.contract.memory_transport import Hub, MemoryTransport
 
 ABOUT = About(
@@ -35,6 +36,8 @@ ABOUT = About(
     model="fednode-mini",
 )
 PORTS = {"a": 7101, "b": 7102, "c": 7103}
+# Looking without a pause would take the interpreter's lock from the threads that tune and write.
+POLL_S = 0.001
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 180.0
 QUICK = replace(LAN, probe_interval_s=0.02, probe_timeout_s=5.0)
@@ -60,7 +63,7 @@ class Daemon:
         async with asyncio.timeout(GUARD_S):
             while not holds():
                 assert not self.task.done(), self.task
-                await asyncio.sleep(0)
+                await pause(POLL_S)
 
 
 def make(
