@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
-from fednode.app.baseline import keep_sentences
+from fednode.app.baseline import keep_comparison
 from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, connect, revoked
 from fednode.app.peer_cache import PeerCache
@@ -227,7 +227,7 @@ def driver_of(
     settings, facts = plan.settings, facts_of(plan, learner)
     if why := tie(store, plan, facts):
         store.begin_anew({"name": plan.name, **facts})
-        keep_sentences(plan.state, [])  # those of `fednode eval` were of the run before
+        keep_comparison(plan.state, [])  # that of `fednode eval` was of the run before
         text = f"the rounds begin anew, because {why}; earlier runs lie in {plan.state / RUNS}"
         mesh.refusals.show(Record("run.began", text, "warning"))
     remember(plan.state, plan.name, plan.settings, learner.classes)

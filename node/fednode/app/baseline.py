@@ -36,6 +36,7 @@ from fednode.learn.evaluation import (
     ALONE,
     MESH,
     ZERO_SHOT,
+    is_possible,
     no_better_than_chance,
     sentences,
 )
@@ -51,8 +52,8 @@ HEADS: Final = {"gda": "gda"}
 """The head of the control, for policies whose control tunes no prompt."""
 PROMPT: Final = "prompt"
 FILE: Final = "control.safetensors"
-SENTENCES: Final = "eval.txt"
-"""The newest sentences of `fednode eval` on what the mesh brings, for status and page."""
+COMPARISON: Final = "eval.json"
+"""What `fednode eval` said last on what the mesh brings, for status and page."""
 TUNED: Final = "tuned"
 """The row of the node's own prompts in the tables of `fednode eval`."""
 CLASSES: Final = "classes"
@@ -204,24 +205,30 @@ def keep(folder: Path, facts: Mapping[str, str], prompts: Tensors) -> None:
     Disk().replace(folder / FILE, safetensors.numpy.save(dict(prompts), facts))
 
 
-def keep_sentences(folder: Path, texts: Sequence[str]) -> None:
-    """Write what `fednode eval` says of this run, so that status and page show it."""
-    text = "".join(f"{line}\n" for line in texts)
+def keep_comparison(folder: Path, sentences: Sequence[str], counts: Sequence[int] = ()) -> None:
+    """Write what `fednode eval` says of this run, so that status and page show it.
+
+    counts: of the gain over training alone (`Gain.counts`), if there is one.
+    """
+    kept = {"sentences": list(sentences), "counts": list(counts)}
     with contextlib.suppress(OSError):  # a full disk: status goes on to name the command
-        Disk().replace(folder / SENTENCES, text.encode())
+        Disk().replace(folder / COMPARISON, json.dumps(kept).encode())
 
 
-def gains(settings: Settings, folder: Path) -> list[str]:
-    """Return what a node's operator is told of what the mesh brings: nothing if it exchanges none.
+def comparison(settings: Settings, folder: Path) -> tuple[list[str], list[int]]:
+    """Return what the mesh brings: nothing if the node exchanges nothing.
 
-    The newest sentences of `fednode eval`, or that this command says it.
+    The newest sentences of `fednode eval`, or that this command says it, and the counts.
     """
     if settings.policy.name == CONTROL or settings.tuning.kind != "torch":
-        return []
+        return [], []
     try:
-        return (folder / SENTENCES).read_text("utf-8").splitlines() or [PROMISE]
-    except (OSError, ValueError):
-        return [PROMISE]
+        kept = json.loads((folder / COMPARISON).read_bytes())
+        counts = [int(count) for count in kept["counts"]]
+        sentences = [str(text) for text in kept["sentences"]]
+        return sentences or [PROMISE], counts if is_possible(counts) else []
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return [PROMISE], []
 
 
 def _head(settings: Settings) -> str:

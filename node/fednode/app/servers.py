@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from fednode.app.baseline import gains
+from fednode.app.baseline import comparison
 from fednode.app.mesh import Mesh
 from fednode.app.page_link import draw
 from fednode.app.plan import NodePlan
@@ -39,6 +39,7 @@ class Servers:
             address=plan.address,
             model=plan.settings.model.title,
             tells_classes=plan.settings.data.tell_classes,
+            tells_gain=plan.settings.privacy.clip is None,
             caution=plan.policy.caution,
             transport=None if mesh.identity is None else mesh.transport,
             shared=shared_text(plan.settings).encode(),
@@ -52,7 +53,7 @@ class Servers:
             mesh.members.check_member,
             self.working.__str__,
         )
-        self.service.gains = lambda: gains(self._settings, self._state)
+        self.service.comparison = lambda: comparison(self._settings, self._state)
         self.metrics.watch(self.service.now)
         self._health = HealthService()
         self._web: Web | None = None

@@ -67,7 +67,8 @@ def eval(state: Path | None, data: Path | None, flags: tuple[str, ...], form: st
         measured = replace(measured, answers=prompts)
     classifier = [f"own classes: {measured.answers}"] if measured.answers else []
     if own == tuned.settings:
-        baseline.keep_sentences(tuned.folder, [*measured.gains, *measured.hints, *classifier])
+        sentences = [*measured.gains, *measured.hints, *classifier]
+        baseline.keep_comparison(tuned.folder, sentences, _gain_counts(measured))
     for text in measured.notes:
         click.echo(text, err=True)
     if form == "csv":
@@ -128,6 +129,12 @@ def _results(learner: TorchLearner, prompts: Tensors, folds: bool) -> Mapping[st
     found = dict(learner.results(prompts))
     crossed = learner.cross_validate(prompts) if folds else None
     return found | ({"own": crossed} if crossed is not None else {})
+
+
+def _gain_counts(measured: Measured) -> Sequence[int]:
+    """Return the counts of the gain on own test images, if the control was measured on them."""
+    ours, alone = (measured.results.get(row, {}).get("own") for row in (TUNED, ALONE))
+    return gain_over(ours, alone).counts if ours and alone else ()
 
 
 def _tree(tuned: Tuned, data: NodeData, measured: Measured) -> dict[str, Any]:

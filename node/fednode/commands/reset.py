@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
+from fednode.app.baseline import COMPARISON
 from fednode.app.baseline import FILE as CONTROL
-from fednode.app.baseline import SENTENCES
 from fednode.app.create import FILES
 from fednode.app.page_link import FILE as PAGE_TOKEN
 from fednode.app.state_dir import ROOT, find
@@ -30,7 +30,7 @@ ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
 LEARNED: Final = (
     *(CHECKPOINTS, RUNS, HISTORY, SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
-    *(CONTROL, SENTENCES),
+    *(CONTROL, COMPARISON),
 )
 KEPT: Final = (IDENTITY, ENROLMENT, ACCOUNT)
 """Only --all deletes these."""

@@ -30,6 +30,7 @@ from fednode.learn.intervals import (
     Z,
     auc_bootstrap,
     balanced_bootstrap,
+    pooled,
     ratio_bootstrap,
     wilson,
 )
@@ -49,6 +50,8 @@ fewer fall to one side more often than in 5 % of cases."""
 BALANCED: Final = 20
 """So many images, or patients, of each class the mean over classes takes to count in a verdict: of
 fewer, its interval is too narrow."""
+IMAGES_MAX: Final = 1_000_000_000
+"""No node has more test images."""
 SEEN: Final = Z + 0.8416
 """Standard errors of a difference that is found four times of five (a power of 80 %)."""
 NO_TESTS: Final = "whether the mesh helps is unknown: there are no test images (data.test)"
@@ -295,7 +298,7 @@ class Gain:
     patients if they are known. differ: images, or patients, on which the rows differ. needed: so
     many images would show a difference of POINTS; at least as many, or as many patients, as one
     takes that is all gains and no losses. smallest: images, or patients, of the smallest class that
-    is tested.
+    is tested. counts: see `intervals.pooled`.
     """
 
     accuracy: float
@@ -306,6 +309,7 @@ class Gain:
     differ: int
     needed: int
     smallest: int
+    counts: tuple[int, int, int]
 
     @property
     def verdict(self) -> str:
@@ -340,6 +344,7 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
     half, share = (high - low) / 2, POINTS / 100
     spread = ours.images * (half / Z) ** 2 or float(np.square(steps).mean())
     least = (share - share**2) * ours.images / len(np.unique(patients))
+    of_patients = np.bincount(patients, steps)
     needed = max(spread, least) * (SEEN / share) ** 2
     return Gain(
         accuracy=ours.accuracy - others.accuracy,
@@ -352,6 +357,28 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
         smallest=min(
             len(np.unique(patients[ours.truth == label])) for label in np.unique(ours.truth)
         ),
+        counts=(ours.images, int(of_patients.sum()), int(np.square(of_patients).sum())),
+    )
+
+
+def is_possible(counts: Sequence[int]) -> bool:
+    """Tell whether numbers that another node or a file has can be the counts of a Gain."""
+    if len(counts) != 3 or not 0 < counts[0] < IMAGES_MAX:
+        return False
+    images, difference, squares = counts
+    return abs(difference) <= min(images, squares) and squares <= images**2
+
+
+def mesh_sentence(sites: Sequence[tuple[int, int, int]]) -> str:
+    """Return what nodes gain together over training alone. sites: the counts of each (`Gain`)."""
+    gain, interval = pooled(sites)
+    images, _, squares = map(sum, zip(*sites, strict=True))
+    verdict = "cannot tell"
+    if squares >= FEWEST and (interval[0] > 0 or interval[1] < 0):
+        verdict = "the mesh helps" if gain > 0 else "the mesh harms"
+    return (
+        f"{len(sites)} nodes together, by the newest `fednode eval` of each: gain over training "
+        f"alone: {_points(gain, interval, f', {images:,} images')}: {verdict}"
     )
 
 

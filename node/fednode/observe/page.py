@@ -53,7 +53,7 @@ class Page:
 
     def __init__(self, service: NodeService, reader: Callable[[web.Request], Reader]) -> None:
         self._service, self._reader = service, reader
-        self._reports: dict[str, tuple[float, dict[str, Any]]] = {}
+        self._reports: dict[str, tuple[float, dict[str, Any], status_pb2.Gain]] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
 
@@ -77,9 +77,11 @@ class Page:
         reader = self._reader(request)
         reply = clean(self._service.now(member=reader not in KNOWN))
         admitting = self._service.admitting
+        gains = [reply.gain, *(gain for _, _, gain in self._reports.values())]
         return web.json_response(
             {
                 "reader": reader,
+                "mesh_gain": summary.mesh_gain(gains),
                 "headline": summary.headline(reply),
                 "facts": summary.facts(reply),
                 "status": plain(reply),
@@ -91,7 +93,8 @@ class Page:
         """Answer with what each member last said of itself, by its name."""
         await self._ask()
         now = asyncio.get_running_loop().time()
-        reports = {name: {"ago_s": now - at, **said} for name, (at, said) in self._reports.items()}
+        said = self._reports.items()
+        reports = {name: {"ago_s": now - at, **report} for name, (at, report, _) in said}
         return web.json_response(reports)
 
     async def _history(self, request: web.Request) -> web.Response:
@@ -116,7 +119,9 @@ class Page:
             self._asked_at = clock()
             peers = self._service.now().peers
             replies = await self._service.ask([one.name for one in peers if one.state in LIVE])
-            self._reports |= {name: (clock(), report(reply)) for name, reply in replies.items()}
+            self._reports |= {
+                name: (clock(), report(reply), reply.gain) for name, reply in replies.items()
+            }
             members = {one.name for one in peers}
             for name in self._reports.keys() - members:
                 del self._reports[name]

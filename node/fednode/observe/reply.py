@@ -28,8 +28,9 @@ from fednode.wire.gen import status_pb2
 class About:
     """What is known of a node before its model is loaded.
 
-    caution: about its policy's settings. tells_classes: data.tell_classes. transport: reaches its
-    peers; None in a mesh without keys. shared: the settings that all nodes share, as JSON.
+    caution: about its policy's settings. tells_classes: data.tell_classes. tells_gain: members may
+    see what it gains. transport: reaches its peers; None in a mesh without keys. shared: the
+    settings that all nodes share, as JSON.
     """
 
     name: str
@@ -40,6 +41,7 @@ class About:
     model: str
     caution: str = ""
     tells_classes: bool = True
+    tells_gain: bool = True
     transport: GrpcTransport | None = None
     shared: bytes = b""
 

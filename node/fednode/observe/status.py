@@ -77,8 +77,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Returns what is wrong with the node's membership; "" if nothing is."""
         self.privacy: Callable[[], str] = lambda: ""
         """Returns what privacy the node has spent; "" if it has no noise."""
-        self.gains: Callable[[], list[str]] = list
-        """Returns the newest sentences on what the mesh brings, or how to get them."""
+        self.comparison: Callable[[], tuple[list[str], list[int]]] = lambda: ([], [])
+        """Returns the newest sentences on what the mesh brings, or how to get them, and counts."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
         self._classes = Classes()
@@ -129,6 +129,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         about, learner = self.about, self._learner
         reply_now = reply.loading(about, time.monotonic() - self._began, self.page)
         reply_now.working = self._working()
+        sentences, counts = self.comparison()
+        if counts and (about.tells_gain or not member):  # the control has no noise of privacy.clip
+            images, difference, squares = counts
+            reply_now.gain.images = images
+            reply_now.gain.difference, reply_now.gain.squares = difference, squares
         notes = [about.caution] if about.caution else []
         warnings = [text for text in (self.standing(),) if text]
         if self._node is not None and learner is not None:
@@ -141,7 +146,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             hidden = len(notes) + len(warnings)
             reply_now = audience.for_members(reply_now, hidden, about.tells_classes, seen)
         else:
-            reply_now.compared.extend(self.gains())
+            reply_now.compared.extend(sentences)
             reply_now.notes.extend(notes)
             reply_now.warnings.extend(warnings)
         reply_now.notes.extend(summary.paths(reply_now))

@@ -5,14 +5,15 @@ All of it is made of a reply, so no reader learns more than the reply holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.core.view import Life, figures, is_share
+from fednode.learn.evaluation import is_possible, mesh_sentence
 from fednode.units import duration, listed, size
-from fednode.wire.gen.status_pb2 import StatusReply
+from fednode.wire.gen.status_pb2 import Gain, StatusReply
 
 CLASSES_SHOWN: Final = 6
 LEFT_MAX_S: Final = 1e8
@@ -94,6 +95,16 @@ def _traffic(reply: StatusReply, way: str) -> str:
         size(getattr(reply.traffic, f"{kind}_{way}")) for kind in ("serialized", "payload", "wire")
     )
     return f"{messages:,} messages, {whole} (tensors {tensors}, on the wire about {wire})"
+
+
+def mesh_gain(gains: Iterable[Gain]) -> str:
+    """Return what nodes gain together over training alone, by what each says; "" of fewer than two.
+
+    Counts that cannot be are left out.
+    """
+    sites = [(gain.images, gain.difference, gain.squares) for gain in gains]
+    possible = [counts for counts in sites if is_possible(counts)]
+    return mesh_sentence(possible) if len(possible) > 1 else ""
 
 
 def accuracy(reply: StatusReply, test: str) -> str:

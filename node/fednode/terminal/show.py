@@ -98,7 +98,8 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
         )
     sentences = [(name, text) for (name, _), reply in replies if reply for text in said_of(reply)]
     lines = [Text(f"{name}: {text}" if name else text, "yellow") for name, text in sentences]
-    return Group(table, *lines)
+    gain = summary.mesh_gain(reply.gain for _, reply in replies if reply is not None)
+    return Group(table, *([Text(gain)] if gain else []), *lines)
 
 
 def said_of(reply: Reply) -> list[str]:

@@ -14,7 +14,7 @@ import pytest
 from fednode.app import assemble
 from fednode.app import plan as plans
 from fednode.app.assemble import context_of
-from fednode.app.baseline import SENTENCES, keep_sentences
+from fednode.app.baseline import COMPARISON, keep_comparison
 from fednode.app.mesh import connect
 from fednode.app.plan import NodePlan, learner_of, make
 from fednode.core.types import PolicyState, Snapshot
@@ -119,12 +119,12 @@ async def test_another_policy_begins_a_new_run_in_the_same_directory(
         return plan
 
     plan = await start("policy.name=promptfl")
-    keep_sentences(plan.state, ["round 4: mesh 51.5"])
+    keep_comparison(plan.state, ["round 4: mesh 51.5"])
     await start("policy.name=promptfl", "rounds.max=70")
     assert not caplog.messages
-    assert "51.5" in (plan.state / SENTENCES).read_text()
+    assert "51.5" in (plan.state / COMPARISON).read_text()
     await start("policy.name=fedpgp")
-    assert "51.5" not in (plan.state / SENTENCES).read_text(), "it was said of the run before"
+    assert "51.5" not in (plan.state / COMPARISON).read_text(), "it was said of the run before"
     assert ended == [0, 4, 0]
     (said,) = caplog.messages
     assert said.startswith("the rounds begin anew, because policy.name was promptfl and is fedpgp")

@@ -309,10 +309,15 @@ def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> Non
 
 def test_status_names_the_command_until_it_has_run(world: World, tmp_path: Path) -> None:
     settings, _ = world.daemon("east")
-    assert baseline.gains(settings, tmp_path) == ["`fednode eval` says what the mesh brings"]
-    baseline.keep_sentences(tmp_path, ["round 3: mesh 51.5", "a hint"])
-    assert baseline.gains(settings, tmp_path) == ["round 3: mesh 51.5", "a hint"]
+    promise = ["`fednode eval` says what the mesh brings"], []
+    assert baseline.comparison(settings, tmp_path) == promise
+    baseline.keep_comparison(tmp_path, ["round 3: mesh 51.5", "a hint"], (40, 3, 5))
+    said = baseline.comparison(settings, tmp_path)
+    assert said == (["round 3: mesh 51.5", "a hint"], [40, 3, 5])
+    for damaged in ("", "{", "[]", '{"sentences": 1, "counts": []}'):
+        (tmp_path / baseline.COMPARISON).write_text(damaged)
+        assert baseline.comparison(settings, tmp_path) == promise
     local, _ = world.daemon("east", policy={"name": "local"})
-    assert baseline.gains(local, tmp_path) == []
+    assert baseline.comparison(local, tmp_path) == ([], [])
     formula = settings_of(Source("t", {"tuning": {"kind": "closed-form"}}))
-    assert baseline.gains(formula, tmp_path) == []
+    assert baseline.comparison(formula, tmp_path) == ([], [])

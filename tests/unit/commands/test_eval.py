@@ -40,7 +40,7 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(
     assert lines[7].startswith("round 1: mesh 100.0, zero-shot ")
     assert lines[7].endswith("alone is unknown: `fednode eval` without --set trains it")
     assert not (state / baseline.FILE).exists()
-    assert not (state / baseline.SENTENCES).exists()
+    assert not (state / baseline.COMPARISON).exists()
     title = "own test images, tuned prompts, each class against the rest, in percent"
     assert lines[9] == f"{title} (zero-shot: the sensitivity):"
     untuned = found["by_class"]["own"]["zero-shot"]
@@ -71,7 +71,12 @@ def test_training_alone_is_a_row_beside_the_mesh(
     assert found["by_class"]["own"]["alone"]["accuracy"] == accuracy["own"]
     (said,) = found["compared"]
     assert f"alone {100 * accuracy['own']:.1f}" in said
-    assert baseline.gains(held.settings, state)[0] == said
+    (kept, *_), counts = baseline.comparison(held.settings, state)
+    assert kept == said
+    assert counts == found["gain"]["own"]["counts"]
+    images, gained, _ = counts
+    assert images == found["test_images"]["own"]
+    assert gained == round(images * (found["tuned"]["own"] - accuracy["own"]))
     assert fednode("eval", "--state", state) == 0
     assert "Trained the control" not in fednode.err, "it is kept"
     assert said in fednode.out
@@ -159,7 +164,7 @@ def test_a_folder_that_was_never_trained_on_is_measured_whole(
     assert rows[-1]["auc 95 % low"] == ""
     assert fednode(*words, "--format", "csv") == 0
     assert next(csv.DictReader(fednode.out.splitlines()))["patients"] == ""
-    assert not (tuned / "state" / baseline.SENTENCES).exists()
+    assert not (tuned / "state" / baseline.COMPARISON).exists()
 
 
 def test_another_folder_is_not_read_by_the_settings_of_the_own_one(

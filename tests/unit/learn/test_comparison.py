@@ -51,6 +51,15 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
     assert 0 < least < 0.08 < most
 
 
+def test_the_counts_of_a_gain_are_over_patients_where_they_are_known() -> None:
+    labels = np.arange(12) % 2
+    one = pair(gained=5, lost=2, images=12, labels=labels)
+    assert gain_over(one["mesh"], one["alone"]).counts == (12, 3, 7)
+    patients = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 2])  # +3; +2 - 2; 0
+    rows = [replace(one[name], patients=patients) for name in ("mesh", "alone")]
+    assert gain_over(*rows).counts == (12, 3, 9)
+
+
 def pair(gained: int, lost: int, images: int, labels: npt.NDArray[np.int64]) -> Rows:
     """Return two rows that differ on the first images: some gained, then some lost."""
     right = {"mesh": np.zeros(images, np.bool_), "alone": np.zeros(images, np.bool_)}

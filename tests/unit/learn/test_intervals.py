@@ -14,6 +14,7 @@ from fednode.learn.intervals import (
     Numbers,
     auc_bootstrap,
     balanced_bootstrap,
+    pooled,
     ratio_bootstrap,
     wilson,
 )
@@ -124,6 +125,26 @@ def test_an_interval_over_patients_has_the_width_that_theory_gives() -> None:
     width = 2 * 1.96 * math.sqrt(300 / 299 * (rests**2).sum()) / sizes.sum()
     assert high - low == pytest.approx(width, rel=0.08)
     assert width > 1.3 * 2 * 1.96 * math.sqrt(right.mean() * (1 - right.mean()) / len(right))
+
+
+def test_the_pooled_interval_is_that_of_all_sites_patients() -> None:
+    """Three counts a site give the mean, and the width of a bootstrap over all patients."""
+    draw = np.random.default_rng(6)
+    sites, every, whose = list[tuple[int, int, int]](), [], []
+    for patients in (40, 60, 90):
+        of = np.repeat(np.arange(patients), draw.integers(1, 6, patients))
+        steps = (draw.random(len(of)) < 0.5) * 1 - (draw.random(len(of)) < 0.4)
+        sums = np.bincount(of, steps)
+        sites.append((len(of), int(sums.sum()), int((sums**2).sum())))
+        every.append(steps.astype(float))
+        whose.append(of + 1000 * len(sites))
+    steps = np.concatenate(every)
+    _, patients_of = np.unique(np.concatenate(whose), return_inverse=True)
+    mean, (low, high) = pooled(sites)
+    assert mean == pytest.approx(steps.mean())
+    ((least, most),) = ratio_bootstrap(patients_of, steps[:, None], np.ones((len(steps), 1)))
+    assert (high - low) / (most - least) == pytest.approx(1.0, abs=0.12)
+    assert (low + high) / 2 == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -101,7 +101,7 @@ async def test_a_number_that_is_none_is_named(since: str, tmp_path: Path) -> Non
 
 async def test_control_characters_of_names_are_not_sent(tmp_path: Path) -> None:
     async with page(tmp_path) as (service, url):
-        service.gains = lambda: ["\x1b[31mred\u202e"]
+        service.comparison = lambda: (["\x1b[31mred\u202e"], [])
         assert not {"\\u001b", "\\u202e"} & set(re.findall(r"\\u\w{4}", await seen(url, OPERATOR)))
 
 
@@ -114,7 +114,9 @@ async def test_what_peers_say_is_kept_while_they_are_members(tmp_path: Path) -> 
 
     async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         asked.append(list(names))
-        return {name: status_pb2.StatusReply(life="running", phase="idle") for name in names}
+        gain = status_pb2.Gain(images=100, difference=8, squares=20)
+        reply = status_pb2.StatusReply(life="running", phase="idle", gain=gain)
+        return dict.fromkeys(names, reply)
 
     service.ask = ask  # type: ignore[method-assign]
     service.now = lambda member=False: status_pb2.StatusReply(  # type: ignore[method-assign]
@@ -123,7 +125,8 @@ async def test_what_peers_say_is_kept_while_they_are_members(tmp_path: Path) -> 
     for _ in range(2):
         await made._ask()
     assert asked == [["b"]], "live peers alone, and at most every few seconds"
-    assert {name: said["life"] for name, (_, said) in made._reports.items()} == {"b": "running"}
+    assert {name: said["life"] for name, (_, said, _) in made._reports.items()} == {"b": "running"}
+    assert [gain.difference for _, _, gain in made._reports.values()] == [8]
     peers[:] = [status_pb2.Peer(name="c", state="dead")]
     made._asked_at = float("-inf")
     await made._ask()

@@ -306,14 +306,23 @@ async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Pa
                 await client.control(where, "dance")
 
 
-@pytest.mark.parametrize(("caller", "shown"), [("", ["mesh 51.5"]), ("ANOTHER", [])])
-async def test_what_the_node_gained_is_for_its_operator(
-    store: Store, caller: str, shown: list[str]
+@pytest.mark.parametrize(
+    ("caller", "tells", "shown", "counts"),
+    [
+        ("", True, ["mesh 51.5"], (40, -3, 5)),
+        ("", False, ["mesh 51.5"], (40, -3, 5)),
+        ("ANOTHER", True, [], (40, -3, 5)),
+        ("ANOTHER", False, [], (0, 0, 0)),
+    ],
+)
+async def test_members_see_three_counts_of_what_the_node_gained(
+    store: Store, caller: str, tells: bool, shown: list[str], counts: tuple[int, ...]
 ) -> None:
-    """The control has no noise of privacy.clip, so members get nothing that comes from it."""
-    node = FakeNode()
-    service = NodeService(store, ABOUT, lambda _: caller)
-    service.gains = lambda: ["mesh 51.5"]
-    service.attach(node, QuadraticLearner("a"))
+    """The control has no noise of privacy.clip; members then get nothing that comes from it."""
+    service = NodeService(store, replace(ABOUT, tells_gain=tells), lambda _: caller)
+    service.comparison = lambda: (["mesh 51.5"], [40, -3, 5])
+    service.attach(FakeNode(), QuadraticLearner("a"))
     async with serving(service) as (client, where):
-        assert list((await client.status(where)).compared) == shown
+        reply = await client.status(where)
+    assert list(reply.compared) == shown
+    assert (reply.gain.images, reply.gain.difference, reply.gain.squares) == counts

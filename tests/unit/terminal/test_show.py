@@ -122,6 +122,47 @@ def test_a_node_says_what_the_mesh_brings() -> None:
     assert "does it help? round 150: mesh 51.5" in " ".join(drawn(show.node(one)).split())
 
 
+GAINS: list[tuple[tuple[int, int, int], ...]] = [
+    ((100, 8, 20),),
+    ((100, 8, 20), (0, 0, 0)),
+    ((100, 8, 20), (100, 101, 200)),  # counts that cannot be
+    ((100, 8, 20), (100, -30, 20)),
+    ((100, 8, 20), (100, 1, 10_001)),
+    ((100, 8, 20), (10**10, 10, 10)),
+]
+
+
+def gains(counts: tuple[tuple[int, int, int], ...]) -> list[str]:
+    names = ("images", "difference", "squares")
+    made = [status_pb2.Gain(**dict(zip(names, one, strict=True))) for one in counts]
+    rows = [(("a", "here:1"), reply(gain=one)) for one in made]
+    return [line for line in drawn(show.mesh(rows), 300).splitlines() if "together" in line]
+
+
+@pytest.mark.parametrize("counts", GAINS)
+def test_one_node_s_gain_is_not_that_of_the_mesh(counts: tuple[tuple[int, int, int], ...]) -> None:
+    assert gains(counts) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "mean", "interval", "verdict"),
+    [
+        (((100, 8, 20), (300, 10, 25)), "+4.5 points", "+1.2 to +7.8, 400", "the mesh helps"),
+        (((100, -8, 20), (300, -10, 25)), "-4.5 points", "-7.8 to -1.2, 400", "the mesh harms"),
+        (((100, 8, 20), (300, -4, 25)), "+1.0 points", "-2.3 to +4.3, 400", "cannot tell"),
+        (((3, 2, 2), (3, 3, 3)), "+83.3 points", "+10.3 to +100.0, 6", "cannot tell"),
+    ],
+)
+def test_the_mesh_says_what_all_nodes_gain_together(
+    counts: tuple[tuple[int, int, int], ...], mean: str, interval: str, verdict: str
+) -> None:
+    (line,) = gains(counts)
+    assert line == (
+        "2 nodes together, by the newest `fednode eval` of each: gain over training alone: "
+        f"{mean} (95 % interval {interval} images): {verdict}"
+    )
+
+
 def test_a_node_says_what_it_loads_or_encodes() -> None:
     text = "examining images 1,200 of 2,870 (12 s, about 17 s left)"
     coming = status_pb2.StatusReply(name="a", life="loading", working=text)

@@ -107,7 +107,7 @@ function accuracy(measured) {
 const sentence = (text) => text.split("`").map((part, at) => (at % 2 ? element("code", {}, part) : part));
 const paragraph = (text, kind = "note") => element("p", { class: kind }, ...sentence(text));
 
-function showStatus({ reader, status: now, headline, facts }) {
+function showStatus({ reader, status: now, headline, facts, mesh_gain: whole }) {
   const operator = reader === "operator";
   const alerts = [
     ...now.warnings.map((text) => [text, "alert"]),
@@ -121,8 +121,9 @@ function showStatus({ reader, status: now, headline, facts }) {
   put("badges", now.life, () => [badge(now.life)]);
   the("headline").textContent = headline;
   put("alerts", alerts, () => alerts.map(([text, kind]) => paragraph(text, kind)));
-  put("gains", now.compared, () => now.compared.map((text) => paragraph(text)));
-  the("help").hidden = !now.compared.length;
+  const gains = [...now.compared, whole].filter(Boolean);
+  put("gains", gains, () => gains.map((text) => paragraph(text)));
+  the("help").hidden = !gains.length;
   put("facts", facts, () => facts.map(([title, text]) =>
     element("div", {}, element("dt", {}, title), element("dd", {}, text))));
   put("notes", now.notes, () => now.notes.map((text) => paragraph(text)));
