@@ -309,7 +309,7 @@ def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> Non
 
 def test_status_names_the_command_until_it_has_run(world: World, tmp_path: Path) -> None:
     settings, _ = world.daemon("east")
-    promise = ["`fednode eval` says what the mesh brings"], []
+    promise: tuple[list[str], list[int]] = (["`fednode eval` says what the mesh brings"], [])
     assert baseline.comparison(settings, tmp_path) == promise
     baseline.keep_comparison(tmp_path, ["round 3: mesh 51.5", "a hint"], (40, 3, 5))
     said = baseline.comparison(settings, tmp_path)

@@ -138,7 +138,7 @@ def test_the_pooled_interval_is_that_of_all_sites_patients() -> None:
         sites.append((len(of), int(sums.sum()), int((sums**2).sum())))
         every.append(steps.astype(float))
         whose.append(of + 1000 * len(sites))
-    steps = np.concatenate(every)
+    steps: Numbers = np.concatenate(every)
     _, patients_of = np.unique(np.concatenate(whose), return_inverse=True)
     mean, (low, high) = pooled(sites)
     assert mean == pytest.approx(steps.mean())
