@@ -65,7 +65,7 @@ class World:
         for method in experiment.methods:
             prepared: Prepared = prepare(experiment, method, 1, made, parts)
             played = play(prepared)
-            self.prompts[method.label] = dict(played.diary.kept[ROUNDS])
+            self.prompts[method.label] = dict(played.kept[ROUNDS])
             self.scores[method.label] = judge(prepared, played)["scores"]
 
     def daemon(self, site: str, **more: Any) -> tuple[Settings, TorchLearner]:

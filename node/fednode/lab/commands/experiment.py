@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment.cells import Done, Job, Outcome, read_scores
+from fednode.lab.experiment.cells import Done, Outcome, read_scores
 from fednode.lab.experiment.files import load_experiment
 from fednode.terminal.paths import PATH
 from fednode.units import duration
@@ -61,7 +61,7 @@ def experiment(
         )
     loaded = load_experiment(file, smoke, flags)
     known = read_scores(scores) if scores else {}
-    from fednode.lab.experiment import picture, vary  # torch takes seconds; faults none
+    from fednode.lab.experiment import vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
 
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
@@ -77,11 +77,7 @@ def experiment(
         parts = _run(variants, pool, console, known, command, plot)
     written = variants[0].folder / "report.md"
     if loaded.vary:
-        shown = vary.figures(parts)
-        written = vary.write(loaded, parts, shown, folder, command)
-        panel = vary.panel(loaded, parts, shown) if plot else None
-        if panel is not None:
-            picture.draw([panel], folder / "curves.png")
+        written = vary.write(loaded, parts, folder, command)
     for text in (written.read_text(encoding="utf-8"), f"All of it is in {folder}"):
         console.print(text, soft_wrap=True, highlight=False, markup=False)
     return 2 if any(ended.fault for _, done in parts for ended in done) else 0
@@ -103,13 +99,9 @@ def _run(
     from fednode.lab.experiment.run import cells, run_all
 
     parts: list[tuple[Variant, Sequence[Done]]] = []
-    jobs = [
-        [Job(variant.experiment, cell, variant.folder) for cell in cells(variant.experiment)]
-        for variant in variants
-    ]
-    with _View(console, sum(map(len, jobs))) as view:
-        for variant, mine in zip(variants, jobs, strict=True):
-            done = run_all(mine, pool, view.note, known)
+    with _View(console, sum(len(cells(variant.experiment)) for variant in variants)) as view:
+        for variant in variants:
+            done = run_all(variant.experiment, variant.folder, pool, view.note, known)
             report.write(variant.experiment, done, variant.folder, command)
             if plot:
                 picture.draw(picture.panels_of(done), variant.folder / "curves.png")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -14,14 +16,22 @@ from fednode.api import load
 from fednode.app.image_files import image_files
 from fednode.app.state_dir import find
 from fednode.core import foreign
-from fednode.errors import ConfigError, DataError
-from fednode.lab.explain_pictures import draw_maps
+from fednode.core.types import Array
+from fednode.data.decode import decode
+from fednode.data.pixels import Window
+from fednode.errors import ConfigError, DataError, StateError
+from fednode.lab.experiment.picture import new_figure
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 from fednode.terminal.show import grid
 
 IMAGES_MAX = 12
+SIZE_IN = 2.2
+SIDE_MAX = 1024
+"""Pixels of a side of a picture in a figure."""
+TITLE_MAX = 28
+"""Most characters of a line above an image."""
 NOTHING = "Nothing was written."
 STATE = click.option(
     "--state", type=PATH, help="State directory, or name of a node [the only one here]."
@@ -102,3 +112,48 @@ def _title(name: str, folder: str, given: bool, classes: Collection[str]) -> str
     """Return the class that a map looks for and, if its folder is a class, the true class."""
     looked_for = f"looked for: {name}" if given else f"predicted: {name}"
     return f"{looked_for}\ntrue: {folder}" if folder in classes else looked_for
+
+
+def draw_maps(
+    images: Sequence[Path],
+    titles: Sequence[str],
+    plain: Array,
+    tuned: Array,
+    to: Path,
+    window: Window = None,
+) -> None:
+    """Draw each image beside its two maps: zero-shot, and with the tuned prompts.
+
+    titles: lines above each image, such as its predicted and its true class. window: of grey
+    values, by which images are decoded (data.window).
+    """
+    count = len(images)
+    figure = new_figure(3 * SIZE_IN, (SIZE_IN + 0.4) * count)
+    axes = figure.subplots(count, 3, squeeze=False)
+    for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
+        picture = _square(path, window)
+        extent = (0, len(picture), len(picture), 0)
+        for axis, shares, words in zip(row, (None, *maps), ("", "zero-shot", "tuned"), strict=True):
+            axis.imshow(picture, extent=extent)
+            if shares is not None:
+                axis.imshow(shares, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
+                            vmin=0, vmax=1)  # fmt: skip
+            lines = (words or title).split("\n")
+            axis.set_title("\n".join(foreign.line(line, TITLE_MAX) for line in lines), fontsize=9)
+            axis.set_axis_off()
+    try:
+        figure.savefig(to, dpi=120)
+    except (OSError, ValueError) as fault:
+        raise StateError(
+            f"{to} cannot be written: {fault}; choose another with --to, such as picture.png."
+        ) from fault
+
+
+def _square(path: Path, window: Window) -> Any:
+    """Return the central square of an image, as the model sees it: [side, side, 3]."""
+    with decode(path, window=window) as decoded:
+        side = min(decoded.image.size)
+        left, top = (decoded.image.width - side) // 2, (decoded.image.height - side) // 2
+        square = decoded.image.crop((left, top, left + side, top + side))
+        square.thumbnail((SIDE_MAX, SIDE_MAX))
+    return np.asarray(square)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
@@ -81,36 +83,22 @@ def _seeds(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, 
 @click.option("--quick", is_flag=True, help="One seed and few rounds: does it run at all?")
 @click.option("--keep", is_flag=True, help="Keep state and logs of all daemons.")
 @click.option("--config", type=PATH, default=demos.CONFIG, help="node.yaml of every node.")
-@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="For every node.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="For every node.")
 @click.option("--nodes", default=demos.NODES, show_default=True, help="Daemons of each run.")
 @click.option(
     "--out", type=PATH, default=demos.OUT, show_default=True, help="Where the report goes."
 )
-def demo(
-    seeds: tuple[int, ...],
-    rounds: int | None,
-    quick: bool,
-    keep: bool,
-    config: Path,
-    flags: tuple[str, ...],
-    nodes: int,
-    out: Path,
-) -> int:
+def demo(quick: bool, **given: Any) -> int:
     """Compare ZeroDFL, gda and their controls on the built-in images, with real daemons.
 
     Five daemons, each with images of other classes, run each method in turn, with the same seeds.
     The tables and the picture of an experiment tell the rest.
     """
-    options = demos.DemoOptions(
-        out=out,
-        config=config,
-        seeds=seeds,
-        nodes=nodes,
-        rounds=rounds,
-        keep=keep,
-        quick=quick,
-        settings=flags,
-    )
+    options = demos.DemoOptions(**given)
+    if quick:
+        options = replace(
+            options, seeds=options.seeds[:1], rounds=options.rounds or demos.QUICK_ROUNDS
+        )
 
     async def main() -> int:
         return await demos.run(options, None, Console())

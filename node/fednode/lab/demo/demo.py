@@ -24,7 +24,7 @@ from fednode.errors import ConfigError
 from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD
 from fednode.lab.experiment import picture, report
-from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
+from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.observe.client import Client
 from fednode.settings import trees
@@ -60,7 +60,6 @@ class DemoOptions:
     nodes: int = NODES
     rounds: int | None = None
     keep: bool = False
-    quick: bool = False
     settings: tuple[str, ...] = ()
     timeout_s: float = MESH_TIMEOUT_S
     poll_s: float = POLL_S
@@ -75,26 +74,16 @@ class DemoOptions:
                 "fednode, or give another node.yaml with --config."
             )
 
-    @property
-    def seeds_run(self) -> tuple[int, ...]:
-        """Return the seeds of this run: a quick one takes the first alone."""
-        return self.seeds[:1] if self.quick else self.seeds
-
-    @property
-    def common(self) -> tuple[str, ...]:
-        """Return what all meshes set on top of the configuration file."""
-        rounds = QUICK_ROUNDS if self.quick and self.rounds is None else self.rounds
-        limit = () if rounds is None else (f"rounds.max={rounds}",)
-        return (*limit, *self.settings)
-
     def overrides(self, method: MethodSettings, seed: int) -> tuple[str, ...]:
         """Return what one mesh sets on top of the configuration file."""
         # The others have none of ZeroDFL's keys, so they take the whole section's place.
         section = yaml.safe_dump(dict(method.policy), default_flow_style=True).strip()
         policy = "policy.name=zerodfl" if method == METHOD else f"policy={section}"
         tuning = [f"tuning.{key}={value}" for key, value in method.tuning.items()]
-        limit = () if method.rounds is None else (f"rounds.max={method.rounds}",)
-        return (policy, *tuning, f"seed={seed}", f"data.seed={seed}", *self.common, *limit)
+        rounds = self.rounds if method.rounds is None else method.rounds
+        limit = () if rounds is None else (f"rounds.max={rounds}",)
+        seeds = (f"seed={seed}", f"data.seed={seed}")
+        return (policy, *tuning, *seeds, *self.settings, *limit)
 
 
 async def run(options: DemoOptions, client: Client | None, console: Console) -> int:
@@ -122,7 +111,7 @@ async def _meshes(
     options: DemoOptions, client: Client | None, console: Console, folder: Path
 ) -> list[Done]:
     """Run a mesh for each method and seed; return the cells, in the order of the table."""
-    plan = [(method, seed) for method in METHODS for seed in options.seeds_run]
+    plan = [(method, seed) for method in METHODS for seed in options.seeds]
     ended: list[Done] = []
     untuned: dict[int, Done] = {}
     first = time.monotonic()
@@ -161,10 +150,10 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
     """Write the cells and their tables, and print the report."""
     tree = trees.read(options.config.read_text("utf-8"))[1] or {}
     rounds = max((result.outcome.get("rounds", 0) for result in done), default=0)
-    made = cells.experiment(tree, options.nodes, options.seeds_run, rounds)
+    made = cells.experiment(tree, options.nodes, options.seeds, rounds)
     for result in done:
         if result.outcome:
-            path = Job(made, result.cell, options.out).path
+            path = result.cell.path(options.out)
             path.parent.mkdir(exist_ok=True)
             put(path, json.dumps(result.outcome, indent=1), ELSEWHERE, for_all=True)
     notes = [
@@ -187,6 +176,5 @@ def _flags(options: DemoOptions) -> list[str]:
     flags = [] if options.seeds == SEEDS else [f"--seeds {','.join(map(str, options.seeds))}"]
     flags += [] if options.rounds is None else [f"--rounds {options.rounds}"]
     flags += [] if options.nodes == NODES else [f"--nodes {options.nodes}"]
-    flags += ["--quick"] if options.quick else []
     flags += [] if options.config == CONFIG else [f"--config {options.config}"]
     return flags + [f"--set {setting}" for setting in options.settings]

@@ -7,6 +7,7 @@ or what the guard chose in their place.
 
 from __future__ import annotations
 
+import math
 import random
 import tempfile
 import time
@@ -49,21 +50,10 @@ from fednode.wire.tensors import payload_bytes
 
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
+WARNINGS_MAX: Final = 20
+"""Most warnings that a cell's file holds."""
 # Everyone is up from the start, and nobody dies: probes would only fill the meters.
 STILL: Final = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
-
-
-def _setup(settings: Settings, scene: Scene, seed: int) -> Setup:
-    return Setup(
-        policy=settings.policy.kind,
-        config=settings.policy.config,
-        rounds=replace(settings.rounds, start=StartSettings(len(scene.clients) - 1)),
-        seed=seed,
-        membership=STILL,
-        guard=settings.guard,
-        domains={client.name: client.domain for client in scene.clients},
-        start=start_of(settings),
-    )
 
 
 def run(
@@ -124,69 +114,116 @@ def prepare(
     )
 
 
-@dataclass(frozen=True, slots=True)
 class Played:
-    """What came of all rounds."""
+    """What came of all rounds: loss and distance of every round, the prompts of some.
 
-    world: World
-    diary: _Diary
+    kept: the prompts that each node uses, by round. world: after the last round.
+    """
+
+    def __init__(self, prepared: Prepared, world: World) -> None:
+        self.world = world
+        self.kept: dict[int, dict[str, Tensors]] = {}
+        self.losses: list[float] = []
+        self.distances: list[float] = []
+        self._nodes = len(prepared.scene.clients)
+        self._every, self._last = prepared.experiment.curve_every, prepared.settings.rounds.max
+        self._keep_best = prepared.settings.guard.keep_best
+        self._open: dict[int, dict[str, Snapshot]] = {}
+        world.watch = self._note
+
+    def _note(self, name: str, snapshot: Snapshot) -> None:
+        """Take a node's round; once all have had it, work out what it tells."""
+        number = snapshot.policy.round
+        held = self._open.setdefault(number, {})
+        held[name] = snapshot
+        if len(held) < self._nodes:
+            return
+        del self._open[number]
+        prompts = {node: held[node].used(self._keep_best)[0] for node in sorted(held)}
+        losses = [state.metrics["loss"] for state in held.values() if "loss" in state.metrics]
+        self.losses.append(float(np.mean(losses)) if losses else float("nan"))
+        self.distances.append(consensus_distance(list(prompts.values())))
+        if number == self._last or (self._every and number % self._every == 0):
+            self.kept[number] = prompts
 
 
 def play(prepared: Prepared) -> Played:
     """Run all rounds in the simulator; raise FednodeError if a node fails."""
-    experiment, settings, scene = prepared.experiment, prepared.settings, prepared.scene
-    plan = _setup(settings, scene, prepared.seed)
-    world = World(prepared.seed, memorable=False)
-    every, last = experiment.curve_every, plan.rounds.max
-    diary = _Diary(len(scene.clients), every, last, settings.guard.keep_best)
-    world.watch = diary.note
-    learners = _learners(prepared)
+    method, settings = prepared.method, prepared.settings
+    seed, clients = prepared.seed, prepared.scene.clients
+    plan = Setup(
+        policy=settings.policy.kind,
+        config=settings.policy.config,
+        rounds=replace(settings.rounds, start=StartSettings(len(clients) - 1)),
+        seed=seed,
+        membership=STILL,
+        guard=settings.guard,
+        domains={client.name: client.domain for client in clients},
+        start=start_of(settings),
+    )
+    world = World(seed, memorable=False)
+    played, learners = Played(prepared, world), _learners(prepared)
+    world.place(plan, learners)
+    for name in prepared.lying if method.lie != FLIPPED else ():
+        names, first = tuple(sorted(learners)), plan.first(name, learners[name])
+        chance = random.Random(f"{seed} {name}")
+        world.hosts[name].liar = liar(method.lie, names, chance, first)
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
-        releases = _releases(prepared, learners, Path(accounts))
-        tongues = prepared.lying if prepared.method.lie != FLIPPED else ()
-        _play(world, plan, prepared.method, learners, releases, tongues)
-    return Played(world, diary)
+        for name, release in _releases(prepared, learners, Path(accounts)).items():
+            world.hosts[name].release = release
+        world.start(*sorted(learners))
+        over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
+    if world.errors:  # a daemon would try again; here it would fail again
+        raise FednodeError(f"{method.label}: {world.errors[0]}")
+    if not over:
+        raise FednodeError(f"{method.label} did not end within {LIMIT_S:g} virtual seconds.")
+    return played
 
 
 def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
     """Test the prompts of all rounds that were kept; without rounds, the hand-written prompt."""
-    settings, scene = prepared.settings, prepared.scene
+    settings, scene, method = prepared.settings, prepared.scene, prepared.method
     judged = Judge(prepared.parts, prepared.objective, settings.tuning, prepared.own)
     if played is None:
         return _judged(judged, scene, {})
-    rounds, kept = settings.rounds.max, played.diary.kept
-    if prepared.method.mean_at_end:
+    world, rounds, kept = played.world, settings.rounds.max, played.kept
+    if method.mean_at_end:
         kept = {number: _averaged(prompts) for number, prompts in kept.items()}
-    outcome = _judged(judged, scene, kept[rounds])
-    curve = {str(number): judged.scores(scene, prompts) for number, prompts in sorted(kept.items())}
-    policy, world = settings.policy, played.world
-    traffic = _once(kept[rounds]) if prepared.method.mean_at_end else world.traffic
+    traffic = _once(kept[rounds]) if method.mean_at_end else world.traffic
+    last = _judged(judged, scene, kept[rounds])
+    curve = {
+        str(number): last["scores"] if number == rounds else judged.scores(scene, prompts)
+        for number, prompts in sorted(kept.items())
+    }
+    kind, config = settings.policy.kind, settings.policy.config
     shapes = prepared.objective.initial(prepared.seed).shapes
     clients = len(scene.clients)
-    part = participating(policy.config, clients)
+    warnings = {
+        f"{name}: {record.text}"
+        for name, host in world.hosts.items()
+        for record in host.records
+        if record.level in {"warning", "error"}
+    }
     return {
-        **outcome,
+        **last,
         "curve": curve,
-        "loss": list(played.diary.losses),
-        "consensus": list(played.diary.distances),
+        "loss": list(played.losses),
+        "consensus": list(played.distances),
         "bytes": {phase: asdict(meter) for phase, meter in sorted(traffic.items())},
-        "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, part),
+        "paper_bytes": kind.paper_bytes(config, shapes, rounds, participating(config, clients)),
         "nodes": clients,
         "rounds": rounds,
-        "warnings": sorted(
-            {
-                f"{name}: {record.text}"
-                for name, host in world.hosts.items()
-                for record in host.records
-                if record.level in {"warning", "error"}
-            }
-        )[:20],
+        "warnings": sorted(warnings)[:WARNINGS_MAX],
     }
 
 
 def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
-    by_class = classes.packed(judge.results(scene, prompts))
-    return {"scores": judge.scores(scene, prompts), "by_class": by_class}
+    results = judge.results(scene, prompts)
+    scores = {
+        test: {name: found.accuracy if found else math.nan for name, found in nodes.items()}
+        for test, nodes in results.items()
+    }
+    return {"scores": scores, "by_class": classes.packed(results)}
 
 
 def _averaged(prompts: Mapping[str, Tensors]) -> dict[str, Tensors]:
@@ -270,30 +307,6 @@ def _releases(
     return releases
 
 
-def _play(
-    world: World,
-    plan: Setup,
-    method: MethodSettings,
-    learners: Mapping[str, Learner],
-    releases: Mapping[str, Release],
-    tongues: tuple[str, ...],
-) -> None:
-    """Run all rounds; tongues: nodes that send what `lie` says. Raise FednodeError."""
-    world.place(plan, learners)
-    for name, release in releases.items():
-        world.hosts[name].release = release
-    for name in tongues:
-        names, first = tuple(sorted(learners)), plan.first(name, learners[name])
-        chance = random.Random(f"{plan.seed} {name}")
-        world.hosts[name].liar = liar(method.lie, names, chance, first)
-    world.start(*sorted(learners))
-    over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
-    if world.errors:  # a daemon would try again; here it would fail again
-        raise FednodeError(f"{method.label}: {world.errors[0]}")
-    if not over:
-        raise FednodeError(f"{method.label} did not end within {LIMIT_S:g} virtual seconds.")
-
-
 def _among_liars(scene: Scene, method: MethodSettings, seed: int) -> tuple[Scene, tuple[str, ...]]:
     """Return the scene in which some nodes lie, and who: only the others are tested."""
     order = list(scene.clients)
@@ -333,33 +346,3 @@ def _flipped(data: NodeData) -> NodeData:
         )
 
     return replace(data, train=turned(data.train), validation=turned(data.validation))
-
-
-class _Diary:
-    """Follow a run: loss and distance in every round, prompts in some."""
-
-    def __init__(self, nodes: int, every: int, last: int, keep_best: bool) -> None:
-        self._nodes, self._every, self._last, self._keep_best = nodes, every, last, keep_best
-        self._open: dict[int, dict[str, Snapshot]] = {}
-        self.kept: dict[int, dict[str, Tensors]] = {}
-        self.losses: list[float] = []
-        self.distances: list[float] = []
-
-    def note(self, name: str, snapshot: Snapshot) -> None:
-        """Take a node's round; once all have had it, work out what it tells."""
-        number = snapshot.policy.round
-        held = self._open.setdefault(number, {})
-        held[name] = snapshot
-        if len(held) < self._nodes:
-            return
-        del self._open[number]
-        prompts = {node: held[node].used(self._keep_best)[0] for node in sorted(held)}
-        losses = [
-            node_state.metrics["loss"]
-            for node_state in held.values()
-            if "loss" in node_state.metrics
-        ]
-        self.losses.append(float(np.mean(losses)) if losses else float("nan"))
-        self.distances.append(consensus_distance(list(prompts.values())))
-        if number == self._last or (self._every and number % self._every == 0):
-            self.kept[number] = prompts

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment.settings import Experiment, MethodSettings
+from fednode.lab.experiment.settings import MethodSettings
 
 FOLDER: Final = "cells"
 """Folder of the cells' files in an experiment's folder."""
@@ -20,7 +20,9 @@ ELSEWHERE: Final = "folder with --out"
 """The advice if a folder of an experiment does not work."""
 Outcome = dict[str, Any]
 """The content of a cell's file."""
-COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
+PLACE: Final = ("method", "seed", "left out", "test", "node")
+"""The first columns of tables that are about nodes."""
+COLUMNS: Final = (*PLACE, "accuracy", "cell")
 """cell: the key of everything that the cell's outcome depends on."""
 
 
@@ -39,6 +41,10 @@ class Cell:
         parts = [shown, f"seed-{self.seed}", *([self.target] if self.target else []), self.key]
         return "_".join(parts) + ".json"
 
+    def path(self, folder: Path) -> Path:
+        """Return the cell's file below the folder of its experiment."""
+        return folder / FOLDER / self.file
+
     @property
     def place(self) -> list[Any]:
         """The first columns of a line in a CSV file: method, seed, domain left out."""
@@ -51,11 +57,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell with its outcome. fault: why it has none. fresh: whether this command ran it."""
+    """A cell with its outcome. fault: why it has none. trace: of a defect.
+
+    fresh: whether this command ran it.
+    """
 
     cell: Cell
     outcome: Outcome
     fault: str = ""
+    trace: str = ""
     fresh: bool = True
 
     def scores(self) -> Iterator[tuple[str, str, float]]:
@@ -72,19 +82,6 @@ class Done:
         scores = self.outcome["scores"]
         shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
         return ", ".join(shown) + f" in {self.outcome['seconds']:.0f} s"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A cell, its experiment, and the folder of the experiment's files."""
-
-    experiment: Experiment
-    cell: Cell
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        return self.folder / FOLDER / self.cell.file
 
 
 def score_lines(done: Sequence[Done]) -> list[list[Any]]:

@@ -12,11 +12,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 from fednode.errors import ConfigError, Unreachable
 from fednode.learn.build import use_threads
@@ -26,23 +26,22 @@ REASON_MAX: Final = 300
 """Most characters of what Dask says."""
 UNBOUNDED: Final = 1 << 30
 _ALONE: Final = threading.Lock()
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """An executor, and how many cells it is given at once."""
+    """Where cells run. call: as an executor's submit; at_once: how many cells it is given."""
 
-    executor: Executor
+    call: Callable[..., Future[Any]]
     at_once: int
     local: bool = False
 
     def submit(self, function: Callable[..., T], *words: Any) -> Future[T]:
         """Let a process call a function, in this process's folder."""
         if self.local:
-            return self.executor.submit(function, *words)
-        return self.executor.submit(elsewhere, os.getcwd(), function, *words)
+            return self.call(function, *words)
+        return self.call(elsewhere, os.getcwd(), function, *words)
 
 
 def elsewhere(folder: str, function: Callable[..., T], *words: Any) -> T:
@@ -63,13 +62,8 @@ def opened(workers: int, scheduler: str | None = None, spread: bool = True) -> I
     scheduler: the address of Dask's scheduler; None for processes of this machine. spread: give
     each process of this machine one GPU, if it has several.
     """
-    pool = _dask(workers, scheduler) if scheduler else _local(workers, spread)
-    try:
+    with _dask(workers, scheduler) if scheduler else _local(workers, spread) as pool:
         yield pool
-    except BaseException:
-        pool.executor.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.executor.shutdown()
 
 
 def gpus() -> tuple[str, ...]:
@@ -85,46 +79,52 @@ def gpus() -> tuple[str, ...]:
 # This machine ---------------------------------------------------------------------------------
 
 
-def _local(workers: int, spread: bool) -> Pool:
+@contextmanager
+def _local(workers: int, spread: bool) -> Iterator[Pool]:
     count = workers or os.cpu_count() or 1
     if count == 1:
         use_threads(1)
-        return Pool(_Here(), 1, local=True)
-    return Pool(_Processes(count, gpus() if spread else ()), count, local=True)
+        yield Pool(_call, 1, local=True)
+        return
+    processes = _Processes(count, gpus() if spread else ())
+    try:
+        yield Pool(processes.submit, count, local=True)
+    except BaseException:
+        processes.end()
+        raise
+    processes.pool.shutdown()
 
 
-class _Here(Executor):
-    """Run each call at once, in this process."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as fault:
-            future.set_exception(fault)
-        return future
+def _call(function: Callable[..., T], *words: Any) -> Future[T]:
+    """Call a function at once, in this process."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(function(*words))
+    except Exception as fault:
+        future.set_exception(fault)
+    return future
 
 
-class _Processes(Executor):
+class _Processes:
     """A pool of processes, each with one thread; a new pool if one of them was killed."""
 
     def __init__(self, count: int, names: Sequence[str]) -> None:
         self._count, self._names = count, names
-        self._pool = self._new()
+        self.pool = self._new()
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    def submit(self, function: Callable[..., T], *words: Any) -> Future[T]:
         with held_back(signal.SIGINT):  # a call may start a process, which must not get Ctrl-C
             try:
-                return self._pool.submit(fn, *args, **kwargs)
+                return self.pool.submit(function, *words)
             except BrokenProcessPool:
-                self._pool = self._new()
-                return self._pool.submit(fn, *args, **kwargs)
+                self.pool = self._new()
+                return self.pool.submit(function, *words)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._pool.shutdown(wait, cancel_futures=cancel_futures)
-        if cancel_futures:
-            for process in multiprocessing.active_children():
-                process.terminate()
+    def end(self) -> None:
+        """End the processes in the middle of what they run."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
 
     def _new(self) -> ProcessPoolExecutor:
         # Spawned, because torch's threads do not survive a fork.
@@ -159,7 +159,8 @@ def _end_with_parent() -> None:
 # Dask -----------------------------------------------------------------------------------------
 
 
-def _dask(workers: int, scheduler: str) -> Pool:
+@contextmanager
+def _dask(workers: int, scheduler: str) -> Iterator[Pool]:
     try:
         from distributed import Client
     except ImportError as missing:
@@ -168,23 +169,14 @@ def _dask(workers: int, scheduler: str) -> Pool:
             "pip install 'fednode[dask]', or leave --scheduler out."
         ) from missing
     try:
-        return Pool(_Dask(Client(scheduler)), workers or UNBOUNDED)
+        client = Client(scheduler)
     except (OSError, ValueError) as fault:
         said = " ".join(str(fault).split())[:REASON_MAX]
         raise Unreachable(
             f"No scheduler of Dask answers at {scheduler}: {said}; start it with `dask scheduler`, "
             "or leave --scheduler out."
         ) from fault
-
-
-class _Dask(Executor):
-    def __init__(self, client: Any) -> None:
-        self._client, self._executor = client, client.get_executor(pure=False)
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        future: Future[T] = self._executor.submit(fn, *args, **kwargs)
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._executor.shutdown(wait=wait)
-        self._client.close()
+    try:
+        yield Pool(client.get_executor(pure=False).submit, workers or UNBOUNDED)
+    finally:
+        client.close()

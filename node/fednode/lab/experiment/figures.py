@@ -30,7 +30,6 @@ class Difference:
     pairs: int
     seeds: int
     wins: int
-    resamples: int
 
 
 def mean(values: Sequence[float]) -> float:
@@ -39,15 +38,8 @@ def mean(values: Sequence[float]) -> float:
 
 
 def std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation (divisor n - 1); 0 of a single value, nan of nothing."""
-    if not len(values):
-        return float("nan")
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def harmonic(base: float, new: float) -> float:
-    """Return the harmonic mean of two accuracies; 0 if both are 0."""
-    return 2 * base * new / (base + new) if base + new else 0.0
+    """Return the sample standard deviation (divisor n - 1) of two values or more."""
+    return float(np.std(values, ddof=1))
 
 
 def difference(
@@ -69,7 +61,6 @@ def difference(
         pairs=len(values),
         seeds=len(groups),
         wins=sum(value > 0 for value in values),
-        resamples=resamples,
     )
 
 
@@ -99,11 +90,6 @@ def clustered_bootstrap(
     means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
     low, high = np.quantile(means, LEVELS)
     return float(low), float(high)
-
-
-def spread(percent: float, deviation: float | None) -> str:
-    """Return a mean in percent with its standard deviation, where there is any."""
-    return f"{percent:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
 
 
 def markdown_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -196,8 +195,7 @@ def _methods(given: Any, path: Path) -> list[Tree]:
             named = {"name": policy} if isinstance(policy, str | type) else policy
             if isinstance(named, dict) and isinstance(named.get("name"), type):
                 named = {**named, "name": _added(named["name"])}
-            row = {**entry, **({} if named is None else {"policy": named})}
-            methods += _grid(row, path) if "grid" in row else [row]
+            methods.append({**entry, **({} if named is None else {"policy": named})})
         else:
             raise ConfigError(f"{path}: methods holds {entry!r}; name a policy, or give a section.")
     return methods
@@ -210,36 +208,20 @@ def _added(offered: type) -> str:
     return name
 
 
-def _grid(row: Tree, path: Path) -> list[Tree]:
-    """Return a row for each combination of a method's grid: one entry of each of its mappings."""
-    choices = row.pop("grid")
-    label = row.get("label")
-    sections = isinstance(choices, list) and all(
-        isinstance(choice, dict)
-        and choice
-        and all(isinstance(over, dict) for over in choice.values())
-        for choice in choices
-    )
-    if not sections or not choices:
-        raise ConfigError(
-            f"{path}, method {label!r}: grid is {choices!r}; give a list of mappings, each from a "
-            "name to what it sets, e.g. [{low: {tuning: {lr: 0.01}}, high: {tuning: {lr: 0.1}}}]."
-        )
-    rows: list[Tree] = []
-    for chosen in itertools.product(*(choice.items() for choice in choices)):
-        tree = row
-        for _, over in chosen:
-            tree = _merged(tree, over)
-        names = (str(name) for name, _ in chosen)
-        rows.append(tree if label is None else {**tree, "label": ", ".join([str(label), *names])})
-    return rows
+def tuning_of(experiment: Experiment, method: MethodSettings) -> dict[str, Any]:
+    """Return all keys of `tuning` that a method runs with."""
+    return asdict(_checked_settings(experiment, method, experiment.title).tuning)
+
+
+def _checked_settings(experiment: Experiment, method: MethodSettings, where: str) -> Settings:
+    """Return a method's settings; any names stand in for the domains, which the data have."""
+    stand_in = [] if experiment.protocol.kind == "base-to-new" else ["a", "b"]
+    return settings_of(experiment, method, where, stand_in)
 
 
 def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -> list[str]:
-    # Domains are filled in from the data; any names do for checking the rest.
-    stand_in = [] if experiment.protocol.kind == "base-to-new" else ["a", "b"]
     try:
-        settings = settings_of(experiment, method, str(path), stand_in)
+        settings = _checked_settings(experiment, method, str(path))
     except ConfigError as fault:
         return [str(fault)]
     unjudged = validation_fault(settings, experiment.data.validation)

@@ -57,26 +57,22 @@ def differences(
 def lines(experiment: Experiment, done: Sequence[Done]) -> list[str]:
     """Return a table for each control: points, the interval, and how many pairs are better."""
     text_lines: list[str] = []
-    every = list(differences(experiment, done))
+    every = {(row.control, row.method, row.metric): row for row in differences(experiment, done)}
     for control in controls(experiment):
-        mine = [row for row in every if row.control == control]
         body = []
-        for label in dict.fromkeys(row.method for row in mine):
-            held = {row.metric: row for row in mine if row.method == label}
-            cells = [_cell(held[name]) if name in held else "-" for name in tested(experiment)]
-            seeds = max(row.seeds for row in held.values())
-            body.append([label, str(seeds), *cells])
+        for method in experiment.methods:
+            row = [every.get((control, method.label, name)) for name in tested(experiment)]
+            seeds = max((cell.seeds for cell in row if cell), default=0)
+            if seeds:
+                cells = (_cell(cell) if cell else "-" for cell in row)
+                body.append([method.label, str(seeds), *cells])
         if body:
             text = (
                 f"Less {control}, in points: mean, 95 % interval over seeds and nodes, and in how "
                 "many pairs of seed, node and test the method is better:"
             )
-            text_lines += [
-                text,
-                "",
-                *markdown_table(["method", "seeds", *tested(experiment)], body),
-                "",
-            ]
+            head = ["method", "seeds", *tested(experiment)]
+            text_lines += [text, "", *markdown_table(head, body), ""]
     return text_lines
 
 

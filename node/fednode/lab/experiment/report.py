@@ -1,4 +1,4 @@
-"""Write an experiment down: report.md, report.json, CSV files, and classes.md."""
+"""Write an experiment down: report.md, report.json and CSV files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from fednode.core import foreign
 from fednode.lab.experiment import classes, paired
 from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
 from fednode.lab.experiment.figures import markdown_table, mean
+from fednode.lab.experiment.files import learns, tuning_of
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
 from fednode.learn.privacy import epsilon
@@ -20,8 +21,9 @@ from fednode.storage.files import put
 from fednode.terminal.formats import csv_table
 
 MIB: Final = 2**20
+SIZES: Final = ("payload", "serialized", "wire", "paper")
 ABOUT: Final = ("method", "seeds", "rounds")
-"""The first columns of every table."""
+"""The first columns of every table of methods."""
 
 
 def write(
@@ -35,29 +37,29 @@ def write(
 
     notes: sentences for the end of report.md. Without results by class there are no files of them.
     """
-    table, by_class = rows(experiment, done), classes.results(done)
     files = {
-        "report.md": markdown(experiment, table, done, command, notes),
+        "report.md": markdown(experiment, done, command, notes),
         "scores.csv": csv_table(score_lines(done)),
         "curves.csv": csv_table(_curve_lines(done)),
-        "report.json": _json(experiment, table, done, command),
+        "report.json": _json(experiment, done, command),
     }
-    if by_class:
-        files["classes.md"] = classes.markdown(experiment, table, by_class)
-        files["classes.csv"] = csv_table(classes.class_lines(by_class))
-        files["confusion.csv"] = csv_table(classes.confusion_lines(by_class))
+    if _by_class(done):
+        files["classes.csv"] = csv_table(classes.class_lines(done))
+        files["confusion.csv"] = csv_table(classes.confusion_lines(done))
     for name, text in files.items():
         put(folder / name, text, ELSEWHERE, for_all=True)
     return folder / "report.md"
 
 
+def _by_class(done: Sequence[Done]) -> bool:
+    """Tell whether there are results by class; those of daemons and of --scores have none."""
+    return any(ended.outcome.get("by_class") for ended in done)
+
+
 def markdown(
-    experiment: Experiment,
-    table: Sequence[MethodRow],
-    done: Sequence[Done],
-    command: str,
-    notes: Sequence[str] = (),
+    experiment: Experiment, done: Sequence[Done], command: str, notes: Sequence[str] = ()
 ) -> str:
+    table = rows(experiment, done)
     # A cell that --scores tells of knows its scores alone.
     model = next(
         (ended.outcome["backbone"] for ended in done if "backbone" in ended.outcome),
@@ -78,10 +80,15 @@ def markdown(
         *_accuracy_lines(experiment, table, done),
         "",
         *paired.lines(experiment, done),
-        *_class_lines(done),
+    ]
+    if _by_class(done):
+        files = "classes.csv and confusion.csv"
+        lines += [f"Sensitivity, specificity, AUC and confusions by class: {files}.", ""]
+    lines += [
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
         *_privacy_lines(table),
+        *_tuning_lines(experiment),
     ]
     faults = [
         f"- {ended.cell.title}: {foreign.markdown(ended.fault)}" for ended in done if ended.fault
@@ -93,11 +100,9 @@ def markdown(
     return "\n".join(lines) + "\n"
 
 
-def _class_lines(done: Sequence[Done]) -> list[str]:
-    if not any(ended.outcome.get("by_class") for ended in done):
-        return []
-    files = "classes.md, classes.csv and confusion.csv"
-    return [f"Sensitivity, specificity, AUC and confusions by class: {files}.", ""]
+def _shown(value: float | None, form: str) -> str:
+    """Return a number in a format, or a dash."""
+    return "-" if value is None else format(value, form)
 
 
 def _accuracy_lines(
@@ -108,38 +113,30 @@ def _accuracy_lines(
     head = [*ABOUT, *names, *(f"paper: {name}" for name in papers)]
     body = []
     for row in table:
-        cells = [*_about(row), *(str(row.figures.get(name, "-")) for name in names)]
-        said = [row.method.paper.get(name) for name in papers]
-        cells += ["-" if figure is None else f"{figure:g}" for figure in said]
-        body.append(cells)
+        cells = (str(row.figures.get(name, "-")) for name in names)
+        body.append(
+            [*row.about, *cells, *(_shown(row.method.paper.get(key), "g") for key in papers)]
+        )
     sizes = test_images(experiment, done)
-    counted = [f"{sizes[name]:.0f}" if name in sizes else "-" for name in names]
     if sizes:
+        counted = (_shown(sizes.get(name), ".0f") for name in names)
         body.append(["test images", "", "", *counted, *([""] * len(papers))])
     return markdown_table(head, body)
 
 
-def _about(row: MethodRow) -> list[str]:
-    return [row.method.label, row.seeds_said, row.rounds_said]
-
-
 def _spread_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
-    names = [
-        name
-        for name in shown_columns(experiment)
-        if any(row.figures[name].over_nodes for row in table if name in row.figures)
-    ]
+    spreads = [{name: figure.over_nodes for name, figure in row.figures.items()} for row in table]
+    names = [name for name in shown_columns(experiment) if any(row.get(name) for row in spreads)]
     if not names:
         return []
-    body = []
-    for row in table:
-        spreads = [row.figures[name].over_nodes if name in row.figures else None for name in names]
-        if any(spreads):
-            cells = ["-" if spread is None else f"{spread:.2f}" for spread in spreads]
-            body.append([*_about(row), *cells])
+    body = [
+        [*row.about, *(_shown(apart.get(name), ".2f") for name in names)]
+        for row, apart in zip(table, spreads, strict=True)
+        if any(apart.get(name) for name in names)
+    ]
     many = "" if len(experiment.seeds) == 1 else ", mean over seeds"
-    return [f"Standard deviation over nodes{many}:", "",
-            *markdown_table([*ABOUT, *names], body), ""]  # fmt: skip
+    head = [*ABOUT, *names]
+    return [f"Standard deviation over nodes{many}:", "", *markdown_table(head, body), ""]
 
 
 def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:
@@ -149,15 +146,11 @@ def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:
     ]
     body = []
     for row in table:
-        sent = row.traffic
-        if sent is None:
-            body.append([*_about(row), *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
-            continue
-        sizes = (sent.payload, sent.serialized, sent.wire)
-        cells = [f"{sent.messages:.0f}", *(f"{size / MIB:.2f}" for size in sizes)]
-        cells.append("-" if sent.paper is None else f"{sent.paper / MIB:.2f}")
-        cells.append("-" if row.consensus is None else f"{row.consensus:.3g}")
-        body.append([*_about(row), *cells, f"{row.seconds:.0f}", str(row.warnings)])
+        sent = row.traffic or {}
+        sizes = ((sent[key] / MIB if key in sent else None) for key in SIZES)
+        cells = [_shown(sent.get("messages"), ".0f"), *(_shown(size, ".2f") for size in sizes)]
+        cells.append(_shown(row.consensus if sent else None, ".3g"))
+        body.append([*row.about, *cells, f"{row.seconds:.0f}", str(row.warnings)])
     text = (
         "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
     )
@@ -169,11 +162,11 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
     body = []
     for row in table:
         kept = PrivacySettings(**row.method.privacy)
-        if kept.clip is None or row.traffic is None:
+        if kept.clip is None or row.traffic is None or row.rounds is None:
             continue
-        spent = epsilon([(kept.noise, row.traffic.rounds)], kept.delta)
+        spent = epsilon([(kept.noise, row.rounds)], kept.delta)
         cells = [f"{kept.clip:g}", f"{kept.noise:g}", f"{spent:.3g}", f"{kept.delta:g}"]
-        body.append([*_about(row), *cells])
+        body.append([*row.about, *cells])
     if not body:
         return []
     text = (
@@ -182,6 +175,26 @@ def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
         "here:"
     )
     return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]
+
+
+def _tuning_lines(experiment: Experiment) -> list[str]:
+    """Return a table of the keys of `tuning` in which the methods that learn differ."""
+    tunings = {
+        method.label: tuning_of(experiment, method)
+        for method in experiment.methods
+        if learns(method)
+    }
+    every = list(tunings.values())
+    keys = [
+        key
+        for key in (every[0] if every else ())
+        if any(one[key] != every[0][key] for one in every)
+    ]
+    if not keys:
+        return []
+    body = [[label, *(json.dumps(one[key]) for key in keys)] for label, one in tunings.items()]
+    text = "Keys of `tuning` in which the methods differ, defaults of their policies among them:"
+    return ["", text, "", *markdown_table(["method", *keys], body)]
 
 
 def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -197,13 +210,11 @@ def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
     return lines
 
 
-def _json(
-    experiment: Experiment, table: Sequence[MethodRow], done: Sequence[Done], command: str
-) -> str:
+def _json(experiment: Experiment, done: Sequence[Done], command: str) -> str:
     tree = {
         "command": command,
         "experiment": asdict(experiment),
-        "rows": [asdict(row) for row in table],
+        "rows": [asdict(row) for row in rows(experiment, done)],
         "differences": [asdict(difference) for difference in paired.differences(experiment, done)],
         "cells": [
             {"file": ended.cell.file, "fault": ended.fault, **ended.outcome} for ended in done

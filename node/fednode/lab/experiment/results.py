@@ -14,10 +14,10 @@ from typing import Any
 from fednode.errors import ConfigError, FednodeError
 from fednode.lab.experiment import paired, picture
 from fednode.lab.experiment.cells import Done
-from fednode.lab.experiment.executors import opened
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import attempt, cells
 from fednode.lab.experiment.settings import Experiment
+from fednode.learn.build import use_threads
 
 
 class Results(list[dict[str, Any]]):
@@ -41,7 +41,7 @@ class Results(list[dict[str, Any]]):
 
         against: the label of the control; None: the experiment's `against`, or else its first
         method of policy local. Keys of a row: metric, method, control, mean, low, high (the 95 %
-        interval, accuracies from 0 to 1), pairs, seeds, wins, resamples.
+        interval, accuracies from 0 to 1), pairs, seeds, wins.
         """
         experiment = self.experiment
         if against is not None:
@@ -86,13 +86,12 @@ def experiment(
     if loaded.vary:
         raise ConfigError("vary is for the command `fednode experiment`: call once for each value.")
     done, wanted = list[Done](), cells(loaded)
-    with opened(1):
-        for cell in wanted:
-            tried = attempt(loaded, cell)
-            done.append(Done(cell, tried.outcome or {}, tried.fault))
-            progress(f"{len(done)}/{len(wanted)} {cell.title}: {done[-1].summary}")
-            if tried.trace:  # of a class of the caller's own, most likely
-                progress(tried.trace)
+    use_threads(1)
+    for cell in wanted:
+        done.append(attempt(loaded, cell))
+        progress(f"{len(done)}/{len(wanted)} {cell.title}: {done[-1].summary}")
+        if done[-1].trace:  # of a class of the caller's own, most likely
+            progress(done[-1].trace)
     if all(ended.fault for ended in done):
         raise FednodeError(done[0].fault)
     return Results(loaded, done)

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -25,8 +25,9 @@ from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
 from fednode.errors import FednodeError, StateError
-from fednode.lab.experiment import cell, scene
-from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Job, Outcome
+from fednode.lab.experiment import scene
+from fednode.lab.experiment.cell import run as run_cell
+from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Outcome
 from fednode.lab.experiment.executors import Pool
 from fednode.lab.experiment.files import learns, settings_of
 from fednode.lab.experiment.judge import Parts
@@ -79,86 +80,76 @@ def _code(name: str) -> dict[str, str]:
 
 
 def run_all(
-    jobs: Sequence[Job],
+    experiment: Experiment,
+    folder: Path,
     pool: Pool,
     progress: Callable[[Done], None],
     known: Mapping[str, Outcome] | None = None,
 ) -> list[Done]:
-    """Run the cells that have no file yet; return all cells in order.
+    """Run the cells that have no file in a folder yet; return all cells in order.
 
     progress: called for each cell as it ends. known: outcomes by the cell's key, which are not run
     again either. Raise StateError if the folder cannot be written.
     """
-    todo, ended = [], dict[Path, Done]()
-    for job in jobs:
-        held = _read(job.path) or (known or {}).get(job.cell.key)
-        if held is None:
-            todo.append(job)
+    wanted, todo, ended = cells(experiment), list[Cell](), dict[str, Done]()
+    for cell in wanted:
+        outcome = _read(cell.path(folder)) or (known or {}).get(cell.key)
+        if outcome is None:
+            todo.append(cell)
         else:
-            ended[job.path] = Done(job.cell, held, fresh=False)
-            progress(ended[job.path])
-    for folder in {job.folder for job in jobs}:  # tables are written even if no cell is missing
-        _make(folder / FOLDER)
-    for job, done in _run(todo, pool):
-        ended[job.path] = done
-        progress(done)
-    return [ended[job.path] for job in jobs]
+            ended[cell.file] = Done(cell, outcome, fresh=False)
+            progress(ended[cell.file])
+    _make(folder / FOLDER)  # tables are written even if no cell is missing
+    for done in _run(experiment, todo, pool):
+        ended[done.cell.file] = _written(done, folder)
+        progress(ended[done.cell.file])
+    return [ended[cell.file] for cell in wanted]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """What became of a cell. fault: why it has no outcome. trace: of a defect."""
-
-    outcome: Outcome | None = None
-    fault: str = ""
-    trace: str = ""
-
-
-def _run(todo: Sequence[Job], pool: Pool) -> Iterator[tuple[Job, Done]]:
-    """Yield each cell as it ends, once its file is written."""
-    waiting, running = [*reversed(todo)], dict[Future[Attempt], Job]()
+def _run(experiment: Experiment, todo: Sequence[Cell], pool: Pool) -> Iterator[Done]:
+    """Yield each cell as it ends."""
+    waiting, running = [*reversed(todo)], dict[Future[Done], Cell]()
     while waiting or running:
         while waiting and len(running) < pool.at_once:
-            job = waiting.pop()
-            running[pool.submit(attempt, job.experiment, job.cell)] = job
+            cell = waiting.pop()
+            running[pool.submit(attempt, experiment, cell)] = cell
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            job = running.pop(future)
-            yield job, _kept(job, _ended(future, pool.local))
+            yield _ended(running.pop(future), future, pool.local)
 
 
-def _ended(future: Future[Attempt], local: bool) -> Attempt:
+def _ended(cell: Cell, future: Future[Done], local: bool) -> Done:
     try:
         return future.result()
     except BrokenProcessPool:
         text = "a process of the experiment was ended, for lack of memory, say; use fewer --workers"
-        return Attempt(fault=text)
+        return Done(cell, {}, text)
     except Exception as fault:
         if local:
             raise
         said = " ".join(str(fault).split())[-REASON_MAX:]
-        return Attempt(fault=f"the cluster lost this run: {type(fault).__name__}: {said}")
+        return Done(cell, {}, f"the cluster lost this run: {type(fault).__name__}: {said}")
 
 
-def _kept(job: Job, tried: Attempt) -> Done:
+def _written(done: Done, folder: Path) -> Done:
     """Write a cell's outcome, or the trace of a defect beside it."""
-    if tried.outcome is not None:
-        put(job.path, json.dumps(tried.outcome, indent=1), ELSEWHERE, for_all=True)
-        return Done(job.cell, tried.outcome)
-    if not tried.trace:
-        return Done(job.cell, {}, tried.fault)
-    file = job.path.with_suffix(".fault.txt")
-    put(file, tried.trace, ELSEWHERE, for_all=True)
-    return Done(job.cell, {}, f"{tried.fault} (a defect; its trace is in {file})")
+    path = done.cell.path(folder)
+    if not done.fault:
+        put(path, json.dumps(done.outcome, indent=1), ELSEWHERE, for_all=True)
+    if not done.trace:
+        return done
+    file = path.with_suffix(".fault.txt")
+    put(file, done.trace, ELSEWHERE, for_all=True)
+    return replace(done, fault=f"{done.fault} (a defect; its trace is in {file})")
 
 
-def attempt(experiment: Experiment, wanted: Cell) -> Attempt:
+def attempt(experiment: Experiment, cell: Cell) -> Done:
     try:
-        return Attempt(_outcome(experiment, wanted))
+        return Done(cell, _outcome(experiment, cell))
     except FednodeError as fault:
-        return Attempt(fault=str(fault))
+        return Done(cell, {}, str(fault))
     except Exception as fault:
         said = f"{type(fault).__name__}: {foreign.line(str(fault), most=REASON_MAX)}"
-        return Attempt(fault=said, trace="".join(traceback.format_exception(fault)))
+        return Done(cell, {}, said, "".join(traceback.format_exception(fault)))
 
 
 @lru_cache(maxsize=1)
@@ -178,7 +169,7 @@ def _outcome(experiment: Experiment, wanted: Cell) -> Outcome:
         "fingerprint": parts.frozen.fingerprint,
         "torch": metadata.version("torch"),
         "ended": time.time(),
-        **cell.run(experiment, wanted.method, wanted.seed, made, parts),
+        **run_cell(experiment, wanted.method, wanted.seed, made, parts),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +18,11 @@ from fednode.core import foreign
 from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.picture import Panel
 from fednode.lab.experiment.settings import Experiment
-from fednode.lab.experiment.table import Figure, rows
+from fednode.lab.experiment.table import rows
 from fednode.storage.files import put
 from fednode.terminal.formats import csv_table
 
-Figures = Mapping[str, list[Figure | None]]
-"""The shown figure of each method, by value; None where a cell is missing."""
 MEAN: Final = "mean"
 """The last column: the mean of the columns before it, without a deviation."""
 UNSAFE: Final = re.compile(r"[^0-9A-Za-z._-]+")
@@ -67,34 +64,27 @@ def variants(
     return made
 
 
-def column(experiment: Experiment) -> str:
-    """Return the column of each table that the table over all values shows."""
-    return "new" if experiment.protocol.kind == "base-to-new" else "avg"
-
-
 def write(
     experiment: Experiment,
     parts: Sequence[tuple[Variant, Sequence[Done]]],
-    shown: Figures,
     folder: Path,
     command: str,
 ) -> Path:
-    """Write the table over all values; return its path. Raise StateError where it cannot.
-
-    shown: what figures() returns.
-    """
+    """Write the table over all values; return its path. Raise StateError where it cannot."""
     ((key, _),) = experiment.vary.items()
+    column = "new" if experiment.protocol.kind == "base-to-new" else "avg"
+    tables = [rows(variant.experiment, done) for variant, done in parts]
     head = ["method", *(variant.title for variant, _ in parts), MEAN]
     body = []
-    for method in experiment.methods:
-        cells = shown[method.label]
-        known = [figure.mean for figure in cells if figure is not None]
-        whole = f"{mean(known):.1f}" if len(known) == len(cells) else "-"
-        texts = ("-" if figure is None else str(figure) for figure in cells)
-        body.append([method.label, *texts, whole])
-        said = [method.paper.get(name) for name in head[1:]]
-        if any(figure is not None for figure in said):
-            papers = ("-" if figure is None else f"{figure:g}" for figure in said)
+    for at, method in enumerate(experiment.methods):
+        figures = [table[at].figures.get(column) for table in tables]
+        known = [figure.mean for figure in figures if figure is not None]
+        whole = f"{mean(known):.1f}" if len(known) == len(figures) else "-"
+        body.append([method.label, *(str(figure or "-") for figure in figures), whole])
+        if any(name in method.paper for name in head[1:]):
+            papers = (
+                f"{method.paper[name]:g}" if name in method.paper else "-" for name in head[1:]
+            )
             body.append([f"{method.label} (paper)", *papers])
     seeds = ", ".join(map(str, experiment.seeds))
     lines = [
@@ -102,7 +92,7 @@ def write(
         "",
         f"`{command}`",
         "",
-        f"Accuracy in percent (column {column(experiment)!r} of each table), by `{key}`; "
+        f"Accuracy in percent (column {column!r} of each table), by `{key}`; "
         f"{experiment.protocol.kind}, seeds {seeds}. The table of each value is in a folder beside "
         "this file.",
         "",
@@ -114,30 +104,3 @@ def write(
     scored = [ended for _, done in parts for ended in done]
     put(folder / "scores.csv", csv_table(score_lines(scored)), ELSEWHERE, for_all=True)
     return path
-
-
-def panel(
-    experiment: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]], shown: Figures
-) -> Panel | None:
-    """Return the curves over the values, a line for each method; None if a value is no number."""
-    ((key, values),) = experiment.vary.items()
-    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
-        return None
-    lines = {
-        label: {
-            variant.value: [figure.mean]
-            for (variant, _), figure in zip(parts, cells, strict=True)
-            if figure is not None
-        }
-        for label, cells in shown.items()
-    }
-    return Panel(f"accuracy ({column(experiment)}) by {key}", lines)
-
-
-def figures(parts: Sequence[tuple[Variant, Sequence[Done]]]) -> Figures:
-    by_method: dict[str, list[Figure | None]] = {}
-    for variant, done in parts:
-        for row in rows(variant.experiment, done):
-            figure = row.figures.get(column(variant.experiment))
-            by_method.setdefault(row.method.label, []).append(figure)
-    return by_method

@@ -66,18 +66,18 @@ def test_demo_hands_everything_on(given: list[Any]) -> None:
     assert given == [
         DemoOptions(
             out=Path("there"),
-            seeds=(4, 5),
+            seeds=(4,),
             nodes=3,
             rounds=9,
             keep=True,
-            quick=True,
             settings=("a.b=1",),
         )
     ]
-    assert given[0].seeds_run == (4,)
     assert given[0].overrides(CONTROL, 4) == (
-        *("policy={name: local}", "seed=4", "data.seed=4", "rounds.max=9", "a.b=1"),
+        *("policy={name: local}", "seed=4", "data.seed=4", "a.b=1", "rounds.max=9"),
     )
+    invoke("demo --quick")
+    assert given[1:] == [DemoOptions(seeds=demos.SEEDS[:1], rounds=demos.QUICK_ROUNDS)]
 
 
 def test_seeds_that_are_no_numbers_are_refused(given: list[Any]) -> None:

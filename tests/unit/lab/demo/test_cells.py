@@ -96,10 +96,10 @@ def test_the_table_has_means_over_nodes_and_deviations_over_seeds() -> None:
     assert ours.figures["new"].over_seeds == pytest.approx(statistics.stdev(means))
     assert local.figures["new"].mean == pytest.approx(21.5)
     assert zero.figures["new"].mean == pytest.approx(30.0)
-    assert zero.rounds_said == "-"
-    assert (zero.traffic, local.traffic and local.traffic.payload) == (None, 0.0)
-    assert ours.traffic is not None
-    assert (ours.traffic.payload, ours.traffic.wire, ours.traffic.messages) == (200, 600, 6)
+    assert zero.about == ["zero-shot", "2", "-"]
+    sent = {"messages": 6, "payload": 200, "serialized": 400, "wire": 600}
+    assert (zero.traffic, ours.traffic) == (None, sent)
+    assert local.traffic == {**dict.fromkeys(sent, 0), "messages": 6}
     base, new, loss = panels_of(run(gains))
     levels = [dict([one.level or ("", 0.0)]) for one in (base, new)]
     assert levels == [{"zero-shot": pytest.approx(40.0)}, {"zero-shot": pytest.approx(30.0)}]

@@ -30,13 +30,12 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     config = tmp_path / "node.yaml"
     config.write_text("data: {shots: 8}\n")
 
-    def build(*settings: str, quick: bool = False, keep: bool = False) -> DemoOptions:
+    def build(*settings: str, seeds: tuple[int, ...] = (1,), keep: bool = False) -> DemoOptions:
         return DemoOptions(
             out=tmp_path / "demo",
             config=config,
-            seeds=(1, 2),
+            seeds=seeds,
             nodes=2,
-            quick=quick,
             keep=keep,
             settings=settings,
             timeout_s=20.0,
@@ -59,7 +58,7 @@ def report_of(folder: Path) -> Any:
 async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path: Path) -> None:
     screen, written = console()
     observer = LogObserver(tmp_path)
-    assert await demo.run(options("tuning.lr=0.1"), observer, screen) == 0
+    assert await demo.run(options("tuning.lr=0.1", seeds=(1, 2)), observer, screen) == 0
     assert observer.closed
     read = report_of(tmp_path)
     zero, local, ours, *_, advised = read["rows"]
@@ -96,7 +95,7 @@ async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path
 
 async def test_methods_differ_in_policy_and_tuning_alone(options: Options, tmp_path: Path) -> None:
     observer = LogObserver(tmp_path)
-    assert await demo.run(options(quick=True, keep=True), observer, console()[0]) == 0
+    assert await demo.run(options(keep=True), observer, console()[0]) == 0
     logs = sorted((tmp_path / "demo").rglob("node-2.log"))
     said = [json.loads(log.read_text().splitlines()[0])["arguments"] for log in logs]
     assert len(said) == 4
@@ -109,11 +108,11 @@ async def test_methods_differ_in_policy_and_tuning_alone(options: Options, tmp_p
     }  # fmt: skip
     limit = {f"rounds.max={advised.rounds}"}
     assert {one for one in differing if "meshes-" not in one} == tuning | policies | limit
-    assert {"seed=1", "data.seed=1", f"rounds.max={demo.QUICK_ROUNDS}"} <= set(said[0])
+    assert {"seed=1", "data.seed=1"} <= set(said[0])
 
 
 async def test_a_daemon_that_crashed_is_a_warning(options: Options, tmp_path: Path) -> None:
-    asked = options("fake.exit=node-1", "fake.code=70", quick=True)
+    asked = options("fake.exit=node-1", "fake.code=70")
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
     zero, *others = report_of(tmp_path)["cells"]
     assert {name for nodes in zero["scores"].values() for name in nodes} == {"node-2"}
@@ -130,7 +129,7 @@ async def test_without_matplotlib_the_report_is_whole_and_says_so(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     screen, written = console()
-    assert await demo.run(options(quick=True), LogObserver(tmp_path), screen) == 0
+    assert await demo.run(options(), LogObserver(tmp_path), screen) == 0
     assert "curves.png was not drawn: matplotlib draws pictures and is not" in written.getvalue()
     assert not (tmp_path / "demo/curves.png").exists()
     assert len(report_of(tmp_path)["cells"]) == 5

@@ -70,7 +70,7 @@ def test_the_last_round_is_judged_and_the_curve_ends_with_it(
     assert (outcome["rounds"], outcome["nodes"]) == (2, len(DOMAINS))
     assert [math.isfinite(loss) for loss in outcome["loss"]] == [True, True]
     assert outcome["consensus"] == [0.0, 0.0], "all nodes hold the mean"
-    prompts = played.diary.kept[2]
+    prompts = played.kept[2]
     assert len({one.digest for one in prompts.values()}) == 1
 
 
@@ -81,7 +81,7 @@ def test_mean_at_end_tests_every_node_with_the_mean_of_finished_prompts(
     once = replace(alone, label="once", mean_at_end=True)
     place = scene(made, 1, "")
     played = play(prepare(made, once, 1, place, parts))
-    finished = played.diary.kept[2]
+    finished = played.kept[2]
     (name,) = next(iter(finished.values()))
     merged = np.mean([one[name] for one in finished.values()], axis=0, dtype=np.float64)
     outcome = judge(prepare(made, once, 1, place, parts), played)

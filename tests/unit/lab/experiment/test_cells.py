@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment.cells import Cell, Done, Job, read_scores, score_lines
-from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings
+from fednode.lab.experiment.cells import Cell, Done, read_scores, score_lines
+from fednode.lab.experiment.settings import MethodSettings
 
 METHOD = MethodSettings(label="ZeroDFL, 2 rows", policy={"name": "zerodfl"})
 
@@ -22,12 +22,7 @@ def test_a_cell_is_named_by_its_method_seed_domain_and_key() -> None:
     whole = Cell(METHOD, 3, "", "0123456789ab")
     assert whole.file == "zerodfl--2-rows_seed-3_0123456789ab.json"
     assert whole.title == "ZeroDFL, 2 rows, seed 3"
-
-
-def test_a_job_s_file_lies_in_the_experiment_s_folder() -> None:
-    experiment = Experiment(title="t", data=DataPart(path="x"), methods=(METHOD,))
-    cell = Cell(METHOD, 1, "", "abc")
-    assert Job(experiment, cell, Path("out")).path == Path("out/cells") / cell.file
+    assert whole.path(Path("out")) == Path("out/cells") / whole.file
 
 
 HEAD = "method,seed,left out,test,node,accuracy,cell\n"

@@ -26,7 +26,7 @@ pytestmark = [
     ),
 ]
 WAIT_S = 600.0
-TABLES = ("scores.csv", "curves.csv", "classes.csv", "confusion.csv", "classes.md")
+TABLES = ("scores.csv", "curves.csv", "classes.csv", "confusion.csv")
 
 
 @pytest.fixture(scope="module")

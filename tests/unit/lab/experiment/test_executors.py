@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent import futures
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,63 +17,63 @@ import pytest
 
 from fednode.errors import ConfigError, Unreachable
 from fednode.lab.experiment import executors, run
-from fednode.lab.experiment.cells import Done, Job
+from fednode.lab.experiment.cells import Done
 from fednode.lab.experiment.executors import Pool, opened
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.run import cells, run_all
+from fednode.lab.experiment.run import run_all
 from tests.unit.lab.experiment.test_experiment import write
 
 METHODS = [{"label": "zero-shot", "policy": "zero-shot"}, "local"]
 OUTCOME = {"scores": {"photo": {"n": 0.5}}, "seconds": 1.0}
 
 
-class Lossy(Executor):
+class Lossy:
     """Run each call at once, but lose the first `losses` of them, as if a worker were killed."""
 
     def __init__(self, losses: int, fault: Exception) -> None:
         self.losses, self.fault = losses, fault
         self.folders: list[str] = []
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def __call__(self, function: Callable[..., Any], *words: Any) -> Future[Any]:
         future: Future[Any] = Future()
         self.losses -= 1
         if self.losses >= 0:
             future.set_exception(self.fault)
         else:
-            self.folders.append(args[0])
-            future.set_result(fn(*args, **kwargs))
+            self.folders.append(words[0])
+            future.set_result(function(*words))
         return future
 
 
+Run = Callable[[Pool], list[Done]]
+
+
 @pytest.fixture
-def jobs(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """Return two cells, which take no time."""
+def ran(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a function that runs two cells, which take no time, in a folder of their own."""
     monkeypatch.setattr(run, "_outcome", lambda *_: OUTCOME)
     found = load_experiment(write(tmp_path / "t.yaml", folder, methods=METHODS, seeds=[1]))
-    return [Job(found, one, tmp_path / "out") for one in cells(found)]
+    return lambda pool: run_all(found, tmp_path / "out", pool, lambda _: None)
 
 
-def ran(jobs: list[Job], pool: Pool) -> list[Done]:
-    return run_all(jobs, pool, lambda _: None)
-
-
-def test_a_run_that_a_cluster_loses_fails_and_the_others_go_on(jobs: list[Job]) -> None:
+def test_a_run_that_a_cluster_loses_fails_and_the_others_go_on(ran: Run, tmp_path: Path) -> None:
     """Dask tries other workers before it gives a run up."""
     lossy = Lossy(1, RuntimeError("worker 7\n died"))
     said = "the cluster lost this run: RuntimeError: worker 7 died"
-    assert [one.fault for one in ran(jobs, Pool(lossy, 1))] == [said, ""]
-    assert [job.path.is_file() for job in jobs] == [False, True]
+    lost, kept = ran(Pool(lossy, 1))
+    assert (lost.fault, kept.fault) == (said, "")
+    assert [*(tmp_path / "out/cells").iterdir()] == [kept.cell.path(tmp_path / "out")]
     assert set(lossy.folders) == {os.getcwd()}, "where relative paths lead to the same files"
-    assert [one.fault for one in ran(jobs, Pool(Lossy(0, RuntimeError()), 1))] == ["", ""]
+    assert [one.fault for one in ran(Pool(Lossy(0, RuntimeError()), 1))] == ["", ""]
 
 
-def test_a_local_pool_that_breaks_says_why_and_a_defect_is_raised(jobs: list[Job]) -> None:
+def test_a_local_pool_that_breaks_says_why_and_a_defect_is_raised(ran: Run) -> None:
     """Of the runs that wait none is lost with the pool."""
-    done = ran(jobs, Pool(Lossy(1, BrokenProcessPool()), 1, local=True))
+    done = ran(Pool(Lossy(1, BrokenProcessPool()), 1, local=True))
     assert "for lack of memory, say; use fewer --workers" in done[0].fault
     assert not done[1].fault
     with pytest.raises(ZeroDivisionError):
-        ran(jobs, Pool(Lossy(1, ZeroDivisionError()), 1, local=True))
+        ran(Pool(Lossy(1, ZeroDivisionError()), 1, local=True))
 
 
 def test_calls_elsewhere_run_one_at_a_time_in_the_caller_s_folder(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_cluster_without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("workers", "most"), [(0, 2), (1, 1)])
 def test_a_cluster_gets_all_runs_or_as_many_as_the_user_says(
-    jobs: list[Job], monkeypatch: pytest.MonkeyPatch, workers: int, most: int
+    ran: Run, monkeypatch: pytest.MonkeyPatch, workers: int, most: int
 ) -> None:
     """Stand in for Dask by threads; test_dask.py takes a real cluster."""
     closed, given = list[str](), list[int]()
@@ -135,7 +135,7 @@ def test_a_cluster_gets_all_runs_or_as_many_as_the_user_says(
         def __init__(self, address: str) -> None:
             self.address = address
 
-        def get_executor(self, pure: bool) -> Executor:
+        def get_executor(self, pure: bool) -> ThreadPoolExecutor:
             assert not pure, "each call is a run of its own"
             return ThreadPoolExecutor(1)
 
@@ -151,6 +151,5 @@ def test_a_cluster_gets_all_runs_or_as_many_as_the_user_says(
 
     monkeypatch.setattr(run, "wait", counted)
     with opened(workers, "tcp://a:1") as pool:
-        assert [one.fault for one in ran(jobs, pool)] == ["", ""]
+        assert [one.fault for one in ran(pool)] == ["", ""]
     assert (closed, max(given)) == (["tcp://a:1"], most)
-    assert all(job.path.is_file() for job in jobs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import signal
 import subprocess
 import sys
@@ -120,7 +119,6 @@ def test_tables_curves_and_a_second_start(
         shares = [float(row["sensitivity"]) for row in found]
         weighted = sum(n * x for n, x in zip(images, shares, strict=True)) / total
         assert float(one["accuracy"]) == pytest.approx(weighted, abs=1e-5)
-    assert f"| mean of {len(CLASSES)} classes |" in (out / "classes.md").read_text()
     curves = read(out / "curves.csv")
     assert {one["round"] for one in curves if one["method"] == "ours"} == {"1", "2"}
     # Started again, nothing is run; with another setting of one method, that one alone.
@@ -237,8 +235,7 @@ def test_every_file_that_ships_is_valid(file: Path, smoke: bool) -> None:
     wanted = {**tree, **(tree["smoke"] if smoke else {})}
     assert experiment.rounds == wanted["rounds"]
     assert list(experiment.seeds) == wanted["seeds"]
-    rows = [one.get("grid", []) if isinstance(one, dict) else [] for one in wanted["methods"]]
-    assert len(experiment.methods) == sum(math.prod(map(len, grid)) for grid in rows)
+    assert len(experiment.methods) == len(wanted["methods"])
 
 
 @pytest.mark.parametrize(

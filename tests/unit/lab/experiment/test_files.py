@@ -68,31 +68,6 @@ def test_faults_of_a_file_are_sentences(
         load_experiment(write(tmp_path / "t.yaml", folder, **changed))
 
 
-def test_a_grid_gives_a_row_for_each_combination(tmp_path: Path, folder: Path) -> None:
-    grid = [
-        {"random": {"tuning": {"init_std": 0.1}}, "words": {"tuning": {"init_words": "a photo"}}},
-        {0.1: {"tuning": {"lr": 0.1}}, 0.2: {"tuning": {"lr": 0.2}, "rounds": 7}},
-    ]
-    given = {"label": "x", "policy": "local", "tuning": {"context_length": 2}, "grid": grid}
-    file = write(tmp_path / "t.yaml", folder, methods=["zero-shot", given])
-    assert [(one.label, one.tuning, one.rounds) for one in load_experiment(file).methods] == [
-        ("zero-shot", {}, None),
-        ("x, random, 0.1", {"context_length": 2, "init_std": 0.1, "lr": 0.1}, None),
-        ("x, random, 0.2", {"context_length": 2, "init_std": 0.1, "lr": 0.2}, 7),
-        ("x, words, 0.1", {"context_length": 2, "init_words": "a photo", "lr": 0.1}, None),
-        ("x, words, 0.2", {"context_length": 2, "init_words": "a photo", "lr": 0.2}, 7),
-    ]
-
-
-@pytest.mark.parametrize("grid", [[], {"a": {}}, [{}], [{"a": 1}], ["a"]])
-def test_a_grid_that_is_no_list_of_mappings_is_refused(
-    tmp_path: Path, folder: Path, grid: Any
-) -> None:
-    given = {"label": "x", "policy": "local", "grid": grid}
-    with pytest.raises(ConfigError, match=r"method 'x': grid is .*; give a list of mappings"):
-        load_experiment(write(tmp_path / "t.yaml", folder, methods=[given]))
-
-
 def test_smoke_needs_its_section(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match="has no section `smoke`"):
         load_experiment(write(tmp_path / "t.yaml", folder), smoke=True)

@@ -11,7 +11,6 @@ from fednode.lab.experiment import paired
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
-from fednode.lab.experiment.table import rows
 
 ALONE = MethodSettings(label="alone", policy={"name": "local"})
 OURS = MethodSettings(label="ours", policy={"name": "promptfl"})
@@ -50,11 +49,11 @@ def test_methods_are_compared_with_the_control_on_equal_seeds_and_nodes() -> Non
 
 
 def test_the_report_has_a_table_for_each_control() -> None:
-    text = markdown(MADE, rows(MADE, DONE), DONE, "command")
+    text = markdown(MADE, DONE, "command")
     assert "Less alone, in points" in text
     assert "| worse | 1 | -10.0 (-10.0 to -10.0), 0 of 2 | - | - |" in text
     both = replace(MADE, against=("ours", "worse"))
-    text = markdown(both, rows(both, DONE), DONE, "command")
+    text = markdown(both, DONE, "command")
     assert "Less ours, in points" in text
     assert "Less worse, in points" in text
     assert "Less alone" not in text

@@ -10,7 +10,7 @@ import pytest
 
 from fednode.errors import DataError
 from fednode.lab.experiment import run
-from fednode.lab.experiment.cells import Done, Job, Outcome
+from fednode.lab.experiment.cells import Done, Outcome
 from fednode.lab.experiment.executors import opened
 from fednode.lab.experiment.run import cells, run_all
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
@@ -25,46 +25,43 @@ EXPERIMENT = Experiment(
 )
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    (cell,) = cells(EXPERIMENT)
-    made = Job(EXPERIMENT, cell, tmp_path)
-    made.path.parent.mkdir()
-    return made
+(CELL,) = cells(EXPERIMENT)
 
 
-def done(job: Job) -> Done:
+def done(folder: Path) -> Done:
     with opened(1) as pool:
-        return run_all([job], pool, lambda _: None)[0]
+        return run_all(EXPERIMENT, folder, pool, lambda _: None)[0]
 
 
-def test_a_cell_that_has_a_file_is_not_run_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cell_that_has_a_file_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "_outcome", lambda *_: OUTCOME)
-    assert done(job) == Done(job.cell, OUTCOME)
-    assert json.loads(job.path.read_text()) == OUTCOME
-    assert done(job) == Done(job.cell, OUTCOME, fresh=False)
+    assert done(tmp_path) == Done(CELL, OUTCOME)
+    assert json.loads(CELL.path(tmp_path).read_text()) == OUTCOME
+    assert done(tmp_path) == Done(CELL, OUTCOME, fresh=False)
 
 
 def test_a_cell_that_fails_has_its_sentence_and_no_file(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> Outcome:
         raise DataError("There are no images.")
 
     monkeypatch.setattr(run, "_outcome", fails)
-    assert done(job) == Done(job.cell, {}, "There are no images.")
-    assert list(job.path.parent.iterdir()) == []
+    assert done(tmp_path) == Done(CELL, {}, "There are no images.")
+    assert list((tmp_path / "cells").iterdir()) == []
 
 
 def test_the_trace_of_a_defect_in_a_cell_goes_into_a_file(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> Outcome:
         raise ZeroDivisionError("by\nnothing")
 
     monkeypatch.setattr(run, "_outcome", fails)
-    found = done(job).fault
-    (trace,) = job.path.parent.iterdir()
+    found = done(tmp_path).fault
+    (trace,) = (tmp_path / "cells").iterdir()
     assert found == f"ZeroDivisionError: by nothing (a defect; its trace is in {trace})"
     assert "Traceback" in trace.read_text()
     assert "in fails" in trace.read_text()

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from fednode.lab.experiment import classes, table
+from fednode.lab.experiment import table
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.lab.experiment.table import rows, shown_columns
 from fednode.lab.experiment.vary import MEAN, variants
-from tests.unit.lab.experiment.results import classified, counted
+from tests.unit.lab.experiment.results import counted
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"
 FILES = [file for file in sorted(CONFIGS.glob("*.yaml")) if "paper:" in file.read_text()]
@@ -49,7 +49,6 @@ def test_means_over_data_sets_count_each_once() -> None:
         assert figures[kind].mean == pytest.approx(wanted)
     harmonic = statistics.harmonic_mean([figures["base"].mean, figures["new"].mean])
     assert figures["H"].mean == pytest.approx(harmonic)
-    assert figures["new, by node"].mean == pytest.approx(50.0)
     apart = statistics.stdev([40.0, 20.0])  # pets have one node, and no deviation
     assert figures["new"].over_nodes == pytest.approx(apart)
 
@@ -60,26 +59,16 @@ def test_each_figure_of_a_paper_stands_beside_its_column() -> None:
         MethodSettings(label="ours", policy={"name": "zero-shot"}, paper=paper),
         MethodSettings(label="theirs", policy={"name": "zero-shot"}),
     )
-    lines = markdown(made, rows(made, done), done, "command").splitlines()
+    lines = markdown(made, done, "command").splitlines()
     head = next(line for line in lines if line.startswith("| method"))
     assert head == (
-        "| method | seeds | rounds | cars/new | pets/new | new | new, by node | base | H | own "
+        "| method | seeds | rounds | cars/new | pets/new | new | base | H | own "
         "| paper: pets/new | paper: new |"
     )
     first = lines[lines.index(head) : lines.index("", lines.index(head))]
     found = {line.split(" | ")[0]: line.split(" | ")[-2:] for line in first}
     assert found["| ours"] == ["96.75", "76.19 |"]
     assert found["| theirs"] == ["-", "- |"]
-
-
-def test_one_seed_has_no_deviation_over_seeds() -> None:
-    made, done = classified((1,))
-    text = markdown(made, rows(made, done), done, "command")
-    assert "seed 1. Accuracy in percent.\n" in text
-    assert "| ours | 1 | 7 | - | - | - | 85.0 |" in text.splitlines()
-    assert "±" not in text
-    by_class = classes.markdown(made, rows(made, done), classes.results(done))
-    assert "over seeds" not in text + by_class
 
 
 def test_test_images_of_a_mean_are_all_that_it_counts() -> None:
@@ -91,7 +80,7 @@ def test_test_images_of_a_mean_are_all_that_it_counts() -> None:
     done = [Done(one.cell, {**one.outcome, "by_class": by_class}) for one in done]
     sizes = table.test_images(made, done)
     assert (sizes["cars/new"], sizes["pets/new"], sizes["new"]) == (2, 5, 7)
-    assert (sizes["new, by node"], sizes["base"]) == (7, 5)
+    assert sizes["base"] == 5
     assert "H" not in sizes
     assert table.test_images(made, table_of(*made.methods)[1]) == {}  # an older version's files
 

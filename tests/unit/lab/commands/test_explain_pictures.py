@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from fednode.errors import StateError
-from fednode.lab.explain_pictures import TITLE_MAX, _square, draw_maps
+from fednode.lab.commands.explain import TITLE_MAX, _square, draw_maps
 
 pytest.importorskip("matplotlib")
 
