@@ -43,8 +43,8 @@ def test_nodes_with_the_same_prompts_are_tested_once(
     results, scores = judge.results(place, shared), judge.scores(place, shared)
     assert len(ran) == len(DOMAINS), "two nodes of a domain share their test images"
     assert set(scores) == set(DOMAINS)
-    for test, nodes in scores.items():
-        assert nodes == {name: results[test][name].accuracy for name in nodes}
+    for test, nodes in results.items():
+        assert scores[test] == {name: one.accuracy for name, one in nodes.items() if one}
     own = {name: objective.initial(at) for at, name in enumerate(names, 2)}
     judge.results(place, own)
     assert len(ran) == len(DOMAINS) + len(names)
