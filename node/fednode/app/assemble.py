@@ -162,7 +162,7 @@ def _stopped_by_signals() -> asyncio.Event:
 
 async def _pass_on(stop: asyncio.Event, driver: Driver, servers: Servers) -> None:
     await stop.wait()
-    await servers.draining()
+    await servers.health.draining()
     driver.stop()
 
 

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-
-import safetensors
-import safetensors.numpy
 
 from fednode import registry, units
 from fednode.app.state_dir import Tuned
@@ -31,7 +27,7 @@ from fednode.core.policy import NodeContext
 from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors
 from fednode.data.base import ProgressFn, no_progress
-from fednode.errors import FednodeError
+from fednode.errors import FednodeError, ModelError, StateError
 from fednode.learn.evaluation import (
     ALONE,
     MESH,
@@ -48,15 +44,12 @@ if TYPE_CHECKING:
     from fednode.learn.torch_learner import TorchLearner
 
 CONTROL: Final = "local"
-HEADS: Final = {"gda": "gda"}
-"""The head of the control, for policies whose control tunes no prompt."""
 PROMPT: Final = "prompt"
 FILE: Final = "control.safetensors"
 COMPARISON: Final = "eval.json"
 """What `fednode eval` said last on what the mesh brings, for status and page."""
 TUNED: Final = "tuned"
 """The row of the node's own prompts in the tables of `fednode eval`."""
-CLASSES: Final = "classes"
 SETTINGS: Final = "settings"
 IMAGES: Final = "images"
 PROMISE: Final = "`fednode eval` says what the mesh brings"
@@ -102,14 +95,16 @@ def control_of(
         return Control(beside, prompts)
     if not own:
         return Control(beside, unknown="`fednode eval` without --set trains it")
+    from fednode.learn.export import write_arrays
+
     began = time.monotonic()
     try:
         trained = train(settings, tuned.rounds, beside, progress)
     except FednodeError as fault:
         return Control(beside, unknown=f"training it failed: {str(fault).rstrip('.')}")
     spent = units.duration(time.monotonic() - began)
-    with contextlib.suppress(OSError):  # a full disk: the next call trains it again
-        keep(tuned.folder, parts, trained)
+    with contextlib.suppress(StateError):  # a full disk: the next call trains it again
+        write_arrays(trained, parts, tuned.folder / FILE)
     if _head(settings) != PROMPT:
         return Control(beside, trained)
     before = "The control kept before is of other rounds, settings or images. " if prompts else ""
@@ -190,19 +185,12 @@ def read(folder: Path) -> tuple[Tensors, dict[str, str]]:
 
     Empty prompts if there are none, or if the file is damaged.
     """
+    from fednode.learn.export import read_arrays  # loads torch
+
     try:
-        with safetensors.safe_open(os.fspath(folder / FILE), "numpy") as file:
-            facts = file.metadata() or {}
-            classes = [str(name) for name in json.loads(facts.get(CLASSES, "[]"))]
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return Tensors(arrays, classes), facts
-    except (OSError, ValueError, TypeError, RecursionError, safetensors.SafetensorError):
+        return read_arrays(folder / FILE)
+    except ModelError:
         return EMPTY, {}
-
-
-def keep(folder: Path, facts: Mapping[str, str], prompts: Tensors) -> None:
-    facts = {**facts, CLASSES: json.dumps(prompts.classes)}
-    Disk().replace(folder / FILE, safetensors.numpy.save(dict(prompts), facts))
 
 
 def keep_comparison(folder: Path, sentences: Sequence[str], counts: Sequence[int] = ()) -> None:
@@ -232,8 +220,8 @@ def comparison(settings: Settings, folder: Path) -> tuple[list[str], list[int]]:
 
 
 def _head(settings: Settings) -> str:
-    """Return `policy.head` of the control."""
-    return HEADS.get(settings.policy.name, PROMPT)
+    """Return `policy.head` of the control, which tunes no prompt if the node does not."""
+    return "gda" if settings.policy.name == "gda" else PROMPT
 
 
 def _learner(settings: Settings, learner: TorchLearner) -> TorchLearner:

@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from fednode.app.client import client_of, everyone, place_of, places_of
-from fednode.app.mesh import revoked_in
 from fednode.app.plan import NodePlan
-from fednode.errors import FednodeError, KeyRefused, Unreachable
+from fednode.errors import FednodeError, IdentityError, KeyRefused, Unreachable
 from fednode.learn.learner import Learner
 from fednode.observe.classes import compared
 from fednode.observe.client import Client
@@ -56,11 +55,13 @@ def port_findings(plan: NodePlan, running: bool) -> Iterator[Finding]:
 
 
 async def runs(plan: NodePlan) -> bool:
-    """Tell whether the node itself answers at its address."""
+    """Tell whether the node itself answers; raise IdentityError if its key was revoked."""
     try:
         async with client_of(plan.peers, plan.state) as client:
             own = asked_at(plan.listen, plan.name)
             return (await client.status(own)).name == plan.name
+    except IdentityError:
+        raise
     except FednodeError:
         return False
 
@@ -121,20 +122,17 @@ async def peer_findings(
     ours: the fingerprint of this node's settings. running: the node answers itself, and names
     members beyond those of peers.yaml.
     """
-    findings, classes, refusals = list[Finding](), dict[str, list[str]](), list[str]()
+    findings, classes = list[Finding](), dict[str, list[str]]()
     async with client_of(plan.peers, plan.state) as client:
         for peer, where in sorted((await _others(plan, client, running)).items()):
             began, address = time.monotonic(), RELAY if parse(where).relayed else where
             try:
                 reply = await client.status(where)
-            except KeyRefused as fault:
-                refusals.append(f"{peer}: {fault}")
-                continue
-            except Unreachable:
-                findings.append(("note", f"{peer} at {address} does not answer yet."))
-                continue
             except FednodeError as fault:
-                findings.append(("fault", f"{peer}: {fault}"))
+                if isinstance(fault, Unreachable) and not isinstance(fault, KeyRefused):
+                    findings.append(("note", f"{peer} at {address} does not answer yet."))
+                else:
+                    findings.append(("fault", f"{peer}: {fault}"))
                 continue
             classes[peer], took_s = list(reply.classes), time.monotonic() - began
             unreached = {member.name: member.unreached for member in reply.peers}.get(plan.name)
@@ -144,8 +142,6 @@ async def peer_findings(
                 findings.append(("fault", f"{peer} at {address}: {differing}."))
             if text := _clock(reply.clock - time.time() + took_s / 2, took_s):
                 findings.append(("warning", f"{peer} at {address}: {text}."))
-    revoked = revoked_in(plan.state, plan.peers) if refusals else ""
-    findings += [("fault", text) for text in ([revoked] if revoked else refusals)]
     notes = compared(learner.classes, classes, CLASSES_NAMED) if plan.compares_classes else []
     return findings + [("note", text) for text in notes]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import uvloop
 
 from fednode.core.members.table import GONE
-from fednode.errors import ConfigError, FednodeError
+from fednode.errors import ConfigError, FednodeError, IdentityError
 from fednode.observe.client import Client
 from fednode.transports.address import RELAY, asked_at
 from fednode.transports.base import Address
@@ -86,11 +86,11 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
     """Return a client for the nodes of a mesh, with a node's key if the mesh uses TLS.
 
     state: directory of the key, or name of a node of this machine; None uses any node's key of this
-    machine, because every member may ask.
+    machine, because every member may ask. Raise IdentityError if the mesh revoked the key.
     """
     if peers is None or peers.insecure:
         return Client(timeout_s)
-    from fednode.app.mesh import PROXY, roster_in
+    from fednode.app.mesh import PROXY, revoked, roster_in
     from fednode.identity.identity import NodeIdentity
     from fednode.transports.grpc import GrpcTransport
 
@@ -101,6 +101,8 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
             f"The node of {folder} has no certificate yet: run `fednode join LINK`, or give "
             "another node's state directory with --state."
         )
+    if text := revoked(roster, identity):
+        raise IdentityError(text)
     relays = [relay for relay in peers.relays if relay.name != identity.name]
     transport = GrpcTransport(identity.own, roster, relays, proxy=os.environ.get(PROXY))
     return Client(timeout_s, transport, shown=lambda: roster.explain(identity.own().chain))

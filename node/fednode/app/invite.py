@@ -23,7 +23,7 @@ from fednode.identity.certificates import TOKEN_BYTES, Authority
 from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster
 from fednode.observe.admitting import Invitation, Site
-from fednode.settings.peers import PeerEntry, address_faults
+from fednode.settings.peers import PeerEntry, Peers, address_faults
 from fednode.settings.read import named
 from fednode.storage.files import put
 from fednode.transports.address import RELAY, RelayEntry
@@ -86,12 +86,9 @@ def issue(
     relays = {relay.name: relay.address for relay in plan.peers.relays}
     relays = {name: nodes.get(name, address) for name, address in relays.items()}
     peers = {peer.name: peer.address for peer in plan.peers.peers} | dict(nodes)
-    text = mesh_text(
-        mesh,
-        mesh_key,
-        [PeerEntry(*entry) for entry in peers.items() if entry[0] not in relays],
-        [RelayEntry(*entry) for entry in relays.items()],
-    )
+    listed = tuple(PeerEntry(*entry) for entry in peers.items() if entry[0] not in relays)
+    doors = tuple(RelayEntry(*entry) for entry in relays.items())
+    text = mesh_text(Peers(mesh, listed, mesh_key=mesh_key, relays=doors))
     for name, address in nodes.items():
         own = folder / name
         if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():

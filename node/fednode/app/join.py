@@ -7,17 +7,15 @@ from pathlib import Path
 from typing import Final
 
 from fednode import units
-from fednode.app.node_yaml import with_images, with_values
+from fednode.app.node_yaml import node_text
 from fednode.app.plan import NodePlan
 from fednode.data.base import NodeData
 from fednode.enrolment.invitation import Invitation
 from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
-from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, Peers
-from fednode.settings.read import Source, Tree, put_flags, settings_in
-from fednode.settings.shared import OWN_MODELS, SHARED
-from fednode.shipped import config_file
+from fednode.settings.read import Tree
+from fednode.settings.shared import OWN_MODELS
 from fednode.transports.address import RELAY
 
 FINGERPRINT: Final = "fingerprint"
@@ -43,38 +41,7 @@ def settings_text(
             )
         if chosen.get(key) == own:
             chosen[key] = model
-    text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
-    return with_own(with_values(text, {**tree, "model": chosen, "name": site}), flags)
-
-
-def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
-    """Return a node.yaml with a site's own settings; raise ConfigError for a flag that is none.
-
-    founds: the site founds the mesh, so it sets the shared settings, too.
-    """
-    places = dict[tuple[str, ...], str]()
-    own = Source("--set", Tree(), places)
-    put_flags(own.tree, places, flags)
-    values = dict(trees.leaves(own.tree))
-    for place, where in places.items():
-        if trees.at(own.tree, place) == {}:
-            raise ConfigError(f"{where} sets nothing: name a key, as in section.key=value.")
-    for place in values:
-        if not founds and any(place[: len(key)] == key for key in SHARED):
-            raise ConfigError(
-                f"{own.at(place)}: all sites of the mesh share {'.'.join(place)}, so no site sets "
-                "it alone."
-            )
-    settings_in(Source("node.yaml", trees.read(text)[1]), {}, flags)  # finds faults
-    text = with_values(text, own.tree)
-    tree = trees.read(text)[1]
-    for place, value in values.items():
-        if trees.at(tree, place) != value:
-            raise ConfigError(
-                f"{own.at(place)} cannot be set here: write it into node.yaml before the first "
-                f"start{'' if founds else ' (join with --no-start)'}."
-            )
-    return text
+    return node_text({**tree, "model": chosen, "name": site}, data, flags)
 
 
 def peers_of(invitation: Invitation, address: str) -> Peers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.events import Record
 from fednode.core.types import Update
-from fednode.errors import FednodeError, IdentityError
+from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
 from fednode.identity.roster import Roster
@@ -134,12 +133,3 @@ def revoked(roster: Roster | None, identity: NodeIdentity | None) -> str:
     if roster is None or identity is None or not roster.is_revoked(identity.id):
         return ""
     return REVOKED.format(mesh=roster.mesh, name=identity.name)
-
-
-def revoked_in(state: Path, peers: Peers) -> str:
-    """Return that the key in a state directory was revoked; "" as far as the node knows not."""
-    if peers.insecure:
-        return ""
-    with contextlib.suppress(FednodeError):  # whoever runs the node is told
-        return revoked(roster_in(state, peers)[0], NodeIdentity(state))
-    return ""

@@ -12,9 +12,9 @@ import yaml
 
 from fednode.errors import ConfigError
 from fednode.settings import trees
-from fednode.settings.peers import PeerEntry
-from fednode.settings.read import Source
-from fednode.settings.shared import overlay
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import Source, put_flags, settings_in
+from fednode.settings.shared import SHARED, overlay
 from fednode.shipped import config_file
 from fednode.storage.disk import because
 from fednode.storage.files import put
@@ -31,19 +31,54 @@ EXAMPLES: Final = {"domains": ["photo", "art_painting", "cartoon", "sketch"]}
 """Values of keys of policies that have no valid default."""
 
 
-def with_images(text: str, data: Path | None) -> str:
-    """Return a node.yaml for a folder of images, all of which train; None: the built-in images.
+def node_text(
+    tree: Mapping[str, Any], data: Path | None, flags: Sequence[str] = (), founds: bool = False
+) -> str:
+    """Return the node.yaml of a new node: what is set, and every other key as a comment.
 
-    All nodes share the built-in images, so each node takes its block of the classes. Raise
-    ConfigError for a folder that does not exist.
+    tree: settings. data: the folder of its images; None for the built-in ones. flags:
+    section.key=value. founds: the site founds the mesh, so its flags set shared settings, too.
+    Raise ConfigError for a folder that does not exist, or for a flag that cannot be taken.
+    """
+    whole = {**tree, "data": _images(data)}
+    text = with_values(config_file("node.yaml").read_text(encoding="utf-8"), whole)
+    places = dict[Place, str]()
+    own = Source("--set", {}, places)
+    put_flags(own.tree, places, flags)
+    values = dict(trees.leaves(own.tree))
+    for place, where in places.items():
+        if trees.at(own.tree, place) == {}:
+            raise ConfigError(f"{where} sets nothing: name a key, as in section.key=value.")
+    for place in values:
+        if not founds and any(place[: len(key)] == key for key in SHARED):
+            raise ConfigError(
+                f"{own.at(place)}: all sites of the mesh share {'.'.join(place)}, so no site sets "
+                "it alone."
+            )
+    settings_in(Source("node.yaml", trees.read(text)[1]), {}, flags)  # finds faults
+    text = with_values(text, own.tree)
+    made = trees.read(text)[1]
+    for place, value in values.items():
+        if trees.at(made, place) != value:
+            raise ConfigError(
+                f"{own.at(place)} cannot be set here: write it into node.yaml before the first "
+                f"start{'' if founds else ' (join with --no-start)'}."
+            )
+    return text
+
+
+def _images(data: Path | None) -> dict[str, Any]:
+    """Return the settings of a folder of images, all of which train; None: the built-in images.
+
+    All nodes share the built-in images, so each node takes its block of the classes.
     """
     if data is None:
-        return with_values(text, {"data": {"partition": {"how": "classes"}}})
+        return {"partition": {"how": "classes"}}
     folder = data.expanduser().resolve()  # valid wherever the node is started
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
-    return with_values(text, {"data": {"path": str(folder), "shots": 0}})
+    return {"path": str(folder), "shots": 0}
 
 
 def with_values(text: str, tree: Mapping[str, Any]) -> str:
@@ -81,30 +116,25 @@ def _yaml(value: object) -> str:
     return said.removesuffix("\n").removesuffix("\n...")
 
 
-def mesh_text(
-    mesh: str,
-    mesh_key: str | None,
-    peers: Sequence[PeerEntry],
-    relays: Sequence[RelayEntry] = (),
-) -> str:
-    """Return the peers.yaml of a mesh; without a mesh_key its nodes speak plain text."""
+def mesh_text(peers: Peers) -> str:
+    """Return the peers.yaml of a mesh."""
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
-    head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
-    if mesh_key is not None:
+    head = head.replace("mesh: example\n", f"mesh: {peers.mesh}\n")
+    if peers.mesh_key is not None:
         head = head.replace("insecure: true\n", "# insecure: false\n")
-        head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")
-    if relays:
-        head = head.replace("# relays: []\n", f"relays:\n{_entries(relays)}")
-    return head + line + _entries(peers)
+        head = head.replace("# mesh_key: null\n", f"mesh_key: {peers.mesh_key}\n")
+    if peers.relays:
+        head = head.replace("# relays: []\n", f"relays:\n{_entries(peers.relays)}")
+    return head + line + _entries(peers.peers)
 
 
-def write_files(folder: Path, settings: str, peers: str) -> None:
+def write_files(folder: Path, settings: str, peers: Peers) -> None:
     """Write node.yaml and peers.yaml into a folder; raise ConfigError or StateError if it fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise ConfigError(f"{folder} cannot be made: {because(fault)}.") from fault
-    for name, text in (("node.yaml", settings), ("peers.yaml", peers)):
+    for name, text in (("node.yaml", settings), ("peers.yaml", mesh_text(peers))):
         put(folder / name, text, "folder", for_all=True)
 
 

@@ -54,13 +54,6 @@ class NodePlan:
     peers: Peers
     state: Path
 
-    @classmethod
-    def alone(cls, settings: Settings) -> NodePlan:
-        """Return the plan of a node without a mesh, for checking its data and model."""
-        name = settings.name or "node"
-        peers = Peers("none", (PeerEntry(name, ""),))
-        return cls(name, placed(settings, peers, name), peers, Path())
-
     @property
     def policy(self) -> Chosen:
         """The policy that the node runs, with its checked settings."""

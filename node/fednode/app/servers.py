@@ -55,17 +55,17 @@ class Servers:
         )
         self.service.comparison = lambda: comparison(self._settings, self._state)
         self.metrics.watch(self.service.now)
-        self._health = HealthService()
+        self.health = HealthService()
         self._web: Web | None = None
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
         self.service.register(server)
-        self._health.register(server)
+        self.health.register(server)
 
     async def open(self) -> None:
         """Listen on the page's port, if it is set; raise AddressError or ConfigError."""
-        await self._health.loading()
+        await self.health.loading()
         if self._settings.page.listen is not None:
             from fednode.observe.web import Web  # saves 36 MB in a node without a page
 
@@ -79,10 +79,7 @@ class Servers:
         self.service.attach(node, learner)
         if self._settings.data.tell_classes and learner.classes:
             logging.getLogger("fednode").info("%s", visible(learner.classes))
-        await self._health.serving()
-
-    async def draining(self) -> None:
-        await self._health.draining()
+        await self.health.serving()
 
     async def close(self) -> None:
         if self._web is not None:

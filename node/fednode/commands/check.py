@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from fednode.app.plan import (
     facts_of,
     learner_of,
     make,
+    placed,
     sums_fault,
     sums_warning,
     tie,
@@ -34,6 +35,7 @@ from fednode.data.names import visible
 from fednode.data.skip_report import skip_report
 from fednode.errors import FednodeError
 from fednode.learn.learner import Learner
+from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
@@ -46,17 +48,6 @@ if TYPE_CHECKING:
     from fednode.app.check_peers import Finding
 
 FAULTY = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """The files and words that say which node is checked. peers: None for one without a mesh."""
-
-    peers: Path | None
-    config: Path | None
-    name: str | None = None
-    flags: tuple[str, ...] = ()
-    state: Path | None = None
 
 
 @click.command()
@@ -96,8 +87,8 @@ def check(
         return show_model(model, as_json)
     kept = "The check is not complete. What was examined is kept for the next one."
     peers = peers_path or (PEERS if PEERS.is_file() else None)
-    given = Given(peers, settings_here(config), name, flags, state)
-    findings = report(given, kept, printed=not as_json)
+    plan_of = partial(_plan, peers, settings_here(config), name, flags, state)
+    findings = report(plan_of, kept, printed=not as_json)
     levels = Counter(level for level, _ in findings)
     if as_json:
         click.echo(json.dumps([{"level": level, "text": text} for level, text in findings]))
@@ -107,11 +98,11 @@ def check(
     return FAULTY if levels["fault"] else 0
 
 
-def report(given: Given, kept: str, printed: bool = True) -> list[Finding]:
+def report(plan_of: Callable[[], NodePlan], kept: str, printed: bool = True) -> list[Finding]:
     """Return all findings, printed as they come. kept: what Ctrl-C does not undo, in a sentence."""
     findings = list[Any]()
     with Shown(kept) as progress:
-        for level, text in _caught(_look(given, progress)):
+        for level, text in _caught(_look(plan_of, progress)):
             findings.append((level, text))
             if printed:
                 with progress.hidden():
@@ -132,16 +123,12 @@ def _asked(question: Any) -> Iterator[Finding]:
     yield from uvloop.run(question)
 
 
-def _look(given: Given, progress: ProgressFn) -> Iterator[Finding]:
+def _look(plan_of: Callable[[], NodePlan], progress: ProgressFn) -> Iterator[Finding]:
     """Yield findings, quick ones first; skip checks that an earlier fault makes impossible."""
-    plan, running = _plan(given), False
-    if given.peers is not None:
+    plan, running = plan_of(), False
+    if _has_mesh(plan):
         from fednode.app import check_peers
-        from fednode.app.mesh import revoked_in
 
-        if revoked := revoked_in(plan.state, plan.peers):
-            yield ("fault", revoked)
-            return
         running = is_state(plan.state) and uvloop.run(check_peers.runs(plan))
         if running:
             yield ("note", f"{plan.name} runs at {plan.address}.")
@@ -166,19 +153,32 @@ def _look(given: Given, progress: ProgressFn) -> Iterator[Finding]:
             return
         yield ("note", data.described(settings.data.path))
         yield ("note", visible(data.train.classes, settings.data.tell_classes))
-    yield from _of_learner(plan, given, data, running, progress)
+    yield from _of_learner(plan, data, running, progress)
 
 
-def _plan(given: Given) -> NodePlan:
-    if given.peers is not None:
-        return make(given.peers, given.config, given.name, given.flags, given.state)
-    settings = load_settings(given.config, os.environ, given.flags)
-    state = given.state or (Path(settings.state_dir) if settings.state_dir else Path())
-    return replace(NodePlan.alone(settings), state=state)
+def _plan(
+    peers: Path | None,
+    config: Path | None,
+    name: str | None,
+    flags: tuple[str, ...],
+    state: Path | None,
+) -> NodePlan:
+    """Return the plan of a node. peers: None for one without a mesh, to check the rest."""
+    if peers is not None:
+        return make(peers, config, name, flags, state)
+    settings = load_settings(config, os.environ, flags)
+    name = settings.name or "node"
+    alone = Peers("none", (PeerEntry(name, ""),))
+    state = state or (Path(settings.state_dir) if settings.state_dir else Path())
+    return NodePlan(name, placed(settings, alone, name), alone, state)
+
+
+def _has_mesh(plan: NodePlan) -> bool:
+    return plan.peers.insecure or plan.peers.mesh_key is not None
 
 
 def _of_learner(
-    plan: NodePlan, given: Given, data: NodeData | None, running: bool, progress: ProgressFn
+    plan: NodePlan, data: NodeData | None, running: bool, progress: ProgressFn
 ) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
     learner = learner_of(plan.settings, plan.name, data, progress)
@@ -194,7 +194,7 @@ def _of_learner(
         yield from _of_names(plan, learner, data)
         model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
         yield ("note", f"The model is {model}.")
-    if given.peers is not None:
+    if _has_mesh(plan):
         yield from _caught(_of_state(plan, facts, running))
         from fednode.app.check_peers import peer_findings
 

@@ -17,15 +17,13 @@ from fednode.app.create import (
     site_here,
     with_port,
 )
-from fednode.app.join import with_own
-from fednode.app.node_yaml import mesh_text, with_images, with_values, write_files
+from fednode.app.node_yaml import node_text, with_values, write_files
 from fednode.app.plan import plan_in
 from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError
 from fednode.settings import trees
-from fednode.settings.peers import PeerEntry, address_faults
+from fednode.settings.peers import PeerEntry, Peers, address_faults
 from fednode.settings.read import RECOMMENDED, Source, named, settings_in
-from fednode.shipped import config_file
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 from fednode.transports.address import RELAY, RelayEntry
@@ -97,7 +95,10 @@ def init(
         require_new(mesh)
     if folder.exists():
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
-    text = with_own(settings_text(data, policy or RECOMMENDED, rounds, model), flags, founds=True)
+    tree: dict[str, Any] = {"policy": {"name": policy or RECOMMENDED}}
+    tree |= {} if rounds is None else {"rounds": {"max": rounds}}
+    tree |= {} if model is None else {"model": {"name": model}}
+    text = node_text(tree, data, flags, founds=True)
     if nodes is not None:
         apart = {"--site": site, "--address": address, "--wait": wait, "--relay": relays or None}
         if names := [name for name, value in apart.items() if value is not None]:
@@ -119,7 +120,7 @@ def _create(
 ) -> None:
     """Create a mesh with the node of this machine, and say what comes next."""
     mesh, site = folder.name, named("--site", site or site_here())
-    listed = [RelayEntry(*entry) for entry in addresses_of("--relay", relays).items()]
+    listed = tuple(RelayEntry(*entry) for entry in addresses_of("--relay", relays).items())
     if address == RELAY and not listed:
         raise ConfigError("--address relay needs --relay NAME=HOST:PORT: at which relay it waits.")
     address = with_port(address) if address else RELAY if listed else address_here()
@@ -128,7 +129,8 @@ def _create(
     text = with_values(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
     _check(text)
     mesh_key = create_mesh(mesh, site, address, folder)
-    write_files(folder, text, mesh_text(mesh, mesh_key, [PeerEntry(site, address)], listed))
+    entries = (PeerEntry(site, address),)
+    write_files(folder, text, Peers(mesh, entries, mesh_key=mesh_key, relays=listed))
     plan_in(folder)  # finds faults
     click.echo(
         f"Founded mesh {mesh}: node {site} at {address}, settings in {folder.resolve()}.\n"
@@ -152,8 +154,8 @@ def _create_local(folder: Path, text: str, ports: Sequence[int], own: bool) -> N
 
     own: whether node.yaml names the images of the first node, so that the others need their own.
     """
-    entries = [PeerEntry(name_of(at), f"127.0.0.1:{port}") for at, port in enumerate(ports)]
-    write_files(folder, text, mesh_text(folder.name, None, entries))
+    entries = tuple(PeerEntry(name_of(at), f"127.0.0.1:{port}") for at, port in enumerate(ports))
+    write_files(folder, text, Peers(folder.name, entries, insecure=True))
     click.echo(f"Wrote node.yaml and peers.yaml of mesh {folder.name} into {folder}. Next:")
     click.echo(f"  cd {folder}\n  fednode check --name {name_of(0)}")
     for number in range(min(len(ports), 3)):
@@ -185,21 +187,6 @@ def addresses_of(option: str, nodes: Sequence[str], default: str = "") -> Mappin
 def name_of(number: int) -> str:
     """Return a, b, ..., z, then n27, n28, ..."""
     return chr(ord("a") + number) if number < 26 else f"n{number + 1}"
-
-
-def settings_text(
-    data: Path | None, policy: str, rounds: int | None = None, model: str | None = None
-) -> str:
-    """Return node.yaml: data, model and policy, and every other key as a comment.
-
-    data: None takes the built-in images, of which each node takes its block of the classes. rounds,
-    model: None leaves the default. Raise ConfigError for a folder or a policy that does not exist.
-    """
-    text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
-    tree: dict[str, Any] = {"policy": {"name": policy}}
-    tree |= {} if rounds is None else {"rounds": {"max": rounds}}
-    tree |= {} if model is None else {"model": {"name": model}}
-    return with_values(text, tree)
 
 
 def _check(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from fednode.app.join import (
     settings_text,
 )
 from fednode.app.mesh import PROXY
-from fednode.app.node_yaml import mesh_text, write_files
+from fednode.app.node_yaml import write_files
 from fednode.app.plan import (
     SUMS,
     NodePlan,
@@ -29,7 +30,7 @@ from fednode.app.plan import (
     sums_fault,
 )
 from fednode.app.state_dir import ROOT
-from fednode.commands.check import Given, report
+from fednode.commands.check import report
 from fednode.commands.start import begin
 from fednode.enrolment import invitation as links
 from fednode.enrolment.client import Newcomer
@@ -107,8 +108,7 @@ def join(
     parts = _parts(text, peers, state)
     _agree(invitation, reply, identity, words if yes else None, *parts)
     uvloop.run(newcomer.enrol(address))
-    listed = mesh_text(peers.mesh, peers.mesh_key, peers.peers, peers.relays)
-    write_files(folder, text, listed)
+    write_files(folder, text, peers)
     remember_files(state, folder)
     click.echo(f"Joined {invitation.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)
@@ -204,9 +204,8 @@ def _agree(
 
 def _check(folder: Path) -> None:
     """Print all findings on the node; raise ConfigError if one of them is a fault."""
-    files = Given(folder / "peers.yaml", folder / "node.yaml")
     kept = "The node is a member; `fednode start` in its folder runs it."
-    if any(level == "fault" for level, _ in report(files, kept)):
+    if any(level == "fault" for level, _ in report(partial(plan_in, folder), kept)):
         raise ConfigError(
             "This node is a member now and was not started: mend what is said above, then run "
             f"`cd {folder} && fednode start`."

@@ -16,8 +16,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.app.client import PEERS, Make, Replies, Targets, ask, ask_all, reach
-from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
+from fednode.app.client import Make, Replies, Targets, ask, ask_all, reach
+from fednode.errors import FednodeError, Refused, Unreachable
 from fednode.observe.client import Client
 from fednode.terminal import show
 from fednode.terminal.formats import format_option
@@ -67,11 +67,7 @@ def status(
         with contextlib.suppress(KeyboardInterrupt):
             uvloop.run(_watch(make, targets, single, as_json))
         return
-    try:
-        replies = ask(make, partial(_ask, targets=targets, single=single))
-    except Unreachable:
-        _require_member(peers_path, state)
-        raise
+    replies = ask(make, partial(_ask, targets=targets, single=single))
     answers = _answers(replies)
     if as_json:
         click.echo(_as_json(replies, single, indent=2))
@@ -82,8 +78,6 @@ def status(
 
             if page := link(answers[0].page, answers[0].mesh, answers[0].name, state):
                 click.echo(f"page: {page}")
-    if len(answers) < len(replies):
-        _require_member(peers_path, state)
     if not answers:
         asked = ", ".join(name or where for name, where in targets)
         why = ask(make, partial(_reason, where=targets[0][1]))
@@ -94,20 +88,6 @@ def status(
         raise Unreachable(
             f"{len(answers)} of {len(replies)} nodes answer; no answer from {silent}."
         )
-
-
-def _require_member(peers_path: Path | None, state: Path | None) -> None:
-    """Raise IdentityError if the mesh revoked the key that was shown."""
-    file = peers_path or PEERS
-    if not file.exists():
-        return
-    from fednode.app.client import key_folder
-    from fednode.app.mesh import revoked_in
-    from fednode.settings.peers import load_peers
-
-    peers = load_peers(file)
-    if not peers.insecure and (text := revoked_in(key_folder(peers.mesh, state), peers)):
-        raise IdentityError(text)
 
 
 async def _reason(client: Client, where: Address) -> str:

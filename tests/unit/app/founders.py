@@ -23,7 +23,7 @@ from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.runtime.door import Door
-from fednode.settings.peers import PeerEntry
+from fednode.settings.peers import PeerEntry, Peers
 from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports
 
@@ -55,7 +55,9 @@ def planned(
 ) -> NodePlan:
     """Write the files of a node into a new folder; return its plan."""
     files.mkdir()
-    (files / "peers.yaml").write_text(mesh_text(MESH, mesh_key, peers, relays))
+    (files / "peers.yaml").write_text(
+        mesh_text(Peers(MESH, tuple(peers), mesh_key=mesh_key, relays=relays))
+    )
     (files / "node.yaml").write_text(
         f"name: {name}\npolicy: {{name: promptfl}}\nrounds: {{max: 3}}\n"
     )

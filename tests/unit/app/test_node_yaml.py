@@ -10,12 +10,12 @@ import yaml
 
 from fednode.app.node_yaml import (
     mesh_text,
-    with_images,
+    node_text,
     with_shared,
     with_values,
 )
 from fednode.errors import ConfigError
-from fednode.settings.peers import PeerEntry, load_peers
+from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Settings, Source, load_settings, settings_of
 from fednode.settings.shared import shared_tree
 from fednode.shipped import config_file
@@ -35,7 +35,7 @@ def test_values_stand_where_their_comments_are(tmp_path: Path) -> None:
         "model": {"pretrained": None},
     }
     (tmp_path / "images").mkdir()
-    text = with_values(with_images(TEXT, tmp_path / "images"), tree)
+    text = node_text(tree, tmp_path / "images")
     settings = load_settings_of(tmp_path, text)
     assert (settings.seed, settings.name, settings.rounds.max) == (7, "b", 9)
     assert settings.rounds.start.peers == 2
@@ -60,8 +60,8 @@ def test_nested_keys_of_a_policy_are_written(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist: give a folder with one folder per"):
-        with_images(TEXT, tmp_path / "no")
-    assert "how: classes" in with_images(TEXT, None)
+        node_text({}, tmp_path / "no")
+    assert "how: classes" in node_text({}, None)
     assert with_values(TEXT, {}) == TEXT
 
 
@@ -69,7 +69,7 @@ def test_a_mesh_with_a_key_is_written(tmp_path: Path) -> None:
     file, key = tmp_path / "peers.yaml", SmallMesh().mesh_key_text
     peers = (PeerEntry("a", "10.0.0.1:7100"), PeerEntry("b", "relay"))
     relay = RelayEntry("r", "10.0.0.9:443")
-    file.write_text(mesh_text("m", key, peers, [relay]))
+    file.write_text(mesh_text(Peers("m", peers, mesh_key=key, relays=(relay,))))
     found = load_peers(file)
     assert (found.mesh, found.mesh_key, found.peers) == ("m", key, peers)
     assert found.relays == (relay,)
@@ -78,7 +78,7 @@ def test_a_mesh_with_a_key_is_written(tmp_path: Path) -> None:
 
 def test_a_mesh_without_keys_is_written(tmp_path: Path) -> None:
     file, peers = tmp_path / "peers.yaml", (PeerEntry("a", "127.0.0.1:7100"),)
-    file.write_text(mesh_text("m", None, peers))
+    file.write_text(mesh_text(Peers("m", peers, insecure=True)))
     found = load_peers(file)
     assert (found.mesh, found.mesh_key, found.peers, found.insecure) == ("m", None, peers, True)
 

@@ -81,7 +81,7 @@ def test_a_field_without_a_text_is_named() -> None:
 def test_what_is_marked_is_what_nodes_compare() -> None:
     """Every setting among the facts of a node is marked, or its text says when it must agree."""
     flags = ["tuning.kind=closed-form", "policy.name=promptfl", "topology.kind=ring"]
-    plan = NodePlan.alone(load_settings(None, {}, flags))
+    plan = NodePlan("node", load_settings(None, {}, flags), Peers("none"), Path())
     facts = facts_of(plan, NoLearner())  # type: ignore[arg-type]
     for key in facts:
         if key in ("mesh", "backbone", "schema"):  # model.name and model.pretrained: the backbone
