@@ -29,7 +29,7 @@ LINKS = st.builds(
     token=st.binary(min_size=16, max_size=16),
     site=NAMES,
     sponsor=NAMES,
-    addresses=st.lists(ADDRESSES, min_size=1, max_size=4).map(tuple),
+    address=ADDRESSES,
     relays=st.lists(RELAYS, max_size=2).map(tuple),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,13 +23,13 @@ from fednode.identity.certificates import TOKEN_BYTES, Authority
 from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster
 from fednode.observe.admitting import Invitation, Site
-from fednode.settings.peers import PeerEntry, Peers, address_faults
+from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import named
 from fednode.storage.files import put
-from fednode.transports.address import RELAY, RelayEntry
+from fednode.transports.address import RelayEntry
 
 DAYS: Final = 7
-"""How long a link can be used, if nobody says otherwise."""
+"""How long a link can be used."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -38,24 +38,17 @@ def link_for(
     plan: NodePlan,
     ledger: Ledger,
     *,
-    days: int = DAYS,
-    more: Sequence[str] = (),
     again: bool = False,
     approve: bool = False,
 ) -> str:
-    """Return a new link for a site; the earlier link of the site ends.
+    """Return a new link for a site, good for DAYS; the earlier link of the site ends.
 
-    more: further addresses of this node. again: the site is a member that lost its key. approve:
-    the operator accepts the key of the site first. Raise ConfigError if the site cannot be invited.
+    again: the site is a member that lost its key. approve: the operator accepts the key of the site
+    first. Raise ConfigError if the site cannot be invited.
     """
     site = named("SITE", site)
-    addresses = [address for address in (plan.address, *more) if address != RELAY]
     if site == plan.name:
         raise ConfigError(f"SITE is {site!r}, which is this node's own name: choose another.")
-    faults = [text for at in addresses for text in address_faults("--address", site, at, False)]
-    if faults or len(addresses) > links.ADDRESSES_MAX:
-        few = f"There are {len(addresses)} addresses; a link has {links.ADDRESSES_MAX} at most."
-        raise ConfigError("\n".join(faults) or few)
     token = secrets.token_bytes(TOKEN_BYTES)
     invitation = links.Invitation(
         mesh=plan.peers.mesh,
@@ -63,11 +56,11 @@ def link_for(
         token=token,
         site=site,
         sponsor=plan.name,
-        addresses=tuple(addresses),
+        address=plan.address,
         relays=plan.peers.relays[: links.RELAYS_MAX],
     )
     key = Authority.invitation(token).key.public_key()
-    ledger.invite(site, keys.point_of(key), days, again=again, approve=approve)
+    ledger.invite(site, keys.point_of(key), DAYS, again=again, approve=approve)
     return links.encode(invitation)
 
 

@@ -16,7 +16,6 @@ from fednode.learn.learner import Learner
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Tree
 from fednode.settings.shared import OWN_MODELS
-from fednode.transports.address import RELAY
 
 FINGERPRINT: Final = "fingerprint"
 SHOWN: Final = 12
@@ -46,10 +45,9 @@ def settings_text(
 
 def peers_of(invitation: Invitation, address: str) -> Peers:
     """Return the peers.yaml of this site: the sponsor that made the link, and itself."""
-    at = invitation.addresses[0] if invitation.addresses else RELAY
     return Peers(
         invitation.mesh,
-        (PeerEntry(invitation.sponsor, at), PeerEntry(invitation.site, address)),
+        (PeerEntry(invitation.sponsor, invitation.address), PeerEntry(invitation.site, address)),
         mesh_key=invitation.mesh_key,
         relays=invitation.relays,
     )

@@ -19,19 +19,9 @@ from fednode.identity.roster import day
 from fednode.terminal.paths import PATH
 from fednode.transports.address import RELAY
 
-DAYS_MAX = 365
-
 
 @click.command()
 @click.argument("sites", nargs=-1, metavar="[SITE]")
-@click.option(
-    "--days",
-    type=click.IntRange(1, DAYS_MAX),
-    default=DAYS,
-    show_default=True,
-    help="How long the link can be used.",
-)
-@click.option("--address", "more", multiple=True, help="Another HOST:PORT of this node.")
 @click.option("--again", is_flag=True, help="SITE is a member that lost its key.")
 @click.option("--approve", is_flag=True, help="SITE waits until you accept its key.")
 @click.option("--list", "listing", is_flag=True, help="List invitations, and sites that wait.")
@@ -45,8 +35,6 @@ DAYS_MAX = 365
 )
 def invite(
     sites: tuple[str, ...],
-    days: int,
-    more: tuple[str, ...],
     again: bool,
     approve: bool,
     listing: bool,
@@ -75,11 +63,11 @@ def invite(
     elif len(sites) > 1:
         raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
     else:
-        text = link_for(sites[0], plan, ledger, days=days, more=more, again=again, approve=approve)
-        _show(text, sites[0], plan, days, approve)
+        link = link_for(sites[0], plan, ledger, again=again, approve=approve)
+        _show(link, sites[0], plan, approve)
 
 
-def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> None:
+def _show(link: str, site: str, plan: NodePlan, approve: bool) -> None:
     """Print a link, and beside it what its site and this node's operator do."""
     click.echo(link)
     then = (
@@ -89,7 +77,7 @@ def _show(link: str, site: str, plan: NodePlan, days: int, approve: bool) -> Non
     )
     words = words_of(str(plan.peers.mesh_key))
     click.echo(
-        f"For {site}, to be used once within {days} days: fednode join LINK --data DIR\n"
+        f"For {site}, to be used once within {DAYS} days: fednode join LINK --data DIR\n"
         f"{then if approve else ''}"
         f"The words of the mesh, which {site} must see, too: {words}",
         err=True,

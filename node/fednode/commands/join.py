@@ -135,10 +135,8 @@ def _asked() -> str:
 
 def _address_towards(invitation: Invitation, id: str) -> str:
     """Return the address of the node `id` on its way to the sponsor, or `relay`."""
-    if not invitation.addresses:
-        return RELAY
-    sponsor = parse(invitation.addresses[0])
-    return address_here((sponsor.numeric, sponsor.port), id)
+    sponsor = parse(invitation.address)
+    return RELAY if sponsor.relayed else address_here((sponsor.numeric, sponsor.port), id)
 
 
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:

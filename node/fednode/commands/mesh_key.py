@@ -17,7 +17,6 @@ from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity.certificates import Authority, Chain, Revocation
 from fednode.identity.identity import NodeIdentity
-from fednode.identity.keys import PublicKey
 from fednode.identity.roster import Roster
 from fednode.observe.status import SPONSOR
 from fednode.settings.faults import meant
@@ -44,22 +43,22 @@ def sponsor(site: str, key_file: Path | None) -> None:
     machine of any member. SITE must run, unless it is this machine's own node.
     """
     plan = node_here()
-    key, own = load_mesh_key(plan, key_file), NodeIdentity(plan.state)
-    peers, fault = ([], None) if site == plan.name else ask_peers(plan)
-    known = {peer.name: peer for peer in peers if peer.certificates}
-    if fault is not None:
-        raise type(fault)(f"{site} was not told: {fault} Run this again when {plan.name} runs.")
-    if site not in {plan.name, *known}:
-        names = ", ".join(sorted({plan.name, *known}))
-        raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
-    public: PublicKey = own.key.public_key()
-    where = place_of(plan)
-    if site != plan.name:
-        public = Chain.unpack(known[site].certificates).key
-        where = asked_at(known[site].address, site)
-    certificate = Authority.root(plan.peers.mesh, key).sponsor(site, public)
+    key, where = load_mesh_key(plan, key_file), place_of(plan)
+    root = Authority.root(plan.peers.mesh, key)
     if site == plan.name:
+        own = NodeIdentity(plan.state)
+        certificate = root.sponsor(site, own.key.public_key())
         own.take_sponsor(certificate, Roster(plan.peers.mesh, key.public_key()))
+    else:
+        peers, fault = ask_peers(plan)
+        if fault is not None:
+            raise type(fault)(f"{site} was not told: {fault} Run this again when {plan.name} runs.")
+        known = {peer.name: peer for peer in peers if peer.certificates}
+        if site not in known:
+            names = ", ".join(sorted({plan.name, *known}))
+            raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
+        certificate = root.sponsor(site, Chain.unpack(known[site].certificates).key)
+        where = asked_at(known[site].address, site)
     try:
         click.echo(control(plan, where, SPONSOR, certificate))
     except FednodeError as failed:

@@ -82,24 +82,25 @@ class Newcomer:
         return reply
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """Return the answer of the sponsor, at the first of its places where it answers."""
+        """Return the answer of the sponsor; its relays may not know of the invitation at once."""
         invitation, key = self.invitation, self._identity.key
         authority = Authority.invitation(invitation.token)
         signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
         shown = Credential(self._identity.own().key, signed)
         transport = GrpcTransport(lambda: shown, self.roster, invitation.relays, proxy=self._proxy)
-        fault: FednodeError = Unreachable("The link names no address.")
+        place = invitation.sponsor, invitation.address
+        tries = RELAY_TRIES if invitation.address == RELAY else 1
         try:
-            for number, place in enumerate(invitation.addresses or (RELAY,) * RELAY_TRIES):
-                if place == RELAY and number:
-                    await asyncio.sleep(RELAY_AGAIN_S)
+            while True:
+                tries -= 1
                 try:
-                    return await _call(transport, (invitation.sponsor, place), method, request)
-                except Unreachable as failed:
-                    fault = failed
+                    return await _call(transport, place, method, request)
+                except Unreachable:
+                    if not tries:
+                        raise
+                await asyncio.sleep(RELAY_AGAIN_S)
         finally:
             await transport.close()
-        raise fault
 
 
 async def renew(

@@ -3,9 +3,10 @@
     FEDNODE:  base32 of  version 1 byte | size 2 bytes | body | the first 4 bytes of its SHA-256
 
 The body holds the public mesh key (32 bytes), the token (16), and words in ASCII with a space
-between them: the names of the mesh, of the site that is invited and of the sponsor, up to four
-addresses of the sponsor, and up to two relays as name=address; there is an address or a relay. All
-characters that base32 does not have are ignored, because mail and chat programs add some.
+between them: the names of the mesh, of the site that is invited and of the sponsor, the sponsor's
+address if it takes connections, and up to two relays as name=address; there is an address or a
+relay. All characters that base32 does not have are ignored, because mail and chat programs add
+some.
 """
 
 from __future__ import annotations
@@ -20,11 +21,10 @@ from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES
 from fednode.settings.read import NAME
-from fednode.transports.address import RelayEntry, parse
+from fednode.transports.address import RELAY, RelayEntry, parse
 
 HEAD: Final = "FEDNODE:"
 VERSION: Final = 3
-ADDRESSES_MAX: Final = 4
 RELAYS_MAX: Final = 2
 TEXT_MAX: Final = 4096
 """Longest text that is read as a link."""
@@ -35,14 +35,17 @@ _ASK: Final = "ask for the link again, and copy it whole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """What a link says. site: the one that is invited. sponsor: the node that made the link."""
+    """What a link says. site: the one that is invited. sponsor: the node that made the link.
+
+    address: of the sponsor, or `relay`.
+    """
 
     mesh: str
     mesh_key: str
     token: bytes
     site: str
     sponsor: str
-    addresses: tuple[str, ...]
+    address: str
     relays: tuple[RelayEntry, ...] = ()
 
 
@@ -109,7 +112,7 @@ def _parts(text: str) -> list[str] | None:
 def _body(invitation: Invitation) -> bytes:
     """Return the bytes of an invitation, with each address in the one form that is read."""
     names = (invitation.mesh, invitation.site, invitation.sponsor)
-    addresses = (str(parse(address)) for address in invitation.addresses)
+    addresses = [] if invitation.address == RELAY else [str(parse(invitation.address))]
     relays = (f"{relay.name}={parse(relay.address)}" for relay in invitation.relays)
     words = " ".join((*names, *addresses, *relays))
     return keys.read_group(invitation.mesh_key) + invitation.token + words.encode("ascii")
@@ -123,19 +126,20 @@ def _decode(body: bytes) -> Invitation:
         raise ValueError("it names neither an address nor a relay")
     mesh, site, sponsor, *places = words
     named = [place.partition("=") for place in places if "=" in place]
+    addresses = [_address(place) for place in places if "=" not in place]
     invitation = Invitation(
         mesh=mesh,
         mesh_key=keys.grouped(body[:_KEY]),
         token=body[_KEY:][:TOKEN_BYTES],
         site=site,
         sponsor=sponsor,
-        addresses=tuple(_address(place) for place in places if "=" not in place),
+        address=addresses[0] if addresses else RELAY,
         relays=tuple(RelayEntry(name, _address(address)) for name, _, address in named),
     )
     keys.read_public(invitation.mesh_key)
     if not all(map(NAME.fullmatch, (mesh, site, sponsor, *(name for name, _, _ in named)))):
         raise ValueError("it has a name that is not allowed")
-    if len(invitation.addresses) > ADDRESSES_MAX or len(named) > RELAYS_MAX:
+    if len(addresses) > 1 or len(named) > RELAYS_MAX:
         raise ValueError("it has too many addresses")
     if _body(invitation) != body:
         raise ValueError("it is written in another way")

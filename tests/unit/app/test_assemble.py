@@ -16,7 +16,7 @@ from fednode.app import plan as plans
 from fednode.app.assemble import context_of
 from fednode.app.baseline import COMPARISON, keep_comparison
 from fednode.app.mesh import connect
-from fednode.app.plan import NodePlan, learner_of, make
+from fednode.app.plan import NodePlan, learner_of
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
 from fednode.identity import keys
@@ -30,14 +30,12 @@ from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store, read_snapshot
-from tests.unit.commands.run import PEERS
+from tests.unit.commands.run import planned
 
 
 def quiet_plan(folder: Path, *flags: str) -> NodePlan:
     """Return the plan of a node that is alone and shows no page."""
-    peers = folder / "peers.yaml"
-    peers.write_text(PEERS)
-    plan = make(peers, None, "a", ("page.listen=null", *flags), folder / "state")
+    plan = planned(folder, "page.listen=null", *flags)
     return replace(plan, peers=replace(plan.peers, peers=plan.peers.peers[:1]))
 
 

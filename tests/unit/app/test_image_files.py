@@ -20,24 +20,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_gives_its_images_in_order_and_nothing_else(folder: Path) -> None:
-    wanted = [folder / name for name in ("a.JPG", "b.png", "below/c.png")]
-    assert list(image_files([folder])) == wanted
-
-
-def test_files_come_in_the_order_given_whatever_their_names(folder: Path) -> None:
-    given = [folder / "notes.txt", folder / "b.png"]
-    assert list(image_files(given)) == given
-
-
-def test_a_dash_reads_paths_from_standard_input(
+def test_folders_files_and_paths_on_standard_input_come_in_the_order_given(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "sys.stdin", io.StringIO(f"\ufeff{folder / 'b.png'}\n\n{folder / 'below'}\n")
-    )
-    found = list(image_files([Path("-"), folder / "a.JPG"]))
-    assert found == [folder / "b.png", folder / "below/c.png", folder / "a.JPG"]
+    """A folder gives its images, in order, and nothing else; a file counts whatever its name."""
+    lines = io.StringIO(f"\ufeff{folder / 'b.png'}\n\n{folder / 'below'}\n")
+    monkeypatch.setattr("sys.stdin", lines)
+    found = list(image_files([folder, folder / "notes.txt", Path("-"), folder / "a.JPG"]))
+    names = ("a.JPG", "b.png", "below/c.png", "notes.txt", "b.png", "below/c.png", "a.JPG")
+    assert found == [folder / name for name in names]
 
 
 def test_a_path_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
         assert [desk.open] == [True]
         made = await desk.invite("b", approve=True)
         link = decode(made.link)
-        assert (link.site, link.mesh, link.addresses) == ("b", MESH, (founder.address,))
+        assert (link.site, link.mesh, link.address) == ("b", MESH, founder.address)
         assert made.words == words_of(str(founder.peers.mesh_key))
         with pytest.raises(ApprovalPending):
             ledger.enrol("b", KEY_B, AWAY)

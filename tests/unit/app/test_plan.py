@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +15,15 @@ from fednode.app.plan import (
     learner_of,
     make,
     placed,
+    sums_fault,
+    sums_warning,
 )
 from fednode.core.facts import differences
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError
 from fednode.settings.peers import PeerEntry, Peers
-from fednode.settings.read import Settings
-from tests.unit.commands.run import PEERS, Fednode
+from fednode.settings.read import Settings, chosen_of
+from tests.unit.commands.run import Fednode, planned
 from tests.unit.identity.people import SmallMesh
 
 DOMAINS = ("policy.domains=[photo, sketch]", "data.domain=photo")
@@ -39,9 +43,7 @@ NONE: frozenset[str] = frozenset()
 def test_more_rounds_may_follow_unless_averages_weigh_rounds_by_their_number(
     tmp_path: Path, flags: tuple[str, ...], wanted: frozenset[str]
 ) -> None:
-    peers = tmp_path / "peers.yaml"
-    peers.write_text(PEERS)
-    plan = make(peers, None, "a", ("rounds.max=9", *flags), tmp_path / "state")
+    plan = planned(tmp_path, "rounds.max=9", *flags)
     topology = {"topology.kind", "topology.degree"}
     assert free_facts(plan) == wanted | topology | {"tuning.template"}
 
@@ -112,15 +114,13 @@ def test_nodes_must_have_the_same_hand_written_prompt(
     tmp_path: Path, flags: tuple[str, ...], said: str | None
 ) -> None:
     """A policy's own sentence is no fact; others are named."""
-    peers = tmp_path / "peers.yaml"
-    peers.write_text(PEERS)
     words = ("rounds.max=9", "tuning.kind=closed-form")
-    plan = make(peers, None, "a", (*words, *flags), tmp_path / "state")
+    plan = planned(tmp_path, *words, *flags)
     learner = learner_of(plan.settings, "a")
     facts = facts_of(plan, learner)
     assert facts.get("tuning.template") == said
     others = [flag for flag in flags if not flag.startswith("tuning.template")]
-    usual = facts_of(make(peers, None, "b", (*words, *others), tmp_path / "other"), learner)
+    usual = facts_of(planned(tmp_path, *words, *others), learner)
     differ = differences({"a": facts, "b": usual})
     wanted = "" if said is None else f"tuning.template is {said} at 'a' and not set at 'b'"
     assert differ == wanted
@@ -143,6 +143,49 @@ def test_what_a_node_refuses_with_class_sums(
     assert make(peers, config, None, ("policy.name=gda",), None).policy.name == "gda"
     with pytest.raises(ConfigError, match=fault):
         make(peers, config, None, ("policy.name=gda", flag), None)
+
+
+class Counted:
+    """A learner with so many images of each class."""
+
+    def __init__(self, *counts: int) -> None:
+        self.classes = tuple(f"c{at:04}" for at in range(len(counts)))
+        self.samples = sum(counts)
+        self.announced = (
+            tuple(name for name, n in zip(self.classes, counts, strict=True) if n > 4),
+            0,
+        )
+
+
+@pytest.mark.parametrize(
+    ("counts", "policy", "fault", "warning"),
+    [
+        ((3, 2), "gda", "", "None of this node's 2 classes has privacy.least_images (5) training"),
+        ((3, 5), "gda", "", ""),
+        ((), "gda", "", ""),
+        ((3, 2), "promptfl", "", ""),
+        (
+            [9] * 4097,
+            "gda",
+            "has 4,097 classes, and a message names at most 4,096",
+            "4,097 classes",
+        ),
+        ([9] * 257, "gda", "", "This node has 257 classes, and policy.classes_max is 256"),
+        ([9] * 256, "gda", "", ""),
+    ],
+)
+def test_class_sums_that_cannot_be_sent_are_said_before_anything_is_sent(
+    counts: Sequence[int], policy: str, fault: str, warning: str
+) -> None:
+    peers = Peers("m", tuple(PeerEntry(name, "") for name in "ab"))
+    plan = NodePlan("a", Settings(policy=chosen_of({"name": policy})), peers, Path())
+    learner: Any = Counted(*counts)
+    for said, wanted in (
+        (sums_fault(plan, learner), fault),
+        (sums_warning(plan, learner), warning),
+    ):
+        assert wanted in said
+        assert bool(wanted) == bool(said)
 
 
 def test_a_node_that_takes_no_connections_needs_relays(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fednode.app.plan import NodePlan, make
 from fednode.cli import main
 from fednode.errors import FAULT_CODES, Unreachable
 
@@ -17,6 +18,12 @@ peers:
   - {name: a, address: "127.0.0.1:7191"}
   - {name: b, address: "127.0.0.1:7192"}
 """
+
+
+def planned(folder: Path, *flags: str, name: str = "a") -> NodePlan:
+    """Return the plan of a node of PEERS, whose state directory lies in a folder."""
+    (folder / "peers.yaml").write_text(PEERS)
+    return make(folder / "peers.yaml", None, name, flags, folder / "state")
 
 
 class Fednode:

@@ -80,7 +80,7 @@ class Site:
             token=token,
             site=name,
             sponsor=self.identity.name,
-            addresses=(self.address,),
+            address=self.address,
         )
 
     def follow(self) -> None:

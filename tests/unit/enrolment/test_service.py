@@ -84,13 +84,6 @@ async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_not
             await newcomer(tmp_path / "c", other).describe()
 
 
-async def test_a_stranger_at_the_first_address_of_a_link_is_no_end(tmp_path: Path) -> None:
-    async with Site.create(tmp_path, "a").serving() as a, Site.create(tmp_path, "c").serving() as c:
-        link = a.invite("b")
-        link = dataclasses.replace(link, addresses=(AWAY, c.address, a.address))
-        assert list((await newcomer(tmp_path / "b", link).describe()).members) == ["a"]
-
-
 @pytest.mark.parametrize(("ahead_s", "said"), [(-3600, "60 minutes ahead of"), (7200, "behind")])
 async def test_a_clock_that_is_wrong_is_said_before_a_link_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_s: float, said: str

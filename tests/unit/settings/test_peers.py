@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fednode import registry
 from fednode.errors import ConfigError
 from fednode.settings.peers import load_peers
 from tests.unit.settings.test_read import write
@@ -26,15 +25,15 @@ def peers_fault(tmp_path: Path, text: str) -> str:
     return str(caught.value).replace(f"{tmp_path}/", "")
 
 
-SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
 KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
 KEYED = f'mesh: m\nmesh_key: {KEY}\npeers: [{{name: a, address: "10.0.0.7:1"}}]\n'
 
 
 def test_peers_are_read_in_order(tmp_path: Path) -> None:
     peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
-    assert peers.mesh == "clinic"
-    assert [peer.name for peer in peers.peers] == ["a", "b"]
+    assert (peers.mesh, [peer.name for peer in peers.peers]) == ("clinic", ["a", "b"])
+    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
+    assert (peers.insecure, peers.mesh_key, peers.entry("a").address) == (False, KEY, "10.0.0.7:1")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +53,7 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
         (('7102"', '7102", id: AB'), "unknown key 'id' in entry 2 of 'peers'"),
         (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
         (("mesh: clinic\n", ""), "'mesh' is missing"),
+        ((PEERS[31:], "peers: []\n"), "peers.yaml, line 3: peers is empty; list at least this"),
         (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
         ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
     ],
@@ -64,20 +64,9 @@ def test_what_is_wrong_with_peers_is_named(
     assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
 
 
-def test_a_mesh_key_makes_any_address_good(tmp_path: Path) -> None:
-    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
-    assert (peers.insecure, peers.mesh_key, peers.entry("a").address) == (False, KEY, "10.0.0.7:1")
-
-
-def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
-    text = "mesh: m\ninsecure: true\npeers: []\n"
-    assert peers_fault(tmp_path, text) == (
-        "peers.yaml, line 3: peers is empty; list at least this node."
-    )
-
-
+ENTRY = '{name: relay-1, address: "relay.example.org:443"}'
 RELAYED = f"""mesh: m
-relays: [{{name: relay-1, address: "relay.example.org:443"}}]
+relays: [{ENTRY}]
 peers:
   - {{name: a, address: relay}}
   - {{name: b, address: relay}}
@@ -85,36 +74,26 @@ mesh_key: {KEY}
 """
 
 
-def relayed(path: Path, *changes: tuple[str, str]) -> str:
-    """Write a peers.yaml with relays and changes of it; return what is wrong with it."""
-    text = RELAYED
-    for before, after in changes:
-        assert before in text
-        text = text.replace(before, after)
-    path.write_text(text)
-    try:
-        load_peers(path)
-    except ConfigError as fault:
-        return str(fault)
-    return ""
+def test_relays_are_read(tmp_path: Path) -> None:
+    peers = load_peers(write(tmp_path, RELAYED, "peers.yaml"))
+    assert [one.address for one in peers.relays] == ["relay.example.org:443"]
 
 
-def test_nodes_without_an_address_of_their_own_need_a_relay(tmp_path: Path) -> None:
-    path = tmp_path / "peers.yaml"
-    line = RELAYED.splitlines()[1] + "\n"
-    assert relayed(path) == ""
-    assert [one.address for one in load_peers(path).relays] == ["relay.example.org:443"]
-    assert "'a' has the address 'relay', and no relay is listed" in relayed(path, (line, ""))
-
-
-def test_faults_of_relays_are_said(tmp_path: Path) -> None:
-    path = tmp_path / "peers.yaml"
-    entry = RELAYED.splitlines()[1].partition("[")[2].rstrip("]")
-    wrong = relayed(path, (entry, entry.replace("relay-1", "R!")))
-    assert "the name 'R!' is not allowed" in wrong
-    assert "stands in two entries" in relayed(path, (entry, f"{entry}, {entry}"))
-    five = ", ".join(entry.replace("443", f"44{number}") for number in range(5))
-    assert "there are 5 relays; list at most 4" in relayed(path, (entry, five))
-    assert "a relay's address is host:port" in relayed(path, ('"relay.example.org:443"', "relay"))
-    insecure = relayed(path, ("mesh: m\n", "mesh: m\ninsecure: true\n"))
-    assert "relays carry TLS, and with `insecure: true`" in insecure
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (f"relays: [{ENTRY}]\n", "", "'a' has the address 'relay', and no relay is listed"),
+        ("relay-1", "R!", "the name 'R!' is not allowed"),
+        (ENTRY, f"{ENTRY}, {ENTRY}", "stands in two entries"),
+        (
+            ENTRY,
+            ", ".join(ENTRY.replace("443", f"44{number}") for number in range(5)),
+            "there are 5 relays; list at most 4",
+        ),
+        ('"relay.example.org:443"', "relay", "a relay's address is host:port"),
+        ("mesh: m\n", "mesh: m\ninsecure: true\n", "relays carry TLS, and with `insecure: true`"),
+    ],
+)
+def test_faults_of_relays_are_said(tmp_path: Path, before: str, after: str, said: str) -> None:
+    assert before in RELAYED
+    assert said in peers_fault(tmp_path, RELAYED.replace(before, after))

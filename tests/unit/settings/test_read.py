@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fednode.settings.read import (
     load_settings,
     settings_of,
     start_of,
+    tree_of,
 )
 
 
@@ -43,23 +45,35 @@ def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
     assert settings.tuning.lr == 0.003
 
 
-def test_without_a_file_there_are_defaults() -> None:
-    settings = load_settings(None, {})
-    assert settings.policy == Chosen(ZeroDFL, ZeroDFLConfig(), {"name": "zerodfl"})
-    assert settings.policy == chosen_of({"name": "zerodfl"})
-
-
 def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path, "policy: {recipients: 3}"), {})
-    assert settings.policy.written == {"name": "zerodfl", "recipients": 3}
-    assert settings.policy.config == ZeroDFLConfig(recipients=3)
-    settings = load_settings(None, {}, ["policy.recipients=2"])
-    assert settings.policy.config == ZeroDFLConfig(recipients=2)
+    path = write(tmp_path, "policy: {recipients: 3}")
+    for given, flags, wanted in (
+        (None, [], {}),
+        (path, [], {"recipients": 3}),
+        (path, ["policy.recipients=2"], {"recipients": 2}),
+        (None, ["policy.recipients=2"], {"recipients": 2}),
+    ):
+        chosen = Chosen(ZeroDFL, ZeroDFLConfig(**wanted), {"name": "zerodfl", **wanted})
+        assert load_settings(given, {}, flags).policy == chosen
 
 
-def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> None:
-    settings = load_settings(write(tmp_path, "seed: 1\nrounds:\n"), {}, ["rounds.max=3"])
-    assert settings.rounds.max == 3
+def test_a_tree_of_settings_holds_what_was_written_of_the_policy() -> None:
+    """It is read back as equal settings: state directories and exported files rely on it."""
+    settings = load_settings(None, {}, ["policy.recipients=3", "seed=7"])
+    tree = tree_of(settings)
+    assert list(tree) == [one.name for one in fields(Settings)]
+    assert (tree["policy"], tree["seed"]) == ({"name": "zerodfl", "recipients": 3}, 7)
+    assert settings_of(Source("tree", tree)) == settings
+
+
+def test_a_choice_without_faults_is_the_policy_with_its_settings() -> None:
+    chosen = chosen_of({"name": "promptfl", "wire_dtype": "float16"})
+    assert (chosen.name, chosen.wire_dtype, chosen.caution) == ("promptfl", "float16", "")
+    assert chosen_of({"name": "local"}).wire_dtype == "float32"
+    assert chosen_of({"name": "zerodfl"}).caution.startswith("policy.admit_rise is null")
+    assert chosen_of({"name": "zerodfl", "admit_rise": 0.05}).caution == ""
+    with pytest.raises(ConfigError, match=r"policy\.participants is -1; it must be at least 0\."):
+        chosen_of({"name": "promptfl", "participants": -1})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +118,7 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "line 2: policy.rows_shared is 'some'; it must be a whole number or null.",
         ),
         ("policy: zerodfl", "line 1: policy is 'zerodfl'; it must be a section."),
+        ("policy: [local]", "line 1: policy is ['local']; it must be a section."),
         ("data: {path: null}", "line 1: data.path is null; it must be text."),
         # The token is not repeated.
         ("page: {token: a}", "line 1: page.token is too short; give at least 16 characters."),
@@ -162,7 +177,10 @@ SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
 @pytest.mark.parametrize("name", SHARED)
 def test_own_starts_are_for_policies_whose_nodes_share_no_state(name: str) -> None:
     domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
-    flags = (f"policy.name={name}", *domains, "tuning.init_words=null")
+    flags = (f"policy.name={name}", *domains)
+    usual = start_of(load_settings(None, {}, flags))
+    assert usual == ("common" if SHARED[name] else "own"), "if it is not set"
+    flags = (*flags, "tuning.init_words=null")
     if SHARED[name]:
         with pytest.raises(ConfigError) as caught:
             load_settings(None, {}, (*flags, "tuning.start=own"))
@@ -175,20 +193,9 @@ def test_own_starts_are_for_policies_whose_nodes_share_no_state(name: str) -> No
     assert start_of(load_settings(None, {}, (*flags, "tuning.start=common"))) == "common"
 
 
-def test_a_start_that_is_not_set_is_the_policys_own() -> None:
-    assert start_of(load_settings(None, {})) == "own"
-    for name, shared in SHARED.items():
-        domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
-        flags = (f"policy.name={name}", *domains)
-        found = start_of(load_settings(None, {}, flags))
-        assert found == ("common" if shared else "own")
+def test_nodes_that_start_from_words_start_alike() -> None:
     words = ("policy.name=zerodfl", "tuning.init_words=a photo of a")
     assert start_of(load_settings(None, {}, words)) == "common"
-
-
-def test_all_faults_come_together(tmp_path: Path) -> None:
-    said = fault(tmp_path, "sed: 1\nrounds: {mx: 2}\nlog: {level: loud}")
-    assert len(said.splitlines()) == 3
 
 
 def test_a_fault_hides_no_other(tmp_path: Path) -> None:
@@ -228,6 +235,8 @@ def test_sections_without_content_keep_their_defaults(tmp_path: Path) -> None:
     assert found.tuning == wanted.tuning
     assert found.rounds == wanted.rounds
     assert load_settings(write(tmp_path, "policy:\nseed: 1\n"), {}) == load_settings(None, {})
+    path = write(tmp_path, "seed: 1\nrounds:\n")
+    assert load_settings(path, {}, ["rounds.max=3"]).rounds.max == 3
 
 
 def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
