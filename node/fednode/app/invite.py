@@ -6,7 +6,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -94,46 +93,39 @@ def issue(
 
 
 class Invitations:
-    """What the page of a sponsor shows of newcomers, and does for its operator.
-
-    Words of a key take a tenth of a second, so a thread works them out, one key after the other.
-    """
+    """What the page of a sponsor shows of newcomers, and does for its operator."""
 
     def __init__(self, sponsor: Sponsor) -> None:
         self._sponsor, self._ledger = sponsor, sponsor.ledger
-        self._words: dict[str, str] = {}
-        self._working: asyncio.Task[None] | None = None
 
     @property
     def open(self) -> bool:
         return self._sponsor.open
 
-    def waiting(self) -> list[Site]:
+    async def waiting(self) -> list[Site]:
         """Return the sites that wait for the operator, the first one first."""
         entries = self._ledger.read().entries.values()
-        waiting = [Site(one.site, one.address, one.id) for one in entries if one.waiting]
-        return self._with_words(waiting)
+        waiting = [(one.site, one.address, one.id) for one in entries if one.waiting]
+        return [Site(*site, await _words_of(site[2])) for site in waiting]
 
-    def members(self) -> list[Site]:
+    async def members(self) -> list[Site]:
         """Return this node and the members whose keys it knows, at most MEMBERS_SHOWN."""
         plan = self._sponsor.plan
-        own = Site(plan.name, plan.address, self._sponsor.identity.id)
+        own = (plan.name, plan.address, self._sponsor.identity.id)
         others = [
-            Site(peer.name, peer.address, peer.id)
+            (peer.name, peer.address, peer.id)
             for peer in self._sponsor.known()
             if peer.id and peer.state not in GONE
         ]
-        return self._with_words([own, *others][:MEMBERS_SHOWN])
+        return [Site(*site, await _words_of(site[2])) for site in [own, *others][:MEMBERS_SHOWN]]
 
-    def mesh_words(self) -> str:
-        """Return the words of the mesh key, which newcomers see; "" while they are worked out."""
-        mesh_key = str(self._sponsor.plan.peers.mesh_key)
-        return self._with_words([Site("", "", mesh_key)])[0].words
+    async def mesh_words(self) -> str:
+        """Return the words of the mesh key, which newcomers see."""
+        return await _words_of(str(self._sponsor.plan.peers.mesh_key))
 
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
-        plan = self._sponsor.plan
-        words = await asyncio.to_thread(words_of, str(plan.peers.mesh_key))
+        plan, words = self._sponsor.plan, await self.mesh_words()
         link = await asyncio.to_thread(link_for, site, plan, self._ledger, approve=approve)
         await self._sponsor.look()
         LOG.info("the operator invited %s on the page", site)
@@ -148,16 +140,10 @@ class Invitations:
         LOG.info("the operator %s %s on the page", "accepted" if good else "refused", name)
         return settled(name, good)
 
-    def _with_words(self, sites: list[Site]) -> list[Site]:
-        """Add the words that are known; begin to work out the others."""
-        missing = [site.id for site in sites if site.id not in self._words]
-        if missing and (self._working is None or self._working.done()):
-            self._working = asyncio.get_running_loop().create_task(self._work_out(missing))
-        return [replace(site, words=self._words.get(site.id, "")) for site in sites]
 
-    async def _work_out(self, ids: list[str]) -> None:
-        for id in ids:
-            self._words[id] = await asyncio.to_thread(words_of, id)
+async def _words_of(key: str) -> str:
+    """Return the words of a key; those of a new one take a tenth of a second, on a thread."""
+    return await asyncio.to_thread(words_of, key)
 
 
 def settled(name: str, good: bool) -> str:

@@ -8,12 +8,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A member, or a key that wants to be one. words: of its key; "" while they are worked out."""
+    """A member, or a key that wants to be one. words: of its key."""
 
     name: str
     address: str
     id: str
-    words: str = ""
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Admitting(Protocol):
     def open(self) -> bool:
         """Tell whether the node may admit sites now."""
 
-    def waiting(self) -> list[Site]:
+    async def waiting(self) -> list[Site]:
         """Return the sites that wait for the operator."""
 
-    def members(self) -> list[Site]:
+    async def members(self) -> list[Site]:
         """Return the members whose keys are known."""
 
-    def mesh_words(self) -> str:
-        """Return the words of the mesh key; "" while they are worked out."""
+    async def mesh_words(self) -> str:
+        """Return the words of the mesh key."""
 
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site."""

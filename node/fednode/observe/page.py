@@ -136,9 +136,9 @@ class Page:
         admitting = self._admitting(request)
         return web.json_response(
             {
-                "waiting": [asdict(site) for site in admitting.waiting()],
-                "members": [asdict(site) for site in admitting.members()],
-                "mesh_words": admitting.mesh_words(),
+                "waiting": [asdict(site) for site in await admitting.waiting()],
+                "members": [asdict(site) for site in await admitting.members()],
+                "mesh_words": await admitting.mesh_words(),
             }
         )
 

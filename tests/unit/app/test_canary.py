@@ -247,6 +247,7 @@ async def test_the_operator_sees_names(site: Site) -> None:
     assert len(found(told["status"] + told["watch"])) >= 3
     assert CLASS in found(told["status"])
     assert LEAK.encode() in found(told["watch"])
+    assert site.b.servers.service.page == "", "page.listen is null"
 
 
 # The planted defects -------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from fednode.api import load
 from fednode.app.state_dir import recall
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
+from fednode.core.types import Tensors
+from fednode.learn.export import write_arrays
 from fednode.storage.store import read_snapshot
 from tests.unit.clip import folders, tiny
 from tests.unit.commands.run import Fednode
@@ -44,9 +46,10 @@ def test_exported_prompts_come_back_as_they_were(
     before = probabilities(fednode, tuned / "state", images)
     assert probabilities(fednode, again, images) == before
     # A node that starts there begins from these prompts.
-    snapshot = read_snapshot(again)
+    snapshot, held = read_snapshot(again), recall(tuned / "state")
     assert snapshot.policy.round == 0
-    assert snapshot.policy.tensors == snapshot.policy.tuned == recall(tuned / "state").prompts
+    assert snapshot.policy.tensors == snapshot.policy.tuned == held.prompts
+    assert recall(again).settings.policy == held.settings.policy
     assert "holds a node's state already" in fednode.fault("import", file, "--state", again)
 
 
@@ -109,6 +112,21 @@ def test_the_path_of_a_folder_stays_and_import_is_told_it(fednode: Fednode, tmp_
     assert fednode("import", file, "--state", again, "--set", given) == 0
     images = tmp_path / "site" / "images"
     assert probabilities(fednode, again, images) == probabilities(fednode, state, images)
+
+
+def test_a_file_that_holds_no_prompts_is_a_sentence(fednode: Fednode, tmp_path: Path) -> None:
+    file, words = tmp_path / "nothing.safetensors", ("--state", tmp_path / "s")
+    assert "There is no file" in fednode.fault("import", file, *words)
+    file.write_bytes(b"no tensors")
+    assert "cannot be read as safetensors" in fednode.fault("import", file, *words)
+    for facts, said in (
+        ({"round": "1e9"}, "holds metadata that `fednode export` did not write"),
+        ({}, "names no classes"),
+        ({"classes": '["a", "b"]'}, "holds context [4, 7]; zerodfl with fednode-mini"),
+    ):
+        write_arrays(Tensors({"context": np.zeros((4, 7))}), facts, file)
+        assert said in fednode.fault("import", file, *words)
+    assert not (tmp_path / "s").exists()
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(

@@ -66,16 +66,19 @@ class Desk:
             Site(
                 "clinic-with-a-long-name-in-the-north", "clinic.example:7100", "KEY-1", "a b c d e"
             ),
-            Site("lab", "lab.example:7100", "KEY-2"),
+            Site("lab", "lab.example:7100", "KEY-2", "p q r s t"),
         ]
 
-    def waiting(self) -> list[Site]:
+    async def waiting(self) -> list[Site]:
         return self.knocking
 
-    def members(self) -> list[Site]:
-        return [Site("a", "a.example:7100", "KEY-0", "one two three four five"), Site("b", "", "")]
+    async def members(self) -> list[Site]:
+        return [
+            Site("a", "a.example:7100", "KEY-0", "one two three four five"),
+            Site("b", "", "", "u"),
+        ]
 
-    def mesh_words(self) -> str:
+    async def mesh_words(self) -> str:
         return "k l m n o"
 
     async def invite(self, site: str, approve: bool) -> Invitation:

@@ -43,7 +43,7 @@ async def test_the_operator_alone_sees_who_waits_and_the_words(tmp_path: Path) -
             assert admits == (headers is OPERATOR)
         assert await read(url, "sites", OPERATOR) == {
             "waiting": [asdict(site) for site in desk.knocking],
-            "members": [asdict(site) for site in desk.members()],
+            "members": [asdict(site) for site in await desk.members()],
             "mesh_words": "k l m n o",
         }
         code, text, _ = await get(url + "sites", headers=READER)

@@ -53,7 +53,7 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
         (('7102"', '7102", id: AB'), "unknown key 'id' in entry 2 of 'peers'"),
         (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
         (("mesh: clinic\n", ""), "'mesh' is missing"),
-        ((PEERS[31:], "peers: []\n"), "peers.yaml, line 3: peers is empty; list at least this"),
+        ((PEERS[28:], "peers: []\n"), "peers.yaml, line 3: peers is empty; list at least this"),
         (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
         ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
     ],

@@ -47,13 +47,14 @@ def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
 
 def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, "policy: {recipients: 3}")
-    for given, flags, wanted in (
+    for given, flags, written in (
         (None, [], {}),
         (path, [], {"recipients": 3}),
         (path, ["policy.recipients=2"], {"recipients": 2}),
         (None, ["policy.recipients=2"], {"recipients": 2}),
     ):
-        chosen = Chosen(ZeroDFL, ZeroDFLConfig(**wanted), {"name": "zerodfl", **wanted})
+        config = ZeroDFLConfig(recipients=written.get("recipients", ZeroDFLConfig().recipients))
+        chosen = Chosen(ZeroDFL, config, {"name": "zerodfl", **written})
         assert load_settings(given, {}, flags).policy == chosen
 
 

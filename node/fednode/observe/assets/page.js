@@ -323,8 +323,6 @@ the("only-wrong").addEventListener("change", showEvents);
 
 // Sites that want to be members ---------------------------------------------------------------------
 
-const LATER = "the words are being worked out";
-
 async function readSites() {
   const sites = await read("sites");
   put("waiting", sites.waiting, () => (sites.waiting.length ? sites.waiting.map((site) => {
@@ -335,12 +333,12 @@ async function readSites() {
     };
     return element("li", {},
       element("span", {}, element("strong", {}, site.name), " ", small(site.address)),
-      element("span", {}, site.words || LATER),
-      ...(site.words ? [element("span", { class: "choice" }, decide("admit", "Admit"), " ", decide("refuse", "Refuse"))] : []));
+      element("span", {}, site.words),
+      element("span", { class: "choice" }, decide("admit", "Admit"), " ", decide("refuse", "Refuse")));
   }) : [element("li", { class: "small" }, "No site waits.")]));
   const words = [{ name: "the mesh", words: sites.mesh_words }, ...sites.members];
   put("words", words, () => words.map((site) =>
-    element("li", {}, element("strong", {}, site.name), " ", element("span", {}, site.words || LATER))));
+    element("li", {}, element("strong", {}, site.name), " ", element("span", {}, site.words))));
 }
 
 // What the operator asks for ------------------------------------------------------------------------
