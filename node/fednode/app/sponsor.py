@@ -25,7 +25,6 @@ from fednode.errors import FednodeError, StateError
 from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster, day
-from fednode.observe.present import ASKS
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.settings.shared import shared_text
@@ -183,11 +182,8 @@ class Sponsor(EnrolmentService):
         if self._node is not None:
             self._node.tell(news)
 
-    def warn(self, text: str) -> None:
-        self._refusals.show(Record("admission.copied", text, "warning"))
-
-    def ask(self, name: str, text: str) -> None:
-        self._refusals.show(Record(ASKS, text, "warning", {"peer": name}))
+    def tell(self, record: Record) -> None:
+        self._refusals.show(record)
 
     def contacts(self, but: str) -> Iterable[pb.Contact]:
         """Return this node, and some others that live, drawn at random."""

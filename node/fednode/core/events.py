@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from fednode.core.types import Job, Json, Message, Report, Snapshot, Update
 
@@ -247,6 +247,10 @@ class Adopt:
 
     snapshot: Snapshot
     givers: tuple[str, ...] = ()
+
+
+ASKS: Final = "admission.asks"
+"""The kind of the record on a site that waits to be admitted; it is over once it is a member."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from fednode.core.events import ASKS, Record
 from fednode.core.rate_limit import TokenBuckets
 from fednode.enrolment.ledger import ApprovalPending, Ledger, TokenReused
 from fednode.enrolment.words import words_of
@@ -125,11 +126,8 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
     def greet(self, new: pb.Contact) -> None:
         """Take a new member."""
 
-    def warn(self, text: str) -> None:
-        """Tell the operator of a copied link."""
-
-    def ask(self, name: str, text: str) -> None:
-        """Tell the operator of a site that waits."""
+    def tell(self, record: Record) -> None:
+        """Tell the operator of a copied link, or of a site that waits."""
 
     def _authority(self) -> Authority:
         """Return what signs certificates; raise IdentityError if this node may not."""
@@ -168,17 +166,18 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             return await asyncio.to_thread(work)
         except TokenReused as fault:
             if self._is_new("copied", name):
-                self.warn(f"a copied link: {fault} (the key {caller.id} came with it)")
+                text = f"a copied link: {fault} (the key {caller.id} came with it)"
+                self.tell(Record("admission.copied", text, "warning"))
             text = str(fault)
         except ApprovalPending as fault:
             if self._is_new("waits", name):
                 words = await asyncio.to_thread(words_of, caller.id)
-                self.ask(
-                    name,
+                text = (
                     f"{name} at {address} asks to join, words of its key: {words}; compare them by "
                     f"phone, then `fednode invite --accept {name}` or `fednode invite --refuse "
-                    f"{name}`",
+                    f"{name}`"
                 )
+                self.tell(Record(ASKS, text, "warning", {"peer": name}))
             text = str(fault)
         except IdentityError as fault:
             if self._is_new("refused", name):

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fednode.core.agreement import DIFFERS, differs
+from fednode.core.events import ASKS
 from fednode.core.members.reachability import UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import ZERO_SHOT
@@ -20,8 +21,6 @@ ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
 SAID_NOW: Final = frozenset({UNREACHED, DIFFERS})
 """Kinds of records, besides peer.*, that status says elsewhere while they hold."""
-ASKS: Final = "admission.asks"
-"""The kind of the record on a site that waits to be admitted; it is over once it is a member."""
 OF_A_ROUND: Final = ("round.", "start.", "command", "run.", "tune.", "adopt.")
 """How the kinds of records begin that later rounds put behind them."""
 FAILED: Final = ("tune.", "adopt.")

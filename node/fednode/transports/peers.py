@@ -34,9 +34,8 @@ CALLS_PER_PEER: Final = 32
 DIRECT_FIRST_S: Final = 0.5
 """How long a call waits for a direct connection before it takes a relay."""
 # What gRPC says of a connection that does not come up, and what it means.
-_WRONG_NODE: Final = "Hostname Verification"
 _HANDSHAKES: Final = {
-    _WRONG_NODE: "is another node than the one that is called",
+    "Hostname Verification": "is another node than the one that is called",
     "address lookup failed": "has a name that does not resolve",
     "handshake failed": "shows a certificate of another mesh, or of a sponsor or key that the mesh "
     "revoked, or the clocks differ",
@@ -56,7 +55,6 @@ _SENTENCES: Final = {
 REVOKED: Final = "the mesh revoked this node's key: ask for a new link"
 Place = tuple[Address, str]
 """An address, and the name of the peer dialled there ("" if the caller names no peer)."""
-
 PLACES_MAX: Final = 1024
 PER_PEER: Final = 2
 """Addresses kept for each peer: the present address and the address before it."""
@@ -213,11 +211,10 @@ class Peers:
         if place not in self._relayed:
             return "", ""
         via = "" if self.relay is None else self.relay.way_to(place[1])
-        if endpoint.relayed:
-            return f"relay {via}", "its address is `relay`"
-        if self._relayed[place]:
-            return f"relay {via}", "it does not answer directly"
-        return "direct", ""
+        if not self._relayed[place]:
+            return "direct", ""
+        why = "its address is `relay`" if endpoint.relayed else "it does not answer directly"
+        return f"relay {via}", why
 
     def explain(
         self, to: str, fault: grpc.aio.AioRpcError, timeout_s: float = 0.0, reached: bool = False
@@ -271,12 +268,10 @@ class Peers:
             self._relayed[place] = True
             return self._peer(place, True)
         direct = self._peer(place, False)
-        state = direct.channel.get_state(try_to_connect=True)
-        if state is not grpc.ChannelConnectivity.READY:
-            lately = self._relayed.get(place, False)
-            self._relayed[place] = lately or not await _connected(direct.channel)
-        else:
+        if direct.channel.get_state(try_to_connect=True) is grpc.ChannelConnectivity.READY:
             self._relayed[place] = False
+        elif not self._relayed.get(place, False):
+            self._relayed[place] = not await _connected(direct.channel)
         return self._peer(place, True) if self._relayed[place] else direct
 
     def _suspect(self, place: Place, peer: _Peer) -> None:
@@ -298,47 +293,40 @@ class Peers:
             self._drop(self._peers.pop(key), RENEW_GRACE_S)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
-        """Return the channel to a place; a new one if another certificate counts at one end."""
+        """Return the channel to a place; a new one if another certificate counts at one end.
+
+        Raise Unreachable if the peer of the place moves too often.
+        """
         if self._closing:
             raise Unreachable(f"cannot send to {place[0]}: this transport is closed")
-        self._use(place)
-        key, ends = (place, relayed), self._ends(place)
+        for gone in self._dials.use(place, asyncio.get_running_loop().time()):
+            self._relayed.pop(gone, None)
+            for old in (self._peers.pop((gone, way), None) for way in (False, True)):
+                if old is not None:
+                    self._drop(old, None)
+        key, ends = (place, relayed), None
+        if self._own is not None and self._roster is not None:
+            ends = self._own(), self._roster.callee(place[1])
         peer = self._peers.get(key)
-        if peer is not None and peer.ends == ends:
-            return peer
-        if peer is not None:
-            self._drop(peer, RENEW_GRACE_S)
-        channel = self._open(place, relayed, REPLY_BYTES_MAX, ends)
-        self._peers[key] = _Peer(channel, ends, relayed)
-        return self._peers[key]
+        if peer is None or peer.ends != ends:
+            if peer is not None:
+                self._drop(peer, RENEW_GRACE_S)
+            channel = self._open(place, relayed, REPLY_BYTES_MAX, ends)
+            peer = self._peers[key] = _Peer(channel, ends, relayed)
+        return peer
 
     def _open(self, place: Place, relayed: bool, reply_bytes_max: int, ends: Ends) -> Any:
         """Return a new channel, which reaches only the node of a place ("": any node)."""
         endpoint = parse(place[0])
         most = ("grpc.max_receive_message_length", reply_bytes_max + AROUND_BYTES)
         options = (*OPTIONS, most, *proxy_options(self._proxy, endpoint))
+        target = target_of(endpoint)
         if relayed:
             assert self.relay is not None
             target = self.relay.path_to(place[1])
-        else:
-            target = target_of(endpoint)
         if ends is None:
             return grpc.aio.insecure_channel(target, options=options)
         return channel_to(target, *ends, options)
-
-    def _ends(self, place: Place) -> Ends:
-        """Return what both ends of a channel to a place are to show."""
-        if self._own is None or self._roster is None:
-            return None
-        return self._own(), self._roster.callee(place[1])
-
-    def _use(self, place: Place) -> None:
-        """Mark a place as dialled; raise Unreachable if its peer moves too often."""
-        for gone in self._dials.use(place, asyncio.get_running_loop().time()):
-            self._relayed.pop(gone, None)
-            for relayed in (False, True):
-                if (peer := self._peers.pop((gone, relayed), None)) is not None:
-                    self._drop(peer, None)
 
     def _drop(self, peer: _Peer, grace_s: float | None) -> None:
         dropping = asyncio.ensure_future(peer.channel.close(grace_s))

@@ -11,6 +11,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core import types
+from fednode.core.events import ASKS, Record
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
@@ -39,7 +40,7 @@ class Site:
     transport: GrpcTransport
     address: str = ""
     warned: list[str] = dataclasses.field(default_factory=list)
-    asked: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    asked: list[str] = dataclasses.field(default_factory=list)
     greeted: list[str] = dataclasses.field(default_factory=list)
     now: float = 0.0
 
@@ -107,11 +108,8 @@ class Service(EnrolmentService):
             f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", [news])
         ]
 
-    def warn(self, text: str) -> None:
-        self.site.warned.append(text)
-
-    def ask(self, name: str, text: str) -> None:
-        self.site.asked.append((name, text))
+    def tell(self, record: Record) -> None:
+        (self.site.asked if record.kind == ASKS else self.site.warned).append(record.text)
 
 
 def newcomer(folder: Path, invitation: Invitation) -> Newcomer:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from fednode.core.events import Level, Record
+from fednode.core.events import ASKS, Level, Record
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.view import KernelView, Life
 from fednode.observe.events import Events
 from fednode.observe.present import (
-    ASKS,
     FIRST_ROUND,
     alone,
     below_zero_shot,
