@@ -31,38 +31,32 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_address_needs_no_file(here: Path) -> None:
-    make, targets = reach("127.0.0.1:9", None, None)
-    assert (make()._transport, targets) == (None, [("", "127.0.0.1:9")])
-
-
-def test_an_address_is_asked_with_a_key_if_the_file_here_is_of_a_mesh_with_tls(
+def test_an_address_needs_no_file_and_is_asked_with_a_key_if_the_file_here_is_of_a_mesh_with_tls(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "peers.yaml").write_text(PEERS)
-    make, targets = reach("127.0.0.1:9", None, None)
-    assert (make()._transport, targets) == (None, [("", "127.0.0.1:9")])
+    target = [("", "127.0.0.1:9")]
+    for text in (None, PEERS):
+        if text is not None:
+            (here / "peers.yaml").write_text(text)
+        make, targets = reach("127.0.0.1:9", None, None)
+        assert (make()._transport, targets) == (None, target)
     monkeypatch.setenv("HOME", str(here))
     (here / "peers.yaml").write_text(KEYED)
     make, targets = reach("127.0.0.1:9", None, None)
-    assert targets == [("", "127.0.0.1:9")]
+    assert targets == target
     with pytest.raises(ConfigError, match="speaks TLS, and no node of it has a key below"):
         make()
 
 
-def test_without_an_address_all_of_peers_yaml_is_asked(here: Path) -> None:
+def test_names_are_looked_up_and_without_one_all_of_peers_yaml_is_asked(here: Path) -> None:
     (here / "peers.yaml").write_text(PEERS)
     assert reach(None, None, None)[1] == [A, B]
-    (here / "peers.yaml").rename(here / "other.yaml")
-    assert reach(None, here / "other.yaml", None)[1] == [A, B]
-
-
-def test_a_name_is_looked_up_and_an_address_beside_a_file_is_kept(here: Path) -> None:
-    (here / "peers.yaml").write_text(PEERS)
     assert reach("b", None, None)[1] == [B]
     assert reach("10.0.0.1:5", here / "peers.yaml", None)[1] == [("", "10.0.0.1:5")]
     with pytest.raises(ConfigError, match=r"No peer is called 'z' in peers.yaml, and no .* a, b:"):
         reach("z", None, None)
+    (here / "peers.yaml").rename(here / "other.yaml")
+    assert reach(None, here / "other.yaml", None)[1] == [A, B]
 
 
 def test_nothing_to_ask_says_what_to_give(here: Path) -> None:
@@ -133,7 +127,3 @@ async def test_members_that_joined_later_are_asked_too() -> None:
     assert [target for target, _ in found] == [*TARGETS[:2], *more]
     assert [reply is None for _, reply in found] == [False, False, False, True, False]
     assert await everyone(client, TARGETS[:2]) == [*TARGETS[:2], *more]
-
-
-async def test_nobody_to_ask_is_no_answer() -> None:
-    assert await ask_all(cast("Client", Asked()), []) == []

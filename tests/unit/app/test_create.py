@@ -10,10 +10,8 @@ import pytest
 from fednode.app.create import (
     address_here,
     create_mesh,
-    load_mesh_key,
     mesh_key_file,
     node_here,
-    remember_files,
     site_here,
     with_port,
 )
@@ -52,17 +50,6 @@ def test_the_node_that_admits_is_found_from_any_folder(
     (founder.state / "enrolment" / "files").write_bytes(b"\xff\xfe")
     with pytest.raises(StateError, match=r"enrolment/files is not UTF-8 text: restore it from"):
         node_here(admits=True)
-
-
-def test_the_mesh_key_is_read_by_commands_on_the_founders_machine_alone(
-    founder: NodePlan, tmp_path: Path
-) -> None:
-    assert keys.written(load_mesh_key(founder).public_key()) == founder.peers.mesh_key
-    remember_files(founder.state, tmp_path / "moved")
-    assert (founder.state / "enrolment" / "files").read_text() == f"{tmp_path / 'moved'}\n"
-    mesh_key_file(MESH).unlink()
-    with pytest.raises(ConfigError, match=r"This takes the mesh key, .*: run it on the founder's"):
-        load_mesh_key(founder)
 
 
 def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.app.mesh import Mesh, connect
 from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.members.table import Member
 from fednode.enrolment.client import Newcomer
-from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.errors import Refused, Unreachable
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member as Known
@@ -100,22 +99,6 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
             (founder.state / "enrolment" / "ledger.json").write_text(damaged)
             await sponsor.look()
             assert "No invitation holds: " in caplog.text
-
-
-async def test_only_the_mesh_key_makes_this_node_a_sponsor(founder: NodePlan) -> None:
-    own, root = identity_of(founder), Authority.root(MESH, mesh_key_of(founder))
-    other = ec.generate_private_key(ec.SECP256R1())
-    async with admits(founder) as mesh:
-        for certificate in (
-            root.sponsor("b", own.key.public_key()),
-            root.sponsor("a", other.public_key()),
-            Authority(root.name, other).sponsor("a", own.key.public_key()),
-            root.node("a", own.key.public_key()),
-            b"no certificate",
-        ):
-            with pytest.raises(IdentityError):
-                sponsor_in(mesh).take_certificate(certificate)
-        assert sponsor_in(mesh).open
 
 
 async def test_a_right_that_the_node_has_changes_and_tells_nothing(

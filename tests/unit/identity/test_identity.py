@@ -91,13 +91,6 @@ def test_a_sponsor_signs_with_its_own_key(tmp_path: Path) -> None:
     assert node.sponsor() is None
 
 
-def test_a_founder_takes_its_name_from_its_right(tmp_path: Path) -> None:
-    mesh, node = SmallMesh(), NodeIdentity.create(tmp_path)
-    mesh.keys["b"] = node.key
-    node.take_sponsor(mesh.sponsor_of("b").chain, mesh.roster())
-    assert (node.name, NodeIdentity(tmp_path).name) == ("b", "b")
-
-
 def test_an_earlier_right_replaces_no_later_one_and_nothing_else_is_stored(tmp_path: Path) -> None:
     mesh = SmallMesh()
     mesh.write(tmp_path, "a")
