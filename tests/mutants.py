@@ -188,8 +188,8 @@ _COMPANY: Final = {
     ),
     "show-paused": Mutant(
         "node/fednode/terminal/show.py",
-        "ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}",
-        "ended = reply.life in {Life.FINISHED, Life.LEAVING}",
+        "ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING, Life.STOPPING}",
+        "ended = reply.life in {Life.FINISHED, Life.LEAVING, Life.STOPPING}",
         (f"{_ALONE}[paused]",),
     ),
 }

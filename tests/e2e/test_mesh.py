@@ -56,9 +56,7 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
             lambda: mesh.members[VICTIM].answers and now(mesh, VICTIM).life != "loading", LIMIT_S
         )
         resumed = now(mesh, VICTIM)
-        # What it had adopted is still there; the count of a send is stored with its round.
-        assert resumed.round >= before.round
-        assert sum(int(peer.shown["chosen"]) for peer in resumed.peers) >= before.round
+        assert resumed.round >= before.round  # what it had adopted is still there
         assert await mesh.wait_finished(LIMIT_S) == ["node-1", VICTIM, "node-3"]
         history = await mesh.history(VICTIM)
         assert [one.round for one in history] == list(range(1, ROUNDS + 1))

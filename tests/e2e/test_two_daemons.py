@@ -50,7 +50,7 @@ def sentence(fednode: Fednode, *words: str) -> str:
 
 def merged(reply: Any) -> bool:
     """Tell whether a node is past its third round and merged what its peer sent."""
-    return reply.round >= 3 and int(reply.peers[0].shown.get("chosen", "0")) > 0
+    return bool(reply.round >= 3 and reply.rounds_merged)
 
 
 async def test_two_daemons_exchange_and_one_resumes_after_kill_9(

@@ -58,6 +58,11 @@ RETRY = "kernel.retry"
 RELEASE = "kernel.release."
 BACKOFF_MAX_S: Final = 60.0
 DOUBLINGS_MAX: Final = 10
+ENDING: Final[Mapping[Life, str]] = {
+    Life.LEAVING: "this node is leaving the mesh",
+    Life.STOPPING: "this node is stopping; it is known again when it comes back",
+}
+"""What a node answers to each message after `fednode leave`, and after SIGTERM."""
 NOTED: Final = frozenset({Phase.HELLO, Phase.PING, Phase.MEMBERS})
 """The acknowledgement of such a message says whether the receiver reaches the sender."""
 UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
@@ -128,7 +133,7 @@ class Kernel:
             case ev.Started():
                 return self._start(now)
             case ev.Stopping():
-                self.life = Life.LEAVING
+                self.life = Life.LEAVING if self.life == Life.LEAVING else Life.STOPPING
                 return []
             case ev.Commanded(command=command):
                 return self._command(now, command)
@@ -240,7 +245,7 @@ class Kernel:
 
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
-            return [] if self.life == Life.LEAVING else self._swim.timer(name)
+            return [] if self.life in ENDING else self._swim.timer(name)
         if name.startswith(RELEASE):
             self._members.release(name.removeprefix(RELEASE))
         if name == START:
@@ -317,7 +322,7 @@ class Kernel:
     def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
         """Record what failed, and try again after a pause that doubles with each failure."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX)
-        if self.life == Life.LEAVING:
+        if self.life in ENDING:
             return []
         delay = min(BACKOFF_MAX_S, 2.0 ** (self._failures - 1))
         text = f"{reason.rstrip('.')}; trying again in {delay:g} s"
@@ -384,8 +389,8 @@ class Kernel:
     def _take(self, now: float, message: Message, token: int) -> list[ev.Effect]:
         sender = message.sender
         effects: list[ev.Effect] = []
-        if self.life == Life.LEAVING:
-            return [ev.Answer(token, "busy", "this node is leaving the mesh")]
+        if self.life in ENDING:
+            return [ev.Answer(token, "busy", ENDING[self.life])]
         known = sender in self._members and self._members[sender].state != "revoked"
         if message.phase == Phase.HELLO and not known:
             introduction = [member for member in message.members if member.name == sender]
@@ -459,7 +464,7 @@ class Kernel:
         answer = event if isinstance(event, ev.Delivered) and noted else None
         if answer is not None:  # first, because the node may have to pause
             effects += self.older.told(event.to, answer.later)
-            if self.older.undecided and self.life != Life.LEAVING:
+            if self.older.undecided and self.life not in ENDING:
                 self.life = Life.PAUSED
         if event.to in self._members:
             if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
@@ -477,7 +482,7 @@ class Kernel:
         If this node became active or inactive, it tells its peers, and its links begin or end.
         """
         members, effects = self._members, list[ev.Effect]()
-        turned = self._active != self._linking and self.life != Life.LEAVING
+        turned = self._active != self._linking and self.life not in ENDING
         if not (turned or members.changes or members.turned):
             return []
         if turned:

@@ -202,14 +202,6 @@ class Policy(ABC):
     def fault(self, message: Message) -> str:
         """Return why a message does not fit this policy's phases and shapes; "" if it fits."""
 
-    def shown(self) -> Mapping[str, Json]:
-        """Return what people may see of this policy beside its phase, by titles of its own.
-
-        A dict gives values by names of peers: it becomes a column of the table of peers in status
-        and page. Any other value becomes a row of `fednode status`.
-        """
-        return {}
-
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Take one event; return the effects to perform, in order."""
         match event:

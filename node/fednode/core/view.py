@@ -17,7 +17,7 @@ class Life(StrEnum):
 
     loading --(model and images are there)--> waiting
     waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
-    running <--pause, resume--> paused    any --leave--> leaving
+    running <--pause, resume--> paused    any --leave--> leaving    any --SIGTERM--> stopping
 
     A node that waits or has finished can be paused, too; after "resume" it runs.
     """
@@ -28,6 +28,7 @@ class Life(StrEnum):
     PAUSED = "paused"
     FINISHED = "finished"
     LEAVING = "leaving"
+    STOPPING = "stopping"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 from fednode import __version__
 from fednode.core.events import Command
 from fednode.core.policy import Activity
-from fednode.core.types import Json, Progress
+from fednode.core.types import Progress
 from fednode.core.view import KernelView, Life
 from fednode.learn.learner import Learner
 from fednode.observe import audience, present
@@ -71,9 +71,6 @@ class NodeView(Protocol):
     def view(self) -> KernelView:
         """Return the node as its kernel sees it."""
 
-    def shown(self) -> Mapping[str, Json]:
-        """Return what the policy shows of itself (fednode.core.policy.Policy.shown)."""
-
     def refused(self) -> Mapping[str, int]:
         """Return the number of messages that were not taken, by reason."""
 
@@ -116,7 +113,7 @@ def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:
 
 def running(node: NodeView, learner: Learner, about: About) -> status_pb2.StatusReply:
     """Return what to add to `loading` for a node that runs."""
-    view, telemetry, progress, shown = node.view(), node.telemetry, node.progress, node.shown()
+    view, telemetry, progress = node.view(), node.telemetry, node.progress
     reply = status_pb2.StatusReply(
         fingerprint=node.fingerprint,
         life=view.life,
@@ -132,7 +129,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         samples=learner.samples,
         classes=learner.classes,
         backbone=learner.backbone,
-        peers=_peers(node, view, shown, about.transport),
+        peers=_peers(node, view, about.transport),
         traffic=_traffic(telemetry.total),
         refused=node.refused(),
         alone=present.alone(view),
@@ -144,7 +141,6 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         best_validation=view.best_validation if view.best_round else 0.0,
         notes=present.notes(view, about.name),
         warnings=present.warnings(view, telemetry, about.name),
-        shown={key: str(value) for key, value in shown.items() if not isinstance(value, dict)},
     )
     reply.events.extend(
         audience.event_of(logged) for logged in present.troubles(telemetry.events, view)
@@ -153,13 +149,9 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
 
 
 def _peers(
-    node: NodeView,
-    view: KernelView,
-    shown: Mapping[str, Json],
-    transport: GrpcTransport | None,
+    node: NodeView, view: KernelView, transport: GrpcTransport | None
 ) -> list[status_pb2.Peer]:
     now = asyncio.get_running_loop().time()
-    columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
     peers = []
     for peer in view.peers:
         address, path, why = node.addresses.get(peer.name, ""), "", ""
@@ -179,11 +171,6 @@ def _peers(
                 path=path,
                 path_why=why,
                 traffic=_traffic(node.telemetry.peers.get(peer.name, Exchanged())),
-                shown={
-                    title: str(column[peer.name])
-                    for title, column in columns.items()
-                    if peer.name in column
-                },
             )
         )
     return peers

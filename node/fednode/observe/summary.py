@@ -62,7 +62,6 @@ def facts(reply: StatusReply) -> list[tuple[str, str]]:
         ("images", images if reply.classes else ""),
         ("peers", alive(reply, " alive")),
         *((f"{title} since the start", _traffic(reply, way)) for title, way in WAYS),
-        *sorted(reply.shown.items()),
         ("messages not taken", refused),
         ("mesh", reply.mesh),
         ("policy", reply.policy),

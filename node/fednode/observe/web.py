@@ -164,5 +164,5 @@ class Web:
 
     async def _show_health(self, request: web.Request) -> web.Response:
         life = self._service.now().life
-        away = life in {Life.LOADING, Life.LEAVING}
+        away = life in {Life.LOADING, Life.LEAVING, Life.STOPPING}
         return web.Response(text=f"{life}\n", status=503 if away else 200)

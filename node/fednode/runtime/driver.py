@@ -21,7 +21,7 @@ from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Json, Message, Progress, Update
+from fednode.core.types import Job, Message, Progress, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
@@ -146,9 +146,6 @@ class Driver:
 
     def view(self) -> KernelView:
         return self.kernel.view()
-
-    def shown(self) -> Mapping[str, Json]:
-        return self.kernel.policy.shown()
 
     def refused(self) -> dict[str, int]:
         """Return the number of messages that were not taken, by reason."""

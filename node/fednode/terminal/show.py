@@ -23,9 +23,8 @@ from fednode.wire.gen import status_pb2
 STYLES: Final = {
     **dict.fromkeys(("alive", Life.RUNNING), "green"),
     **dict.fromkeys(("suspect", Life.WAITING, Life.LOADING, Life.PAUSED, "starting"), "yellow"),
-    **dict.fromkeys(
-        ("dead", "left", "refused", "revoked", "quarantined", "no answer", Life.LEAVING), "red"
-    ),
+    **dict.fromkeys(("dead", "left", "refused", "revoked", "quarantined"), "red"),
+    **dict.fromkeys((Life.LEAVING, Life.STOPPING, "no answer"), "red"),
     Life.FINISHED: "cyan",
 }
 WIDTH_MAX: Final = 10_000
@@ -127,7 +126,7 @@ def merged(reply: Reply) -> str:
 
 def never_merged(reply: Reply) -> bool:
     """Tell whether a node has ended its rounds, merged none, and was meant to merge them."""
-    ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}
+    ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING, Life.STOPPING}
     return ended and bool(reply.rounds_run) and not (reply.rounds_merged or reply.alone_by_wish)
 
 
@@ -157,11 +156,10 @@ def life(reply: Reply) -> Text:
 
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
-    titles = sorted({title for peer in peers for title in peer.shown})
     by_relay = any(peer.path.startswith("relay") or peer.address == "relay" for peer in peers)
     ways = ("path",) if by_relay else ()
-    names = ("peer", "address", "state", *ways, "round", *titles, "heard", "sent", "received")
-    table = grid(*names, numbers={*NUMBERS, *titles})
+    names = ("peer", "address", "state", *ways, "round", "heard", "sent", "received")
+    table = grid(*names, numbers=NUMBERS)
     for peer in peers:
         table.add_row(
             peer.name,
@@ -169,7 +167,6 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
             shade(peer.state),
             *([peer.path] if by_relay else []),
             str(peer.round),
-            *(peer.shown.get(title, "") for title in titles),
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
             size(peer.traffic.serialized_out),
             size(peer.traffic.serialized_in),

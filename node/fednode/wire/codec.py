@@ -28,11 +28,11 @@ from fednode.core import foreign
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Dtype, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
+from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import pack, unpack
 
 VERSION: Final = 3
-FRAME_BYTES_MAX: Final = 64 << 20
 HEAD_BYTES_MAX: Final = 4 << 20
 FACTS_MAX: Final = 64
 FACT_CHARACTERS_MAX: Final = 1024

@@ -43,9 +43,8 @@ def reply(**changed: Any) -> status_pb2.StatusReply:
     )
     made.peers.add(
         name="b", address="127.0.0.1:7192", state="dead", round=11, heard_s=90,
-        reason="nobody answers", shown={"chosen": "4"},
+        reason="nobody answers",
     )  # fmt: skip
-    made.shown["pool"] = "b (round 11, 4 rows)"
     made.events.add(level="warning", text="an image is damaged")
     made.MergeFrom(status_pb2.StatusReply(**changed))
     return made

@@ -55,7 +55,7 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         one = json.loads(fednode.out)
         assert one["metrics"]["loss"] == 1.25
         assert (one["round"], one["traffic"]["payload_out"]) == (12, 1500)
-        assert (one["refused"], one["peers"][0]["shown"]) == ({"norm": 2}, {"chosen": "4"})
+        assert one["refused"] == {"norm": 2}
         assert fednode("status") == Unreachable.exit_code
         assert "no answer" in fednode.out
         assert fednode.err == "fednode: 1 of 2 nodes answer; no answer from b.\n"

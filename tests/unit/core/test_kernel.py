@@ -255,6 +255,9 @@ def test_what_fails_while_stopping_is_not_tried_again() -> None:
     kernel = make(start=ALONE)
     (tune,) = only(begin(kernel), ev.Tune)
     kernel.step(1.0, ev.Stopping())
+    assert kernel.view().life == "stopping"
+    (answer,) = only(kernel.step(1.0, hello("b", policy="local")), ev.Answer)
+    assert answer.detail == "this node is stopping; it is known again when it comes back"
     assert kernel.step(1.0, ev.TuneFailed(tune.job, "the tuning was cancelled")) == []
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fednode.core.events import Command
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
-from fednode.core.types import Json, Progress
+from fednode.core.types import Progress
 from fednode.core.view import KernelView, Life
 from fednode.errors import IdentityError
 from fednode.observe.telemetry import Telemetry
@@ -23,7 +23,6 @@ class FakeNode:
     progress: Progress | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = "f" * 64
-    policy: Mapping[str, Json] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
     revoked: list[bytes] = field(default_factory=list)
@@ -33,9 +32,6 @@ class FakeNode:
             life=Life.RUNNING, phase=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
             peers=self.peers, best_round=0, best_validation=0.0, alone=False,
         )  # fmt: skip
-
-    def shown(self) -> Mapping[str, Json]:
-        return self.policy
 
     def refused(self) -> Mapping[str, int]:
         return self.counts

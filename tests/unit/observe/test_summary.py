@@ -33,7 +33,6 @@ def test_the_facts_name_rounds_and_accuracies_of_the_hand_written_prompt() -> No
         "more",
         "peers": "0/1 alive",
         "sent since the start": "7 messages, 2.0 MB (tensors 1.5 kB, on the wire about 0 B)",
-        "pool": "b (round 11, 4 rows)",
         "messages not taken": "2 (norm)",
         "mesh": "clinic",
         "policy": "zerodfl",

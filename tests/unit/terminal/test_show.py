@@ -88,21 +88,6 @@ def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
     assert "a: b speaks, but this" in drawn(view.page(Text("head"), [seen]))
 
 
-def test_what_the_policy_shows_has_its_own_rows_and_columns() -> None:
-    made = reply()
-    assert "chosen" in drawn(show.node(made))
-    assert "pool" in drawn(show.node(made))
-    del made.peers[0].shown["chosen"]
-    made.peers[0].shown["weight"] = "0.75"
-    made.shown["temperature"] = "2.5"
-    page = [line.split() for line in drawn(show.node(made)).splitlines()]
-    assert ["temperature", "2.5"] in page
-    at = next(number for number, line in enumerate(page) if line[:1] == ["peer"])
-    assert page[at][3:6] == ["round", "weight", "heard"]
-    assert page[at + 1][3:5] == ["11", "0.75"]
-    assert "chosen" not in drawn(show.node(made))
-
-
 def test_a_fault_is_shown_with_its_time() -> None:
     made = reply()
     made.events[0].time = 12 * 3600.0

@@ -15,6 +15,7 @@ from fednode.core.events import AckCode
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.types import DTYPES, STANDINGS, Dtype, Tensors, Update
 from fednode.errors import FednodeError, FrameError, VersionError
+from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire import codec
 from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
 from fednode.wire.gen import exchange_pb2
@@ -203,7 +204,7 @@ def test_a_frame_of_an_earlier_version_is_refused_in_one_sentence(version: int) 
 
 
 def test_a_frame_of_a_later_version_is_refused_before_its_size_is_looked_at() -> None:
-    for frame in (built(b"", version=4), b"\x08\x04", b"\x08\x04" + bytes(codec.FRAME_BYTES_MAX)):
+    for frame in (built(b"", version=4), b"\x08\x04", b"\x08\x04" + bytes(FRAME_BYTES_MAX)):
         with pytest.raises(VersionError, match=r"version 4 and this node speaks 3; .* this node"):
             decode(frame)
 

@@ -174,14 +174,6 @@ class Gossip(Policy):
         )
         return PolicyState(self.round, self._tensors, self._tuned, self._carry, data, arrays)
 
-    def shown(self) -> Mapping[str, Json]:
-        """Return how often each peer was drawn, and the messages that wait for a mix."""
-        if not self._shapes:
-            return {}
-        waiting = ", ".join(f"{entry.sender} (round {entry.round})" for entry in self._entries())
-        counts: dict[str, Json] = {name: self._chosen[name] for name in sorted(self._chosen)}
-        return {"chosen": counts, **({"inbox": waiting} if waiting else {})}
-
     def fault(self, message: Message) -> str:
         if not self._shapes:
             return f"policy {self.name} exchanges nothing, and got phase {message.phase!r}"

@@ -149,14 +149,12 @@ function showClasses(now) {
 
 // A column: its title, and the content of its cell for a peer and what the peer says of itself.
 function columns(now) {
-  const titles = [...new Set(now.peers.flatMap((one) => Object.keys(one.shown)))].sort();
   const reason = (peer) => [peer.reason, peer.unreached, peer.path_why].filter(Boolean).join("; ");
   return [
     ["state", (peer) => [badge(word(peer.state), peer.state),
       reason(peer) && element("span", { class: "small why" }, reason(peer))]],
     ["round", (peer) => [`${peer.round}`], "n"],
     ["heard", (peer) => [peer.heard_s < 0 ? "never" : `${duration(peer.heard_s)} ago`], "n"],
-    ...titles.map((title) => [title, (peer) => [peer.shown[title] ?? ""], "n"]),
     ["sent to it", (peer) => [bytes(peer.traffic.serialized_out)], "n"],
     ["received", (peer) => [bytes(peer.traffic.serialized_in)], "n"],
     ["it says of itself", (peer, says) => (says

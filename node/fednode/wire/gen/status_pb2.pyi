@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "alone_by_wish", "compared", "working", "relays", "measured_round", "rounds_run", "rounds_merged", "clock", "together", "gain")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "alone_by_wish", "compared", "working", "relays", "measured_round", "rounds_run", "rounds_merged", "clock", "together", "gain")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -33,13 +33,6 @@ class StatusReply(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-    class ShownEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     MESH_FIELD_NUMBER: _ClassVar[int]
@@ -72,7 +65,6 @@ class StatusReply(_message.Message):
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ROUND_S_FIELD_NUMBER: _ClassVar[int]
-    SHOWN_FIELD_NUMBER: _ClassVar[int]
     ALONE_BY_WISH_FIELD_NUMBER: _ClassVar[int]
     COMPARED_FIELD_NUMBER: _ClassVar[int]
     WORKING_FIELD_NUMBER: _ClassVar[int]
@@ -115,7 +107,6 @@ class StatusReply(_message.Message):
     measured: _containers.ScalarMap[str, float]
     warnings: _containers.RepeatedScalarFieldContainer[str]
     round_s: float
-    shown: _containers.ScalarMap[str, str]
     alone_by_wish: bool
     compared: _containers.RepeatedScalarFieldContainer[str]
     working: str
@@ -126,7 +117,7 @@ class StatusReply(_message.Message):
     clock: float
     together: str
     gain: Gain
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., measured_round: _Optional[int] = ..., rounds_run: _Optional[int] = ..., rounds_merged: _Optional[int] = ..., clock: _Optional[float] = ..., together: _Optional[str] = ..., gain: _Optional[_Union[Gain, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., measured_round: _Optional[int] = ..., rounds_run: _Optional[int] = ..., rounds_merged: _Optional[int] = ..., clock: _Optional[float] = ..., together: _Optional[str] = ..., gain: _Optional[_Union[Gain, _Mapping]] = ...) -> None: ...
 
 class Gain(_message.Message):
     __slots__ = ("images", "difference", "squares")
@@ -149,14 +140,7 @@ class Relay(_message.Message):
     def __init__(self, address: _Optional[str] = ..., state: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "shown", "path", "path_why", "id", "certificates")
-    class ShownEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "path", "path_why", "id", "certificates")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -165,7 +149,6 @@ class Peer(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
-    SHOWN_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     PATH_WHY_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -178,12 +161,11 @@ class Peer(_message.Message):
     reason: str
     traffic: Traffic
     unreached: str
-    shown: _containers.ScalarMap[str, str]
     path: str
     path_why: str
     id: str
     certificates: bytes
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., shown: _Optional[_Mapping[str, str]] = ..., path: _Optional[str] = ..., path_why: _Optional[str] = ..., id: _Optional[str] = ..., certificates: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., path: _Optional[str] = ..., path_why: _Optional[str] = ..., id: _Optional[str] = ..., certificates: _Optional[bytes] = ...) -> None: ...
 
 class Traffic(_message.Message):
     __slots__ = ("messages_in", "messages_out", "payload_in", "payload_out", "serialized_in", "serialized_out", "wire_in", "wire_out")
