@@ -37,9 +37,9 @@ SENDER: Final = "rows/"
 
 if TYPE_CHECKING:
     from fednode.clip.model import FrozenClip
-    from fednode.learn.evaluation import Evaluation
+    from fednode.evaluation.intervals import Numbers
+    from fednode.evaluation.results import Evaluation
     from fednode.learn.explain import Explainer, Near
-    from fednode.learn.intervals import Numbers
     from fednode.learn.prompt_module import PromptModule
 
 
@@ -131,7 +131,7 @@ class Prompts:
         is no image, if there are not as many labels as images, or if a label is none of the
         classes; DataError if a file or folder does not exist.
         """
-        from fednode.learn.evaluation import evaluation
+        from fednode.evaluation.results import evaluation
 
         names = self._names(classes)
         if isinstance(images, str | Path):

@@ -27,8 +27,8 @@ from PIL import Image
 import fednode
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
+from fednode.evaluation.results import ClassResult, Evaluation
 from fednode.lab.experiment.files import load_experiment
-from fednode.learn.evaluation import ClassResult, Evaluation
 from fednode.learn.explain import Near
 from fednode.settings.read import Source, settings_of
 from tests.command_line import parsed

@@ -28,7 +28,7 @@ from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors
 from fednode.data.base import ProgressFn, no_progress
 from fednode.errors import FednodeError, ModelError, StateError
-from fednode.learn.evaluation import (
+from fednode.evaluation.gain import (
     ALONE,
     MESH,
     ZERO_SHOT,
@@ -40,7 +40,7 @@ from fednode.settings.read import Chosen, Settings, start_of
 from fednode.storage.disk import Disk
 
 if TYPE_CHECKING:
-    from fednode.learn.evaluation import Evaluation
+    from fednode.evaluation.results import Evaluation
     from fednode.learn.torch_learner import TorchLearner
 
 CONTROL: Final = "local"

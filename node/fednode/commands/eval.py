@@ -18,7 +18,7 @@ from fednode.app.state_dir import Tuned, find, recall
 from fednode.core.types import BY_WISH, Tensors
 from fednode.data.base import BUILTIN, DataSettings, NodeData, ProgressFn, Split
 from fednode.errors import ConfigError, DataError
-from fednode.learn.evaluation import ALONE, ZERO_SHOT, gain_over
+from fednode.evaluation.gain import ALONE, ZERO_SHOT, gain_over
 from fednode.settings.read import Settings
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option
@@ -26,7 +26,7 @@ from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:
-    from fednode.learn.evaluation import Evaluation
+    from fednode.evaluation.results import Evaluation
     from fednode.learn.torch_learner import TorchLearner
 
 NAMED = 5

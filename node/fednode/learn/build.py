@@ -18,9 +18,9 @@ from fednode.data.base import DataSettings, Image, NodeData, ProgressFn, Split, 
 from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
+from fednode.evaluation.intervals import Numbers
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features, Images
-from fednode.learn.intervals import Numbers
 from fednode.learn.prompt_module import PromptModule, to_params
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner

@@ -27,8 +27,9 @@ from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Repor
 from fednode.data.base import Image, NodeData, Split
 from fednode.data.rescan import Rescan
 from fednode.data.skip_report import skip_report
+from fednode.evaluation.gain import FOLDS, folds_of
+from fednode.evaluation.results import Evaluation, evaluation
 from fednode.learn import init
-from fednode.learn.evaluation import FOLDS, Evaluation, evaluation, folds_of
 from fednode.learn.features import Features, Images
 from fednode.learn.learner import Learner
 from fednode.learn.local_tuning import Batches, BatchSize, tune

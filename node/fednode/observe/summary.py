@@ -11,7 +11,7 @@ from typing import Final
 from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.core.view import Life, figures, is_share
-from fednode.learn.evaluation import is_possible, mesh_sentence
+from fednode.evaluation.gain import is_possible, mesh_sentence
 from fednode.units import duration, listed, size
 from fednode.wire.gen.status_pb2 import Gain, StatusReply
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 
 from fednode.core import foreign
-from fednode.learn.evaluation import FIGURES
+from fednode.evaluation.results import FIGURES
 from fednode.terminal.formats import csv_table
 
 if TYPE_CHECKING:
-    from fednode.learn.evaluation import ClassResult, Evaluation
+    from fednode.evaluation.results import ClassResult, Evaluation
 
 CLASSES_SHOWN: Final = 20
 """Most classes in the text; above this number it shows those of the lowest sensitivity."""

@@ -11,7 +11,7 @@ import pytest
 
 from fednode.app import baseline
 from fednode.app.state_dir import recall, settings_text
-from fednode.learn.intervals import wilson
+from fednode.evaluation.intervals import wilson
 from fednode.storage.store import SETTINGS
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import tune_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fednode.learn.evaluation import evaluation
+from fednode.evaluation.results import evaluation
 from fednode.terminal import classwise
 
 

@@ -1,6 +1,6 @@
 """Results by class in an experiment: in a cell's file, classes.csv and confusion.csv.
 
-node/fednode/learn/evaluation.py defines the figures. Nodes that hold the same prompts have one
+node/fednode/evaluation/results.py defines the figures. Nodes that hold the same prompts have one
 entry in a cell's file.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from fednode.evaluation.results import FIGURES, Evaluation
 from fednode.lab.experiment.cells import PLACE, Done
-from fednode.learn.evaluation import FIGURES, Evaluation
 
 
 def packed(results: Mapping[str, Mapping[str, Evaluation | None]]) -> dict[str, Any]:

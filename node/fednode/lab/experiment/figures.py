@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fednode.core import foreign
-from fednode.learn.intervals import LEVELS
+from fednode.evaluation.intervals import LEVELS
 
 Scores = Mapping[tuple[int, str], float]
 """A metric of one method by seed and node."""

@@ -10,8 +10,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fednode.learn.evaluation import evaluation
-from fednode.learn.intervals import ratio_bootstrap, wilson
+from fednode.evaluation.intervals import ratio_bootstrap, wilson
+from fednode.evaluation.results import evaluation
 
 NAMES = ("cyst", "stone", "tumor", "normal")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from fednode.learn.intervals import (
+from fednode.evaluation.intervals import (
     Numbers,
     auc_bootstrap,
     balanced_bootstrap,

@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fednode.learn.evaluation import (
+from fednode.evaluation.gain import (
     FOLDS,
     NO_TESTS,
-    Evaluation,
-    evaluation,
     folds_of,
     gain_over,
     no_better_than_chance,
     sentences,
 )
-from fednode.learn.intervals import balanced_bootstrap
+from fednode.evaluation.intervals import balanced_bootstrap
+from fednode.evaluation.results import Evaluation, evaluation
 
 Rows = dict[str, Evaluation]
 
@@ -99,7 +98,7 @@ def test_a_gain_is_computed_once_for_the_sentence_and_for_json(
         calls.append(1)
         return balanced_bootstrap(*given)
 
-    monkeypatch.setattr("fednode.learn.evaluation.balanced_bootstrap", counted)
+    monkeypatch.setattr("fednode.evaluation.gain.balanced_bootstrap", counted)
     (said,) = sentences({"own": rows})
     assert said.endswith(gain_over(rows["mesh"], rows["alone"]).verdict)
     assert len(calls) == 1
