@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
-from fednode.errors import ConfigError
-from fednode.lab.experiment.cells import Done, Outcome, read_scores
+from fednode.lab.experiment.cells import Done, read_scores
 from fednode.lab.experiment.files import load_experiment
 from fednode.terminal.paths import PATH
 from fednode.units import duration
 
 if TYPE_CHECKING:
-    from fednode.lab.experiment.executors import Pool
     from fednode.lab.experiment.settings import Experiment
     from fednode.lab.experiment.vary import Variant
 
@@ -36,7 +34,12 @@ ANY_GPU = ("auto", "cuda")
 @click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
-@click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Processes, one thread each [all cores].",
+)
 @click.option("--scheduler", help="Run on the Dask cluster of this scheduler, as tcp://HOST:8786.")
 @click.option(
     "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
@@ -55,14 +58,11 @@ def experiment(
 
     Finished runs are not repeated: after an interruption, start the same command again.
     """
-    if workers < 0:
-        raise ConfigError(
-            f"--workers is {workers}; give 0 for all cores, or a number of processes."
-        )
     loaded = load_experiment(file, smoke, flags)
     known = read_scores(scores) if scores else {}
-    from fednode.lab.experiment import vary  # torch takes seconds; faults none
+    from fednode.lab.experiment import picture, report, vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
+    from fednode.lab.experiment.run import cells, run_all
 
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
@@ -73,40 +73,21 @@ def experiment(
         ]
     spread = all(variant.experiment.model.device in ANY_GPU for variant in variants)
     command = _command(file, smoke, flags)
-    with opened(workers, scheduler, spread) as pool:
-        parts = _run(variants, pool, console, known, command, plot)
-    written = variants[0].folder / "report.md"
-    if loaded.vary:
-        written = vary.write(loaded, parts, folder, command)
-    for text in (written.read_text(encoding="utf-8"), f"All of it is in {folder}"):
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-    return 2 if any(ended.fault for _, done in parts for ended in done) else 0
-
-
-def _run(
-    variants: Sequence[Variant],
-    pool: Pool,
-    console: Console,
-    known: Mapping[str, Outcome],
-    command: str,
-    plot: bool,
-) -> list[tuple[Variant, Sequence[Done]]]:
-    """Run the cells that are missing, and write the tables of each variant.
-
-    known: outcomes by the cell's key, from --scores.
-    """
-    from fednode.lab.experiment import picture, report
-    from fednode.lab.experiment.run import cells, run_all
-
     parts: list[tuple[Variant, Sequence[Done]]] = []
-    with _View(console, sum(len(cells(variant.experiment)) for variant in variants)) as view:
+    total = sum(len(cells(variant.experiment)) for variant in variants)
+    with opened(workers, scheduler, spread) as pool, _View(console, total) as view:
         for variant in variants:
             done = run_all(variant.experiment, variant.folder, pool, view.note, known)
             report.write(variant.experiment, done, variant.folder, command)
             if plot:
                 picture.draw(picture.panels_of(done), variant.folder / "curves.png")
             parts.append((variant, done))
-    return parts
+    written = variants[0].folder / "report.md"
+    if loaded.vary:
+        written = vary.write(loaded, parts, folder, command)
+    for text in (written.read_text(encoding="utf-8"), f"All of it is in {folder}"):
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+    return 2 if any(ended.fault for _, done in parts for ended in done) else 0
 
 
 def _with_curve(asked: Experiment) -> Experiment:

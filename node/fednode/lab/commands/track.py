@@ -34,6 +34,13 @@ POLL_S: Final = 2.0
 OUT: Final = Path("runs") / "track"
 """Folder of the trackers' files, a folder for each mesh."""
 COUNTERS: Final = tuple(field.name for field in status_pb2.Traffic.DESCRIPTOR.fields)
+NAMES: Final = {
+    "loss": "loss/training",
+    "validation_loss": "loss/validation",
+    **{split: f"accuracy/{split}" for split in SPLITS},
+    **{f"{ZERO_SHOT}{split}": f"zero-shot accuracy/{split}" for split in SPLITS},
+}
+"""The names of a round's metrics in a tracker."""
 MLFLOW_VALUE: Final = 500
 """Most characters of a setting; databases of MLflow take no more."""
 Log = Callable[[int, Mapping[str, float]], None]
@@ -42,7 +49,7 @@ Log = Callable[[int, Mapping[str, float]], None]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run in a tracker: its name, its mesh, its settings, and where a local tracker writes."""
+    """A run in a tracker, with the node's settings. folder: where a local tracker writes."""
 
     name: str
     mesh: str
@@ -213,23 +220,9 @@ def run_of(status: status_pb2.StatusReply, folder: Path | None = None) -> Run:
 def figures(entry: status_pb2.Round) -> dict[str, float]:
     """Return the finite figures of a round by their names in a tracker.
 
-    traffic: counted from the node's start; bytes, but for numbers of messages.
-
-        loss/training, loss/validation
-        accuracy/own, accuracy/base, accuracy/new, accuracy/validation     0 to 1
-        zero-shot accuracy/own, ...       of the hand-written prompt
-        traffic/payload_out, traffic/wire_in, ..., traffic/messages_out
+    Losses and accuracies (0 to 1) are those of the node's status. traffic: counted from the node's
+    start, in bytes or, for messages_in and messages_out, in messages.
     """
-    named = {_name(name): value for name, value in entry.metrics.items()}
+    named = {NAMES.get(name, f"metrics/{name}"): value for name, value in entry.metrics.items()}
     named |= {f"traffic/{name}": float(getattr(entry.traffic, name)) for name in COUNTERS}
     return {name: value for name, value in named.items() if math.isfinite(value)}
-
-
-def _name(metric: str) -> str:
-    if metric in {"loss", "validation_loss"}:
-        return f"loss/{'training' if metric == 'loss' else 'validation'}"
-    if metric in SPLITS:
-        return f"accuracy/{metric}"
-    if metric.startswith(ZERO_SHOT):
-        return f"zero-shot accuracy/{metric.removeprefix(ZERO_SHOT)}"
-    return f"metrics/{metric}"

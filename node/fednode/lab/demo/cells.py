@@ -15,7 +15,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment import paired
 from fednode.lab.experiment.cells import Cell, Done, Outcome
-from fednode.lab.experiment.figures import Difference, difference, mean
+from fednode.lab.experiment.figures import mean
 from fednode.lab.experiment.settings import (
     ZERO_SHOT,
     DataPart,
@@ -23,6 +23,7 @@ from fednode.lab.experiment.settings import (
     MethodSettings,
     ProtocolSettings,
 )
+from fednode.lab.experiment.table import rows
 from fednode.settings.read import RECOMMENDED as POLICY
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
@@ -33,8 +34,6 @@ METHOD: Final = MethodSettings(label="zerodfl", policy={"name": "zerodfl"})
 RECOMMENDED: Final = MethodSettings(label=POLICY, policy={"name": POLICY}, rounds=1)
 """What `fednode init` writes. Its later rounds send what is new, and the images of a demo stay as
 they are."""
-ROUNDS: Final = 50
-"""Of the other methods, as configs/demo/node.yaml says."""
 CONTROL: Final = MethodSettings(label="local", policy={"name": "local"})
 SAME_HEAD: Final = MethodSettings(
     label=f"local, with {POLICY}'s classifier",
@@ -42,7 +41,7 @@ SAME_HEAD: Final = MethodSettings(
     rounds=1,
 )
 """The classifier of the recommended policy without peers, which tells what the peers bring."""
-CONTROLS: Final = ((METHOD, CONTROL), (RECOMMENDED, SAME_HEAD))
+CONTROLS: Final = {METHOD.label: CONTROL.label, RECOMMENDED.label: SAME_HEAD.label}
 """The methods that exchange something, each with the control that exchanges nothing."""
 WRITTEN: Final = MethodSettings(label=ZERO_SHOT, policy={"name": ZERO_SHOT})
 Said = Mapping[str, tuple[StatusReply, Sequence[Round]]]
@@ -144,65 +143,50 @@ def _curve(said: Said) -> dict[str, dict[str, dict[str, float]]]:
 
 def _losses(said: Said, last: int) -> list[float]:
     """Return the training loss of each round, mean over nodes; none if a round has no loss."""
-    held: dict[int, list[float]] = {}
-    for _, rounds in said.values():
-        for entry in rounds:
-            if "loss" in entry.metrics:
-                held.setdefault(entry.round, []).append(entry.metrics["loss"])
-    numbers = range(1, last + 1)
-    return (
-        [mean(held[number]) for number in numbers]
-        if all(number in held for number in numbers)
-        else []
-    )
+    by_round = [
+        [
+            entry.metrics["loss"]
+            for _, rounds in said.values()
+            for entry in rounds
+            if entry.round == number and "loss" in entry.metrics
+        ]
+        for number in range(1, last + 1)
+    ]
+    return [mean(losses) for losses in by_round] if all(by_round) else []
 
 
-def _points(points: Difference) -> str:
-    low, high = 100 * points.low, 100 * points.high
-    return f"{100 * points.mean:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
-
-
-def verdict(done: Sequence[Done]) -> str:
+def verdict(experiment: Experiment, done: Sequence[Done]) -> str:
     """Return one sentence for a newcomer: what the exchange brought on the classes of all nodes.
 
-    Return "" if no method has a pair with the control. If no method gained, say why.
+    Return "" if no method has a pair with its control.
     """
-    candidates = []
-    for pair in CONTROLS:
-        ours, control = ((one.label, paired.scores(done, one.label, "base")) for one in pair)
-        points = difference("base", ours, control)
-        candidates += [points] if points.pairs else []
-    if not candidates:
+    found = [
+        row
+        for row in paired.differences(experiment, done)
+        if row.metric == "base" and CONTROLS.get(row.method) == row.control
+    ]
+    if not found:
         return ""
-    best = max(candidates, key=lambda points: points.mean)
-    seen: dict[str, list[float]] = {}
-    for ended in done:
-        nodes = ended.outcome.get("scores", {}).get("base", {})
-        if nodes:
-            seen.setdefault(ended.cell.method.label, []).append(100 * mean(list(nodes.values())))
-    untuned, alone, together = (
-        mean(seen.get(label, [])) for label in (ZERO_SHOT, best.control, best.method)
-    )
-    rounds = max(ended.outcome.get("rounds", 0) for ended in done)
+    best = max(found, key=lambda row: row.mean)
+    low, high = 100 * best.low, 100 * best.high
+    points = f"{100 * best.mean:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
     if best.mean <= 0:
-        few = (
-            " A minute allows a few rounds only, which move prompts only a little: `fednode mesh "
-            f"demo` runs {ROUNDS}."
-        )
         return (
-            f"In short: after {rounds} rounds the exchange does not help ({best.method} less "
-            f"{best.control}: {_points(best)}).{few if rounds < ROUNDS else ''}"
+            f"In short: the exchange does not help ({best.method} less {best.control}: {points})."
         )
-    seeds = len({ended.cell.seed for ended in done})
+    table = {row.method.label: row.figures for row in rows(experiment, done)}
+    untuned, alone, together = (
+        f"{table[label]['base'].mean:.1f}" for label in (ZERO_SHOT, best.control, best.method)
+    )
     rough = (
-        f" With {seeds} seed{'s' if seeds > 1 else ''} the interval is a rough guide: "
+        f" With {best.seeds} seed{'s' if best.seeds > 1 else ''} the interval is a rough guide: "
         "`fednode mesh demo --seeds 1,2,3,4,5` tells more."
     )
     return (
         "In short: each node has images of a few classes and is asked about the classes of all "
-        f"nodes. Untuned it is right in {untuned:.1f} % of the test images, without peers "
-        f"({best.control}) in {alone:.1f} %, and with what its peers send ({best.method}) in "
-        f"{together:.1f} %. So its peers bring {_points(best)}"
+        f"nodes. Untuned it is right in {untuned} % of the test images, without peers "
+        f"({best.control}) in {alone} %, and with what its peers send ({best.method}) in "
+        f"{together} %. So its peers bring {points}"
         f"{'' if best.low > 0 else ' (it may be chance)'}, and no "
-        f"image left its node.{rough if seeds < SEEDS_ENOUGH else ''}"
+        f"image left its node.{rough if best.seeds < SEEDS_ENOUGH else ''}"
     )

@@ -7,7 +7,6 @@ same optimizer and initial prompts.
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 import time
@@ -24,12 +23,11 @@ from fednode.errors import ConfigError
 from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD
 from fednode.lab.experiment import picture, report
-from fednode.lab.experiment.cells import ELSEWHERE, Done
+from fednode.lab.experiment.cells import Done
 from fednode.lab.experiment.settings import MethodSettings
 from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.shipped import config_file
-from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, until_stopped
 from fednode.units import duration
 from fednode_bootstrap.daemon import PROGRAM
@@ -147,15 +145,10 @@ async def _meshes(
 
 
 def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None:
-    """Write the cells and their tables, and print the report."""
+    """Write the tables, and print the report."""
     tree = trees.read(options.config.read_text("utf-8"))[1] or {}
     rounds = max((result.outcome.get("rounds", 0) for result in done), default=0)
     made = cells.experiment(tree, options.nodes, options.seeds, rounds)
-    for result in done:
-        if result.outcome:
-            path = result.cell.path(options.out)
-            path.parent.mkdir(exist_ok=True)
-            put(path, json.dumps(result.outcome, indent=1), ELSEWHERE, for_all=True)
     notes = [
         f"{result.cell.title}: {text}"
         for result in done
@@ -169,7 +162,7 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
     except ConfigError as fault:
         console.print(f"curves.png was not drawn: {fault}")
     console.print(f"Written: {options.out}/report.md", highlight=False)
-    console.print(cells.verdict(done), soft_wrap=True, highlight=False, markup=False)
+    console.print(cells.verdict(made, done), soft_wrap=True, highlight=False, markup=False)
 
 
 def _flags(options: DemoOptions) -> list[str]:

@@ -12,7 +12,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,6 @@ from fednode.lab.simulate.ends import consensus_distance
 from fednode.learn.learner import Learner, Release
 from fednode.learn.privacy import Privacy
 from fednode.learn.prompt_module import PromptModule
-from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
 from fednode.transports.framing import Traffic
@@ -72,7 +71,10 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """One method on one scene, ready to be played. lying: nodes; own: objectives by node."""
+    """One method on one scene, ready to be played.
+
+    lying: nodes. objective: with the method's text; modules: by node, with its data set's text.
+    """
 
     experiment: Experiment
     method: MethodSettings
@@ -82,7 +84,7 @@ class Prepared:
     scene: Scene
     lying: tuple[str, ...]
     objective: PromptModule
-    own: Mapping[str, PromptModule]
+    modules: Mapping[str, PromptModule]
 
 
 def prepare(
@@ -93,13 +95,17 @@ def prepare(
     kind, config = settings.policy.kind, settings.policy.config
     name = str(settings.policy.written["name"])  # `module:Class` of a user's own, or as kind.name
     for client in scene.clients:
-        settings_fault = kind.settings_fault(config, settings.rounds, client.domain)
-        if settings_fault:
-            raise FednodeError(f"{method.label}: {settings_fault}")
-    made = partial(registry.prompt_module(name), parts.frozen, config=config)
-    own = _own_texts(experiment, method, scene, settings.tuning, made)
-    module = made(settings.tuning)
+        if fault := kind.settings_fault(config, settings.rounds, client.domain):
+            raise FednodeError(f"{method.label}: {fault}")
+    make = partial(registry.prompt_module(name), parts.frozen, config=config)
+    module = make(settings.tuning)
     require_hooks(kind, config, module)
+    modules, by_text = {}, {settings.tuning.template: module}  # equal texts share a module
+    for client in scene.clients:
+        text = experiment.template_of(method, client.domain, settings.tuning.template)
+        if text not in by_text:
+            by_text[text] = make(replace(settings.tuning, template=text))
+        modules[client.name] = by_text[text]
     scene, lying = _among_liars(scene, method, seed) if learns(method) else (scene, ())
     return Prepared(
         experiment=experiment,
@@ -110,7 +116,7 @@ def prepare(
         scene=scene,
         lying=lying,
         objective=module,
-        own=own,
+        modules=modules,
     )
 
 
@@ -162,7 +168,18 @@ def play(prepared: Prepared) -> Played:
         start=start_of(settings),
     )
     world = World(seed, memorable=False)
-    played, learners = Played(prepared, world), _learners(prepared)
+    played, parts = Played(prepared, world), prepared.parts
+    learners: dict[str, Learner] = {
+        client.name: TorchLearner(
+            parts.frozen,
+            prepared.modules[client.name],
+            client.data,
+            settings.tuning,
+            parts.features,
+            least_images=settings.privacy.least_images,
+        )
+        for client in clients
+    }
     world.place(plan, learners)
     for name in prepared.lying if method.lie != FLIPPED else ():
         names, first = tuple(sorted(learners)), plan.first(name, learners[name])
@@ -183,7 +200,7 @@ def play(prepared: Prepared) -> Played:
 def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
     """Test the prompts of all rounds that were kept; without rounds, the hand-written prompt."""
     settings, scene, method = prepared.settings, prepared.scene, prepared.method
-    judged = Judge(prepared.parts, prepared.objective, settings.tuning, prepared.own)
+    judged = Judge(prepared.parts, prepared.modules, settings.tuning)
     if played is None:
         return _judged(judged, scene, {})
     world, rounds, kept = played.world, settings.rounds.max, played.kept
@@ -251,41 +268,6 @@ def _once(prompts: Mapping[str, Tensors]) -> dict[str, Traffic]:
         for _ in range(len(prompts) - 1):
             traffic.count(payload_bytes(message.tensors, "float32"), frame)
     return {"prompts": traffic}
-
-
-def _own_texts(
-    experiment: Experiment,
-    method: MethodSettings,
-    scene: Scene,
-    tuning: TuningSettings,
-    make: Callable[[TuningSettings], PromptModule],
-) -> dict[str, PromptModule]:
-    """Return the objectives of nodes whose data set has a template of its own, by node."""
-    texts = {
-        client.name: experiment.template_of(method, client.domain, tuning.template)
-        for client in scene.clients
-    }
-    made = {
-        text: make(replace(tuning, template=text))
-        for text in dict.fromkeys(texts.values())
-        if text != tuning.template
-    }
-    return {name: made[text] for name, text in texts.items() if text in made}
-
-
-def _learners(prepared: Prepared) -> dict[str, Learner]:
-    settings, parts = prepared.settings, prepared.parts
-    return {
-        client.name: TorchLearner(
-            parts.frozen,
-            prepared.own.get(client.name, prepared.objective),
-            client.data,
-            settings.tuning,
-            parts.features,
-            least_images=settings.privacy.least_images,
-        )
-        for client in prepared.scene.clients
-    }
 
 
 def _releases(

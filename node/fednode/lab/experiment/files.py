@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode import registry
-from fednode.core.policy import PolicyMethod
 from fednode.errors import ConfigError
 from fednode.lab.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
 from fednode.settings.read import (
@@ -55,17 +54,15 @@ def load_experiment(
         {"label": label, **(row if isinstance(row, Mapping) else {"policy": row})}
         for label, row in (more or {}).items()
     ]
-    listed = tree.get("methods", [] if further else None)
-    tree["methods"] = _methods([*listed, *further] if isinstance(listed, list) else listed, path)
     _name_model(tree)
-    if smoke:
-        over = tree.get("smoke")
-        if not isinstance(over, dict) or not over:
-            raise ConfigError(f"{path} has no section `smoke`: say what --smoke makes smaller.")
-        tree = _merged(tree, over)
-        tree["methods"] = _methods(tree["methods"], path)
-        if "rounds" in over:  # of every method
-            tree["methods"] = [{**method, "rounds": None} for method in tree["methods"]]
+    over = tree.get("smoke") if smoke else {}
+    if smoke and not (isinstance(over, dict) and over):
+        raise ConfigError(f"{path} has no section `smoke`: say what --smoke makes smaller.")
+    tree = _merged(tree, over)
+    listed = tree.get("methods", [] if further else None)
+    methods = _methods([*listed, *further] if isinstance(listed, list) else listed, path)
+    # Rounds of --smoke are those of every method.
+    tree["methods"] = [{**row, "rounds": None} for row in methods] if "rounds" in over else methods
     put_flags(tree, places, flags)
     _name_model(tree)
     experiment = checked(Experiment, Source(str(path), tree, places))
@@ -162,18 +159,7 @@ def _import_method(name: str) -> None:
             f"{here}, and {module_name} cannot be imported: {type(fault).__name__}: {said}"
         ) from fault
     if not hasattr(module, class_name):
-        methods = [
-            key
-            for key, kind in vars(module).items()
-            if isinstance(kind, type)
-            and issubclass(kind, PolicyMethod)
-            and kind.__module__ == module.__name__
-        ]
-        near = get_close_matches(class_name, methods, NAMED, 0.0)
-        raise ConfigError(
-            f"{here}, and {module_name} has no {class_name}; it has "
-            f"{', '.join(near) or 'no method'}."
-        )
+        raise ConfigError(f"{here}, and {module_name} has no {class_name}.")
     registry.add(name, getattr(module, class_name))
 
 

@@ -141,7 +141,6 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
     share = {name: len(range(at, count, len(sources))) for at, name in enumerate(sources)}
     test = 0.0 if target else experiment.data.test
     clients: list[Client] = []
-    tests: list[ImageTest] = []
     for at in range(count):
         domain = sources[at % len(sources)]
         settings = _settings(experiment, str(folders[domain]), seed, test)
@@ -151,19 +150,16 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
             )
             settings = replace(settings, partition=part)
         clients.append(_client(at, spoken_of(domain), load(settings, cache, fixed=True)))
-    if target:
-        settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
-        whole = load(settings, cache, fixed=True)
-        split = _limited(whole.train, experiment.data.test_images)
-        tests = [ImageTest(target, dict.fromkeys([client.name for client in clients], split))]
-    else:
-        for domain in sources:
-            own = load(
-                _settings(experiment, str(folders[domain]), seed, test), cache, fixed=True
-            ).own
-            split = _limited(own, experiment.data.test_images)
-            who = [client.name for client in clients if client.domain == spoken_of(domain)]
-            tests.append(ImageTest(domain, dict.fromkeys(who, split)))
+    tests = []
+    for domain in [target] if target else sources:
+        settings = _settings(experiment, str(folders[domain]), seed, test)
+        if target:
+            whole = load(replace(settings, shots=0), cache, fixed=True).train
+        else:
+            whole = load(settings, cache, fixed=True).own
+        split = _limited(whole, experiment.data.test_images)
+        mine = [one.name for one in clients if target or one.domain == spoken_of(domain)]
+        tests.append(ImageTest(domain, dict.fromkeys(mine, split)))
     return Scene(tuple(clients), tuple(tests), tuple(map(spoken_of, sources)))
 
 
@@ -195,17 +191,16 @@ def _base_and_new(
     blocks: Sequence[range],
 ) -> list[ImageTest]:
     limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
-    tests: list[ImageTest] = []
-    for part, split in (("base", whole.base), ("new", whole.new)):
-        if split is None:
-            raise DataError(f"'{experiment.data.path}' has no base and new classes.")
-        shared = _limited(split, limit)
-        tests.append(
-            ImageTest(prefix + part, dict.fromkeys([client.name for client in clients], shared))
-        )
+    if whole.base is None or whole.new is None:
+        raise DataError(f"'{experiment.data.path}' has no base and new classes.")
+    names = [client.name for client in clients]
     base = _limited(whole.own, limit)
-    own = {client.name: _only(base, block) for client, block in zip(clients, blocks, strict=True)}
-    return [*tests, ImageTest(prefix + "own", own)]
+    own = (_only(base, block) for block in blocks)
+    return [
+        ImageTest(f"{prefix}base", dict.fromkeys(names, _limited(whole.base, limit))),
+        ImageTest(f"{prefix}new", dict.fromkeys(names, _limited(whole.new, limit))),
+        ImageTest(f"{prefix}own", dict(zip(names, own, strict=True))),
+    ]
 
 
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
@@ -249,12 +244,10 @@ def _limited(split: Split, most: int) -> Split:
         return split
     limited: list[Image] = []
     for label, name in enumerate(split.classes):
-        mine = sorted(
-            (image for image in split.images if image.label == label),
-            key=lambda image: str(image.path),
-        )
-        chosen = range(len(mine))
+        mine = [image for image in split.images if image.label == label]
+        mine.sort(key=lambda image: str(image.path))
         if len(mine) > most:
-            chosen = sorted(random.Random(f"limit/{name}").sample(chosen, most))  # type: ignore[assignment]
-        limited += [mine[at] for at in chosen]
+            chosen = random.Random(f"limit/{name}").sample(range(len(mine)), most)
+            mine = [mine[at] for at in sorted(chosen)]
+        limited += mine
     return Split(split.classes, tuple(limited))

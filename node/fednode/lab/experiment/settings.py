@@ -1,7 +1,11 @@
-"""What an experiment is: data, protocol, methods, seeds; read as strictly as node.yaml."""
+"""What an experiment is: data, protocol, methods, seeds; read as strictly as node.yaml.
+
+docs/experiments.md explains every key.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
@@ -20,15 +24,8 @@ Kind = Literal["leave-one-domain-out", "in-domain", "base-to-new"]
 class ProtocolSettings:
     """Who has which images, and what is tested.
 
-    kind: "leave-one-domain-out" (DiPrompT, PLAN) trains on all domains but one and tests on all
-    images of that one, for each of `targets` in turn; "in-domain" (Fed-DPT) trains on all domains
-    and tests each node on the test images of its own; "base-to-new" (ZeroDFL, FedTPG) gives each
-    node a block of the base classes and tests it on base and new classes of its data set.
-    clients: nodes, spread evenly over domains or data sets; None for one a domain, or, base-to-new,
-    as many as `classes_per_client` makes. alpha: Dirichlet skew of classes among the nodes of one
-    domain; None for equal shares. targets: domains to leave out; None for each in turn.
-    datasets: folders of data sets below data.path, one federation over them all (heterogeneous);
-    None where data.path is itself one data set.
+    kind: "leave-one-domain-out" is the protocol of DiPrompT and PLAN, "in-domain" that of Fed-DPT,
+    "base-to-new" that of ZeroDFL and FedTPG.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -52,11 +49,7 @@ class ProtocolSettings:
 class DataPart:
     """The images: root/<domain>/<class>/<image> for domains, root/<class>/<image> for base-to-new.
 
-    shots, test, validation: as in node.yaml. domains: folders of domains to use, for learning and
-    for tests; None for all. classes: folders of classes to use; None for all. test_images: most
-    images of one class that a test takes, 0 for all: a slow machine's way to a rough figure.
-    templates: hand-written texts by folder of protocol.datasets, as tuning.template; for the data
-    sets and methods that name no template of their own.
+    domains, classes: folders; None for all. test_images: of one class; 0 for all.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -75,8 +68,9 @@ class DataPart:
         bounded("data.test", self.test, 0, 0.99)
         bounded("data.validation", self.validation, 0, 0.99)
         bounded("data.test_images", self.test_images, 0)
-        _named("data.domains", self.domains)
-        _named("data.classes", self.classes)
+        for key, names in (("data.domains", self.domains), ("data.classes", self.classes)):
+            if names is not None:
+                _named(key, names)
         for name, text in self.templates.items():
             if text.count("{}") != 1:
                 raise ValueError(
@@ -87,13 +81,10 @@ class DataPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MethodSettings:
-    """One row of the table. policy, tuning: as in node.yaml, on top of the experiment's own.
+    """One row of the table. policy, tuning, privacy, guard: on top of the experiment's own.
 
-    rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
-    liars: nodes, drawn by the seed, that send what `lie` says
-    (node/fednode/lab/simulate/byzantine.py, or "label-flip") in place of their own; figures are of
-    the others. privacy, guard: as in node.yaml. mean_at_end: a control for policy local: each node
-    is tested with the plain mean of all nodes' finished prompts, which they exchange once.
+    paper: what its paper reports, in percent. liars: nodes that send what `lie` says
+    (node/fednode/lab/simulate/byzantine.py, or "label-flip").
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -122,15 +113,7 @@ class MethodSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One file. tuning: for all methods, below what a method says itself.
-
-    round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
-    of the accuracy curves; 0 for the end alone. smoke: what --smoke puts over all this.
-    vary: one key of this file, and its values; the experiment is run once for each
-    (node/fednode/lab/experiment/vary.py). cache: as in node.yaml; no outcome depends on it.
-    against: labels of the methods that the report compares all others with, in pairs; None for the
-    first method of policy local.
-    """
+    """One file. curve_every: rounds; 0 for the end alone. vary: one key, and its values."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -160,12 +143,8 @@ class Experiment:
         bounded("rounds", self.rounds, 1)
         bounded("curve_every", self.curve_every, 0)
         labels = [method.label for method in self.methods]
-        for what, values in (("methods", labels), ("seeds", list(map(str, self.seeds)))):
-            if not values:
-                raise ValueError(f"{what} is empty; give one at least.")
-            twice = sorted({value for value in values if values.count(value) > 1})
-            if twice:
-                raise ValueError(f"{what} names {twice[0]!r} twice.")
+        _named("methods", labels)
+        _named("seeds", list(map(str, self.seeds)))
         strange = sorted(set(self.against or ()) - set(labels))
         if strange:
             raise ValueError(
@@ -195,12 +174,10 @@ class Experiment:
         return RoundSettings(max=method.rounds or self.rounds, deadline_s=600.0)
 
 
-def _named(key: str, names: tuple[str, ...] | None) -> None:
-    """Raise ValueError if a list of folders is empty or names a folder twice."""
-    if names is None:
-        return
+def _named(key: str, names: Sequence[str]) -> None:
+    """Raise ValueError if a list is empty or names something twice."""
     if not names:
-        raise ValueError(f"{key} is empty; name folders, or leave it out for all.")
+        raise ValueError(f"{key} is empty; give one at least.")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{key} names {twice[0]!r} twice.")

@@ -6,11 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.lab.commands.explain import explain
-from tests.command_line import named
+from fednode.lab.commands.explain import TITLE_MAX, _square, draw_maps
 from tests.unit.commands.run import Fednode
 
 
@@ -56,5 +56,21 @@ def test_what_cannot_be_explained_is_said(fednode: Fednode, tuned: Path, tmp_pat
     assert "cannot be written" in fednode.err
 
 
-def test_its_name_leads_here() -> None:
-    assert named("explain") is explain
+def test_a_picture_shows_the_central_square_beside_its_maps_under_a_short_title(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("matplotlib")
+    pixels = np.zeros((30, 90, 3), dtype=np.uint8)
+    pixels[:, 30:60] = 200
+    image = tmp_path / "wide.png"
+    Image.fromarray(pixels).save(image)
+    square = _square(image, None)
+    assert square.shape == (30, 30, 3)
+    assert (square == 200).all()
+    maps = np.zeros((2, 3, 3), dtype=np.float32)
+    titles = ["cat\nwas dog", "x" * 100]
+    draw_maps([image, image], titles, maps, maps + 1, tmp_path / "maps.svg")
+    drawn = (tmp_path / "maps.svg").read_text()
+    for words in ("cat", "was dog", "zero-shot", "tuned"):
+        assert f"<!-- {words} -->" in drawn
+    assert f"<!-- {'x' * (TITLE_MAX + 1)}" not in drawn

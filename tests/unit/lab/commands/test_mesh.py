@@ -14,7 +14,6 @@ from fednode.lab.demo.cells import CONTROL
 from fednode.lab.demo.demo import DemoOptions
 from fednode_bootstrap import local
 from fednode_bootstrap.mesh import MeshSettings
-from tests.command_line import named
 
 
 @pytest.fixture
@@ -85,7 +84,3 @@ def test_seeds_that_are_no_numbers_are_refused(given: list[Any]) -> None:
     assert found.exit_code == 2
     assert "no list of whole numbers" in found.output
     assert given == []
-
-
-def test_its_name_leads_here() -> None:
-    assert named("mesh") is mesh

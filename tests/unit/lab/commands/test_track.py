@@ -14,15 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from fednode.errors import Unreachable
 from fednode.lab.commands import track as tracking
-from fednode.lab.commands.track import TRACKERS, Log, Run, figures, follow, track
+from fednode.lab.commands.track import TRACKERS, Log, Run, figures, follow
 from fednode.observe.client import HISTORY_PAGE, Client
 from fednode.wire.gen import status_pb2
-from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.observe.test_client import Canned, serving
 
@@ -171,8 +169,3 @@ def test_a_tracker_keeps_what_it_is_given(
     (file,) = tmp_path.rglob(name)
     times = 2 if kind == "wandb" else 1  # W&B writes each figure into its summary, too
     assert file.read_bytes().count(b"traffic/wire_out") == 3 * times
-
-
-def test_its_name_leads_here() -> None:
-    assert isinstance(track, click.Command)
-    assert named("track") is track

@@ -53,7 +53,8 @@ def test_a_method_that_learns_nothing_has_the_control_s_settings(
     assert type(prepared.objective) is CoOp
     assert prepared.settings.tuning.template == "a sketch of a {}."
     assert prepared.settings.tuning.context_length == 3
-    assert (prepared.own, prepared.lying) == ({}, ())
+    assert {*prepared.modules.values()} == {prepared.objective}
+    assert not prepared.lying
     assert set(judge(prepared, None)) == {"scores", "by_class"}
     assert set(run(made, told, 1, scene(made, 1, ""), parts)) == {"scores", "by_class", "seconds"}
 
@@ -87,7 +88,7 @@ def test_mean_at_end_tests_every_node_with_the_mean_of_finished_prompts(
     outcome = judge(prepare(made, once, 1, place, parts), played)
     prepared = prepare(made, alone, 1, place, parts)
     shared = Tensors({name: merged.astype(np.float32)})
-    judged = Judge(parts, prepared.objective, prepared.settings.tuning)
+    judged = Judge(parts, prepared.modules, prepared.settings.tuning)
     assert outcome["scores"] == judged.scores(place, dict.fromkeys(finished, shared))
     assert judge(prepared, played)["scores"] == judged.scores(place, finished)
     sent = outcome["bytes"]["prompts"]

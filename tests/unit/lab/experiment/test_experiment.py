@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from safetensors.torch import save_file
 
 from fednode.cli import main
 from fednode.core.types import Tensors
@@ -133,53 +132,6 @@ def test_tables_curves_and_a_second_start(
     assert "6 of 8 runs were there from before" in shown
 
 
-def test_an_experiment_chooses_domains_and_classes(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
-    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
-    chosen = ["data.domains=[photo, Art]", "data.classes=[person, dog]"]
-    flags = [word for one in (model, *chosen) for word in ("--set", one)]
-    code, shown, err = start(capsys, file, *flags, "--out", out)
-    assert code == 0, err
-    assert "| method | seeds | rounds | Art | photo | avg |" in shown
-    assert {row["test"] for row in read(out / "classes.csv")} == {"Art", "photo"}
-    assert {row["class"] for row in read(out / "classes.csv")} == {"dog", "person"}
-    code, _, err = start(capsys, file, *flags, "--set", "data.domains=[Photo]", "--out", out)
-    assert code == 2
-    assert "data.domains names 'Photo', which is no folder of images in" in err
-
-
-def test_a_torn_cell_is_run_again(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
-    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
-    start(capsys, file, "--set", model, "--out", out)
-    (torn,) = (out / "cells").iterdir()
-    whole = json.loads(torn.read_text())["scores"]
-    torn.write_text(torn.read_text()[:100])
-    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
-    assert (code, json.loads(torn.read_text())["scores"]) == (0, whole)
-    assert "from before" not in shown
-
-
-def test_a_method_that_fails_is_named_and_the_others_run(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    methods = [
-        {"label": "zero-shot", "policy": "zero-shot"},
-        {"label": "wild", "policy": "local", "tuning": {"lr": 1e30, "schedule": "constant"}},
-        {"label": "strange", "policy": {"name": "feddpt", "domains": ["x"]}},
-    ]
-    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
-    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
-    assert code == 2
-    assert "data.domain is 'art'; say which of policy.domains its images are of: x." in shown
-    assert "| zero-shot |" in shown
-    assert "wild, seed 1: failed:" in shown
-
-
 KILLED = """
 import multiprocessing, os, signal
 
@@ -277,31 +229,6 @@ def test_consensus_distance_is_the_root_mean_square_from_the_mean() -> None:
     prompts = [Tensors({"a": [0.0, 3.0], "b": [x]}) for x in (1.0, 2.0, 6.0)]
     assert consensus_distance(prompts) == pytest.approx(((4 + 1 + 9) / 3) ** 0.5)
     assert consensus_distance(prompts[:1] * 2) == 0.0
-
-
-@pytest.mark.slow
-def test_two_lines_make_it_a_vit_b_16_on_ones_own_images(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`data.path` and `model` of a file that ships, changed in the file; random weights."""
-    import open_clip
-
-    mine = domains(tmp_path / "mine", ("here", "there"), 3, ("cup", "saw"))
-    weights = tmp_path / "random.safetensors"
-    save_file(dict(open_clip.create_model("ViT-B-16").state_dict()), weights)
-    lines = (CONFIGS / "pacs-leave-one-out.yaml").read_text().splitlines()
-    changed = [
-        f"data: {{path: {mine}, shots: 8}}" if line.startswith("data:")
-        else f"model: {{name: ViT-B-16, pretrained: {weights}}}" if line.startswith("model:")
-        else line
-        for line in lines
-    ]  # fmt: skip
-    assert sum(one != other for one, other in zip(lines, changed, strict=True)) == 2
-    file = tmp_path / "mine.yaml"
-    file.write_text("\n".join(changed))
-    code, shown, err = start(capsys, file, "--smoke", "--out", tmp_path / "out")
-    assert code == 0, err
-    assert "ViT-B-16 (random.safetensors)" in shown
 
 
 def test_curves_are_drawn(

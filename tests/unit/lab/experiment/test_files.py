@@ -53,7 +53,7 @@ def test_one_fault_of_a_method_is_not_followed_by_others(tmp_path: Path, folder:
         ({"data": {"path": "x", "shots": -1}}, "data.shots is -1; it must be at least 0"),
         ({"data": {"path": "x", "test": 1.0}}, "data.test is 1; it must be from 0 to 0.99"),
         ({"data": {"path": "x", "test_images": -1}}, "data.test_images is -1"),
-        ({"data": {"path": "x", "domains": []}}, "data.domains is empty; name folders"),
+        ({"data": {"path": "x", "domains": []}}, "data.domains is empty; give one"),
         ({"data": {"path": "x", "classes": ["a", "a"]}}, "data.classes names 'a' twice"),
         (
             {"data": {"path": "x", "domains": ["a"]}, "protocol": {"kind": "base-to-new"}},

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,41 +62,6 @@ def test_every_method_runs_from_the_one_file(
     assert {"promptfl", "fedotp", "fedpgp", "fedtpg", "zerodfl"} <= policies
     for row in rows:
         assert {"base", "new", "own"} <= set(row["figures"])
-
-
-@pytest.mark.slow
-def test_the_whole_setting_but_for_model_rounds_and_seeds(
-    tree: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Ten nodes, 16 shots and all test images: every row and node has its figures."""
-    words = ("--set", model, "--set", "rounds=2", "--set", "seeds=[1]")
-    out = run(tree, tmp_path, capsys, *words)
-    rows = json.loads((out / "report.json").read_text())["rows"]
-    assert [row["method"]["label"] for row in rows] == METHODS
-    for row in rows:
-        assert all(0 <= row["figures"][test]["mean"] <= 100 for test in ("base", "new", "own"))
-    clients = scene(load_experiment(FILE, flags=[f"data.path={tree}"]), 1, "").clients
-    own = {client.name: client.data.train.classes for client in clients}
-    assert len(own) == 10
-    assert sum(own.values(), ()) == BASE
-    for client in clients:
-        shots = Counter(image.label for image in client.data.train.images)
-        assert shots == dict.fromkeys(range(len(client.data.train.classes)), 16)
-    assert counted(out) == {
-        (label, test, name): dict.fromkeys(classes, str(PARTS["test"]))
-        for label in METHODS
-        for name in own
-        for test, classes in (("base", BASE), ("new", NEW), ("own", own[name]))
-    }
-
-
-def counted(out: Path) -> dict[tuple[str, str, str], dict[str, str]]:
-    """Return the test images of each class, by method, test and node."""
-    found: dict[tuple[str, str, str], dict[str, str]] = {}
-    for line in csv.DictReader((out / "classes.csv").read_text().splitlines()):
-        place = (line["method"], line["test"], line["node"])
-        found.setdefault(place, {})[line["class"]] = line["images"]
-    return found
 
 
 def run(tree: Path, out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Path:

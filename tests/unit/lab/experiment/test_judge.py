@@ -29,7 +29,6 @@ def test_nodes_with_the_same_prompts_are_tested_once(
     )
     place, model, tuning = scene(experiment, 1, ""), frozen(), TuningSettings(context_length=3)
     objective = CoOp(model, tuning)
-    judge = Judge(Parts(model, Features(model)), objective, tuning)
     ran: list[Tensors] = []
     evaluate = TorchLearner.results
 
@@ -39,6 +38,7 @@ def test_nodes_with_the_same_prompts_are_tested_once(
 
     monkeypatch.setattr(TorchLearner, "results", counted)
     names = [client.name for client in place.clients]
+    judge = Judge(Parts(model, Features(model)), dict.fromkeys(names, objective), tuning)
     shared = dict.fromkeys(names, objective.initial(1))
     results, scores = judge.results(place, shared), judge.scores(place, shared)
     assert len(ran) == len(DOMAINS), "two nodes of a domain share their test images"

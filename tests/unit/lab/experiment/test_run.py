@@ -40,6 +40,8 @@ def test_a_cell_that_has_a_file_is_not_run_again(
     assert done(tmp_path) == Done(CELL, OUTCOME)
     assert json.loads(CELL.path(tmp_path).read_text()) == OUTCOME
     assert done(tmp_path) == Done(CELL, OUTCOME, fresh=False)
+    CELL.path(tmp_path).write_text('{"scores"')  # torn by a crash of the machine
+    assert done(tmp_path) == Done(CELL, OUTCOME)
 
 
 def test_a_cell_that_fails_has_its_sentence_and_no_file(

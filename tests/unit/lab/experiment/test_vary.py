@@ -10,9 +10,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.settings import Experiment
-from fednode.lab.experiment.vary import Variant, variants
+from fednode.lab.experiment.vary import Variant
 from tests.unit.lab.experiment.test_experiment import read, start, write
 
 
@@ -118,17 +117,3 @@ def test_a_wrong_value_to_vary_is_named(
 def test_a_value_is_shown_by_its_last_part(value: Any, title: str) -> None:
     made = Variant(value, cast("Experiment", None), Path("out"))
     assert made.title == title
-
-
-def test_each_value_has_an_experiment_and_a_folder_that_a_file_system_takes(
-    tmp_path: Path, folder: Path
-) -> None:
-    file = write(tmp_path / "trial.yaml", folder, vary={"data.shots": [1, 2]})
-    whole = load_experiment(file, False, [])
-    made = variants(whole, file, False, ["rounds=1"], tmp_path / "out")
-    assert [one.value for one in made] == [1, 2]
-    assert [one.experiment.data.shots for one in made] == [1, 2]
-    assert {one.experiment.rounds for one in made} == {1}
-    assert [one.folder.name for one in made] == ["data.shots-1", "data.shots-2"]
-    plain = load_experiment(write(tmp_path / "plain.yaml", folder), False, [])
-    assert variants(plain, file, False, [], tmp_path) == [Variant(None, plain, tmp_path)]

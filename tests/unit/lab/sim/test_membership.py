@@ -184,19 +184,6 @@ def test_a_node_that_nobody_lists_is_met_through_one_that_it_knows() -> None:
     assert made.run(met, 30.0)
 
 
-def test_a_late_joiner_takes_over_the_state_that_half_hold() -> None:
-    made = mesh(KINDS["promptfl"], 2, names=FIVE, most=40)
-    made.crash("e")
-    assert made.run(lambda: made.kernel("a").view().round >= 20, LIMIT_S)
-    made.start("e")
-    run(made)
-    assert texts(made, "round.doubted") == []
-    assert len(texts(made, "round.taken")) == 1
-    rounds = [one.policy.round for one in made.hosts["e"].history]
-    assert rounds[0] >= 20
-    assert len(set(digests(made).values())) == 1
-
-
 def test_clocks_an_hour_apart_change_nothing() -> None:
     ends = []
     for skew in (0.0, 3600.0):

@@ -171,18 +171,6 @@ def test_a_full_disk_holds_the_round_up_and_loses_nothing() -> None:
     assert [one.policy.round for one in made.hosts["b"].history] == list(range(1, 11))
 
 
-def test_operators_pause_and_resume() -> None:
-    made = world(most=10)
-    made.run(lambda: made.kernel("a").view().round >= 2, LIMIT_S)
-    made.command("a", "pause")
-    made.run(lambda: False, 10.0)
-    held = made.kernel("a").view()
-    assert held.life == "paused"
-    assert held.round < 10
-    made.command("a", "resume")
-    assert made.run(made.finished, LIMIT_S)
-
-
 def test_time_that_runs_out_is_told() -> None:
     made = world(most=0)
     assert not made.run(lambda: False, 5.0)

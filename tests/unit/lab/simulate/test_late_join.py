@@ -3,82 +3,56 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fednode import registry
 from fednode.clip import model as clip
 from fednode.core.settings import StartSettings
-from fednode.lab.experiment.cell import LIMIT_S
-from fednode.lab.experiment.files import load_experiment, settings_of
+from fednode.lab.experiment.cell import LIMIT_S, prepare
+from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
-from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
 
 pytestmark = pytest.mark.slow
-FILE = """\
-title: late
-data: {path: builtin, shots: 8, test: 0.2}
-model: fednode-mini
-protocol: {kind: base-to-new, clients: 5}
-rounds: 40
-tuning: {init_words: a photo of a, context_length: 4, lr: 0.03, batch_size: 200}
-methods:
-  - {label: ZeroDFL, policy: {name: zerodfl, recipients: 4}}
-  - {label: PromptFL, policy: promptfl}
-"""
+EXPERIMENT: dict[str, Any] = {
+    "data": {"path": "builtin", "shots": 8},
+    "protocol": {"kind": "base-to-new", "clients": 5},
+    "rounds": 40,
+    "tuning": {"init_words": "a photo of a", "context_length": 4, "lr": 0.03, "batch_size": 200},
+}
 LATE = "node-05"
 
 
-@pytest.mark.parametrize("at", [0, 1], ids=["zerodfl", "promptfl"])
-def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: int) -> None:
-    file = tmp_path / "late.yaml"
-    file.write_text(FILE)
-    experiment = load_experiment(file)
-    method = experiment.methods[at]
+@pytest.mark.parametrize("policy", [{"name": "zerodfl", "recipients": 4}, {"name": "promptfl"}])
+def test_a_late_joiner_ends_within_two_points_of_the_others(policy: dict[str, Any]) -> None:
+    experiment = load_experiment(EXPERIMENT, more={"ours": {"policy": policy}})
     frozen = clip.load(experiment.model)
-    parts = Parts(frozen, Features(frozen, cache_of(CacheSettings())))
+    parts = Parts(frozen, Features(frozen))
     differences = []
     for seed in (1, 2, 3):
-        shown = scene(experiment, seed, "")
-        settings = settings_of(experiment, method, "late", shown.domains)
-        kind, config = settings.policy.kind, settings.policy.config
-        objective = registry.prompt_module(kind.name)(frozen, settings.tuning, config)
+        made = prepare(experiment, experiment.methods[0], seed, scene(experiment, seed, ""), parts)
+        tuning, chosen = made.settings.tuning, made.settings.policy
         learners = {
-            one.name: TorchLearner(frozen, objective, one.data, settings.tuning, parts.features)
-            for one in shown.clients
+            one.name: TorchLearner(frozen, made.objective, one.data, tuning, parts.features)
+            for one in made.scene.clients
         }
-        rounds = replace(settings.rounds, start=StartSettings(3), deadline_s=30.0)
+        rounds = replace(made.settings.rounds, start=StartSettings(3), deadline_s=30.0)
         world = World(seed, memorable=False)
-        world.populate(
-            Setup(
-                policy=kind,
-                config=config,
-                rounds=rounds,
-                seed=seed,
-            ),
-            learners,
-        )
+        world.populate(Setup(chosen.kind, chosen.config, rounds, seed), learners)
         world.crash(LATE)
-        reached = world.run(lambda world=world: world.kernel("node-01").view().round >= 20, LIMIT_S)  # type: ignore[misc]
-        assert reached
+        first = world.kernel("node-01")
+        assert world.run(lambda first=first: first.view().round >= 20, LIMIT_S)  # type: ignore[misc]
         world.start(LATE)
         assert world.run(world.finished, LIMIT_S)
-        prompts = {
-            name: host.durable.policy.tuned
-            for name, host in world.hosts.items()
-            if host.durable is not None
-        }
-        scores = Judge(parts, objective, settings.tuning).scores(shown, prompts)["new"]
+        ends = {name: host.durable for name, host in world.hosts.items()}
+        prompts = {name: end.policy.tuned for name, end in ends.items() if end is not None}
+        scores = Judge(parts, made.modules, tuning).scores(made.scene, prompts)["new"]
         others = np.mean([scores[name] for name in scores if name != LATE])
         differences.append(100 * (scores[LATE] - float(others)))
-        print(f"{method.label} seed {seed}: late {100 * scores[LATE]:.1f} %, "
-              f"others {100 * float(others):.1f} %")  # fmt: skip
     assert abs(float(np.mean(differences))) <= 2.0, differences
