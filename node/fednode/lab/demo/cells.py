@@ -13,9 +13,8 @@ from typing import Any, Final
 from fednode import __version__
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
-from fednode.lab.experiment import paired
 from fednode.lab.experiment.cells import Cell, Done, Outcome
-from fednode.lab.experiment.figures import mean
+from fednode.lab.experiment.figures import differences, mean
 from fednode.lab.experiment.settings import (
     ZERO_SHOT,
     DataPart,
@@ -162,7 +161,7 @@ def verdict(experiment: Experiment, done: Sequence[Done]) -> str:
     """
     found = [
         row
-        for row in paired.differences(experiment, done)
+        for row in differences(experiment, done)
         if row.metric == "base" and CONTROLS.get(row.method) == row.control
     ]
     if not found:

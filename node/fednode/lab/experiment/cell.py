@@ -12,47 +12,65 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from fednode import registry
+from fednode.clip import model as clip
 from fednode.conformance import require_hooks
 from fednode.core.merge.mean import mean
 from fednode.core.policy import start_seed
 from fednode.core.rounds.exchange import participating
 from fednode.core.settings import LAN, StartSettings
-from fednode.core.types import Json, Message, Snapshot, Tensors
+from fednode.core.types import EMPTY, Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
+from fednode.evaluation.results import Evaluation
 from fednode.lab.experiment import classes
 from fednode.lab.experiment.files import learns, settings_of
-from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
+from fednode.learn.cache import FeatureCache
+from fednode.learn.features import Features
 from fednode.learn.learner import Learner, Release
 from fednode.learn.privacy import Privacy
 from fednode.learn.prompt_module import PromptModule
+from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
 from fednode.wire.tensors import payload_bytes
 
+T = TypeVar("T")
+Scores = dict[str, dict[str, float]]
+"""Accuracy (0..1) by test and node."""
+Results = dict[str, dict[str, Evaluation | None]]
+"""Results by class, by test and node; None without images."""
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
 WARNINGS_MAX: Final = 20
 """Most warnings that a cell's file holds."""
 # Everyone is up from the start, and nobody dies: probes would only fill the meters.
 STILL: Final = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that all runs of one process have in common."""
+
+    frozen: clip.FrozenClip
+    features: Features
+    cache: FeatureCache | None = None
 
 
 def run(
@@ -328,3 +346,58 @@ def _flipped(data: NodeData) -> NodeData:
         )
 
     return replace(data, train=turned(data.train), validation=turned(data.validation))
+
+
+class Judge:
+    """Test prompts: in one call each only once, since nodes that share a state have the same."""
+
+    def __init__(
+        self, parts: Parts, modules: Mapping[str, PromptModule], tuning: TuningSettings
+    ) -> None:
+        """Take what prompts mean. modules: by node."""
+        self._parts, self._modules, self._tuning = parts, modules, tuning
+        self._learners: dict[Split, TorchLearner] = {}
+
+    def scores(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Scores:
+        """Return the accuracy (nan without images) of each node's prompts in each of its tests.
+
+        Nodes without prompts have the hand-written one.
+        """
+        return self._each(scene, prompts, _accuracy)
+
+    def results(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Results:
+        """Return the results by class in the same tests; None without images."""
+        return self._each(scene, prompts, lambda learner, used: learner.results(used).get("own"))
+
+    def _each(
+        self,
+        scene: Scene,
+        prompts: Mapping[str, Tensors],
+        measure: Callable[[TorchLearner, Tensors], T],
+    ) -> dict[str, dict[str, T]]:
+        known: dict[tuple[Split, str], T] = {}
+        by_test: dict[str, dict[str, T]] = {test.name: {} for test in scene.tests}
+        for test in scene.tests:
+            for name, split in test.images.items():
+                used = prompts.get(name, EMPTY)
+                key = (split, used.digest)
+                if key not in known:
+                    known[key] = measure(self._learner(split, name), used)
+                by_test[test.name][name] = known[key]
+        return by_test
+
+    def _learner(self, split: Split, name: str) -> TorchLearner:
+        if split not in self._learners:
+            nothing = Split(split.classes, ())
+            self._learners[split] = TorchLearner(
+                self._parts.frozen,
+                self._modules[name],
+                NodeData(train=nothing, validation=nothing, own=split),
+                self._tuning,
+                self._parts.features,
+            )
+        return self._learners[split]
+
+
+def _accuracy(learner: TorchLearner, prompts: Tensors) -> float:
+    return learner.evaluate(prompts, lambda: False).get("own", math.nan)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import classes, paired
+from fednode.lab.experiment import classes, figures
 from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import learns, tuning_of
@@ -79,7 +79,7 @@ def markdown(
         "",
         *_accuracy_lines(experiment, table, done),
         "",
-        *paired.lines(experiment, done),
+        *figures.lines(experiment, done),
     ]
     if _by_class(done):
         files = "classes.csv and confusion.csv"
@@ -215,7 +215,7 @@ def _json(experiment: Experiment, done: Sequence[Done], command: str) -> str:
         "command": command,
         "experiment": asdict(experiment),
         "rows": [asdict(row) for row in rows(experiment, done)],
-        "differences": [asdict(difference) for difference in paired.differences(experiment, done)],
+        "differences": [asdict(difference) for difference in figures.differences(experiment, done)],
         "cells": [
             {"file": ended.cell.file, "fault": ended.fault, **ended.outcome} for ended in done
         ],

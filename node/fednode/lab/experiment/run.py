@@ -26,11 +26,11 @@ from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
 from fednode.errors import FednodeError, StateError
 from fednode.lab.experiment import scene
+from fednode.lab.experiment.cell import Parts
 from fednode.lab.experiment.cell import run as run_cell
 from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Outcome
 from fednode.lab.experiment.executors import Pool
 from fednode.lab.experiment.files import learns, settings_of
-from fednode.lab.experiment.judge import Parts
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features

@@ -11,8 +11,7 @@ import pytest
 
 from fednode.core.types import Tensors
 from fednode.errors import FednodeError
-from fednode.lab.experiment.cell import judge, play, prepare, run
-from fednode.lab.experiment.judge import Judge, Parts
+from fednode.lab.experiment.cell import Judge, Parts, judge, play, prepare, run
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.coop import CoOp

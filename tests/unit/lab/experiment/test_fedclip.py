@@ -8,8 +8,7 @@ from typing import cast
 import pytest
 
 from fednode.clip import model as clip
-from fednode.lab.experiment.cell import run
-from fednode.lab.experiment.judge import Parts, Scores
+from fednode.lab.experiment.cell import Parts, Scores, run
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.features import Features

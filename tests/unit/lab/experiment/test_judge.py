@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.core.types import Tensors
-from fednode.lab.experiment.judge import Judge, Parts
+from fednode.lab.experiment.cell import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.coop import CoOp

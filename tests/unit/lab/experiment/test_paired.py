@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment import paired
+from fednode.lab.experiment import figures
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
@@ -39,7 +39,7 @@ DONE = [
 
 
 def test_methods_are_compared_with_the_control_on_equal_seeds_and_nodes() -> None:
-    found = {one.method: one for one in paired.differences(MADE, DONE, 500)}
+    found = {one.method: one for one in figures.differences(MADE, DONE, 500)}
     assert set(found) == {"ours", "worse"}
     assert found["ours"].mean == pytest.approx((0.2 + 0.1 + 0.1 - 0.1) / 4)
     assert (found["ours"].pairs, found["ours"].seeds, found["ours"].wins) == (4, 2, 3)
@@ -57,7 +57,7 @@ def test_the_report_has_a_table_for_each_control() -> None:
     assert "Less ours, in points" in text
     assert "Less worse, in points" in text
     assert "Less alone" not in text
-    assert not paired.lines(replace(MADE, against=()), DONE)
+    assert not figures.lines(replace(MADE, against=()), DONE)
 
 
 def test_a_control_that_is_no_method_is_refused() -> None:
@@ -76,6 +76,6 @@ def test_left_out_domains_are_pairs_of_their_own() -> None:
         for method, values in ((ALONE, (0.5, 0.5)), (OURS, (0.6, 0.9)))
         for target, value in zip(("art", "photo"), values, strict=True)
     ]
-    (found,) = paired.differences(made, ended, 500)
+    (found,) = figures.differences(made, ended, 500)
     assert (found.metric, found.pairs) == ("avg", 2)
     assert found.mean == pytest.approx(0.25)

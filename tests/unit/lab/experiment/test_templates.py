@@ -10,8 +10,7 @@ import torch
 
 from fednode.clip.model import FrozenClip
 from fednode.clip.settings import PLAIN
-from fednode.lab.experiment.cell import run
-from fednode.lab.experiment.judge import Parts, Scores
+from fednode.lab.experiment.cell import Parts, Scores, run
 from fednode.lab.experiment.scene import Scene, scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.features import Features

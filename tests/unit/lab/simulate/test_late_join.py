@@ -10,9 +10,8 @@ import pytest
 
 from fednode.clip import model as clip
 from fednode.core.settings import StartSettings
-from fednode.lab.experiment.cell import LIMIT_S, prepare
+from fednode.lab.experiment.cell import LIMIT_S, Judge, Parts, prepare
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
