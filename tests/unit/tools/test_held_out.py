@@ -1,4 +1,4 @@
-"""The tables of methods and `init` say what the scores say, and no table chose its settings."""
+"""The tables of methods and `init` say what the scores say."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import re
 import statistics
 
 import pytest
-import yaml
 
 from fednode.commands.init import WHY
 from tools.held_out import COLUMNS, PAGE, ROOT, SCORES, by_seed, gain, half_width, written
 
 METHODS = PAGE.read_text("utf-8")
-CONFIGS = ROOT / "configs/experiments"
 
 
 def test_the_page_shows_the_figures_of_the_scores() -> None:
@@ -90,24 +88,3 @@ def test_init_and_the_page_say_the_figures_of_the_same_classes() -> None:
     )
     assert f"With the same classes FedPGP gained {gained} points over `local`" in METHODS
     assert f"PromptFL {promptfl} " in METHODS
-
-
-def test_no_class_of_a_table_is_in_the_search_that_chose_its_settings() -> None:
-    def classes(name: str) -> set[str]:
-        text = (CONFIGS / f"{name}.yaml").read_text("utf-8")
-        return set(yaml.safe_load(text)["data"]["classes"])
-
-    searched = classes("pays-classes") | classes("pays-same")  # the images of the searches
-    assert len(searched) > 40
-    for table in ("caltech-base-to-new", "caltech-same-classes"):
-        assert classes(table).isdisjoint(searched)
-    # The search of the PACS tables used redrawn images of Caltech-101, and none of PACS.
-    assert {file for file, _ in COLUMNS} == {
-        *("caltech-base-to-new", "pacs-in-domain", "pacs-leave-one-out")
-    }
-    paths = {
-        name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text("utf-8"))["data"]["path"]
-        for name in ("pays-domains", "pacs-in-domain", "pacs-leave-one-out")
-    }
-    assert "PACS" not in paths["pays-domains"]
-    assert all("PACS" in path for name, path in paths.items() if name != "pays-domains")

@@ -55,7 +55,7 @@ def load_experiment(
         for label, row in (more or {}).items()
     ]
     _name_model(tree)
-    over = tree.get("smoke") if smoke else {}
+    over: Any = tree.get("smoke") if smoke else {}
     if smoke and not (isinstance(over, dict) and over):
         raise ConfigError(f"{path} has no section `smoke`: say what --smoke makes smaller.")
     tree = _merged(tree, over)

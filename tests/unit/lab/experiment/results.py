@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+
+NO_KEYS: Mapping[str, Any] = {}
+
+
+def trial(
+    *methods: MethodSettings,
+    data: Mapping[str, Any] = NO_KEYS,
+    protocol: Mapping[str, Any] = NO_KEYS,
+    seeds: tuple[int, ...] = (1,),
+    **more: Any,
+) -> Experiment:
+    """Return an experiment; data, protocol: the keys of these sections."""
+    parts = {"path": "/nowhere", **data}
+    return Experiment(
+        title="t",
+        data=DataPart(**parts),
+        methods=methods,
+        protocol=ProtocolSettings(**protocol),
+        seeds=seeds,
+        **more,
+    )
 
 
 def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[dict[str, Any]]:
@@ -27,15 +49,9 @@ def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[
 
 
 def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
-    """Return an in-domain experiment of two nodes; seed 1 is the better one."""
+    """Return an experiment of two nodes; seed 1 is the better one."""
     method = MethodSettings(label="ours", policy={"name": "promptfl"}, rounds=7)
-    made = Experiment(
-        title="t",
-        data=DataPart(path="/nowhere"),
-        methods=(method,),
-        protocol=ProtocolSettings("base-to-new"),
-        seeds=seeds,
-    )
+    made = trial(method, protocol={"kind": "base-to-new"}, seeds=seeds)
     first = {"node-01": [[3, 1], [0, 4]], "node-02": [[2, 2], [0, 4]]}
     second = {"node-01": [[1, 3], [4, 0]], "node-02": [[0, 4], [4, 0]]}
     done = [

@@ -36,7 +36,7 @@ def classes(name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("table", CALTECH)
+@pytest.mark.parametrize("table", [*CALTECH, "caltech-same-classes"])
 def test_a_table_of_caltech_has_no_class_of_a_search(table: str, search: str) -> None:
     assert not classes(table) & classes(search)
 

@@ -10,18 +10,13 @@ from fednode.errors import ConfigError
 from fednode.lab.experiment import figures
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.report import markdown
-from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.lab.experiment.settings import MethodSettings, ProtocolSettings
+from tests.unit.lab.experiment.results import trial
 
 ALONE = MethodSettings(label="alone", policy={"name": "local"})
 OURS = MethodSettings(label="ours", policy={"name": "promptfl"})
 WORSE = MethodSettings(label="worse", policy={"name": "promptfl"})
-MADE = Experiment(
-    title="t",
-    data=DataPart(path="/nowhere"),
-    methods=(OURS, ALONE, WORSE),
-    protocol=ProtocolSettings("base-to-new"),
-    seeds=(1, 2),
-)
+MADE = trial(OURS, ALONE, WORSE, protocol={"kind": "base-to-new"}, seeds=(1, 2))
 
 
 def done(method: MethodSettings, seed: int, base: list[float]) -> Done:

@@ -13,15 +13,14 @@ from fednode.lab.experiment import run
 from fednode.lab.experiment.cells import Done, Outcome
 from fednode.lab.experiment.executors import opened
 from fednode.lab.experiment.run import cells, run_all
-from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.lab.experiment.settings import Experiment, MethodSettings
+from tests.unit.lab.experiment.results import trial
 
 OUTCOME = {"scores": {"photo": {"n": 0.5}}, "seconds": 1.0}
-EXPERIMENT = Experiment(
-    title="t",
-    data=DataPart(path="builtin"),
-    methods=(MethodSettings(label="ours", policy={"name": "promptfl"}),),
-    protocol=ProtocolSettings(kind="base-to-new", clients=2),
-    seeds=(1,),
+EXPERIMENT = trial(
+    MethodSettings(label="ours", policy={"name": "promptfl"}),
+    data={"path": "builtin"},
+    protocol={"kind": "base-to-new", "clients": 2},
 )
 
 

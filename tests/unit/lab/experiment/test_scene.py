@@ -11,17 +11,15 @@ import pytest
 from fednode.data.base import Split
 from fednode.errors import ConfigError
 from fednode.lab.experiment.scene import columns, scene, targets
-from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.lab.experiment.settings import Experiment, MethodSettings
 from tests.unit.lab.experiment.pictures import CLASSES, DOMAINS, domains
+from tests.unit.lab.experiment.results import trial
 
-METHODS = (MethodSettings(label="zero-shot", policy={"name": "zero-shot"}),)
+ZERO_SHOT = MethodSettings(label="zero-shot", policy={"name": "zero-shot"})
 
 
 def experiment(path: Path, data: Mapping[str, Any] | None = None, **protocol: Any) -> Experiment:
-    part = DataPart(**{"path": str(path), "shots": 0, "test": 0.2, **(data or {})})
-    return Experiment(
-        title="t", data=part, methods=METHODS, protocol=ProtocolSettings(**protocol), seeds=(1,)
-    )
+    return trial(ZERO_SHOT, data={"path": str(path), "shots": 0, **(data or {})}, protocol=protocol)
 
 
 @pytest.fixture(scope="module")

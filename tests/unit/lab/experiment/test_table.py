@@ -11,10 +11,10 @@ from fednode.lab.experiment import table
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.report import markdown
-from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.lab.experiment.table import rows, shown_columns
 from fednode.lab.experiment.vary import MEAN, variants
-from tests.unit.lab.experiment.results import counted
+from tests.unit.lab.experiment.results import counted, trial
 
 CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"
 FILES = [file for file in sorted(CONFIGS.glob("*.yaml")) if "paper:" in file.read_text()]
@@ -29,13 +29,7 @@ SCORES = {
 
 
 def table_of(*methods: MethodSettings) -> tuple[Experiment, list[Done]]:
-    made = Experiment(
-        title="t",
-        data=DataPart(path="/nowhere"),
-        methods=methods,
-        protocol=ProtocolSettings("base-to-new", datasets=("cars", "pets")),
-        seeds=(1,),
-    )
+    made = trial(*methods, protocol={"kind": "base-to-new", "datasets": ("cars", "pets")})
     outcome = {"scores": SCORES, "seconds": 1.0}
     return made, [Done(Cell(one, 1, "", "k"), outcome) for one in methods]
 

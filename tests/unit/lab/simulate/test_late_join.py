@@ -43,7 +43,9 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(policy: dict[str, An
         }
         rounds = replace(made.settings.rounds, start=StartSettings(3), deadline_s=30.0)
         world = World(seed, memorable=False)
-        world.populate(Setup(chosen.kind, chosen.config, rounds, seed), learners)
+        world.populate(
+            Setup(policy=chosen.kind, config=chosen.config, rounds=rounds, seed=seed), learners
+        )
         world.crash(LATE)
         first = world.kernel("node-01")
         assert world.run(lambda first=first: first.view().round >= 20, LIMIT_S)  # type: ignore[misc]
