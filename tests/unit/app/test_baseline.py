@@ -18,6 +18,7 @@ from fednode.core.types import EMPTY, Job, MergeCounts, Tensors
 from fednode.data.base import DataSettings, Split
 from fednode.data.load import load
 from fednode.errors import ModelError
+from fednode.evaluation.gain import FOLDS, folds_of, gain_over
 from fednode.lab.experiment.cell import Parts, Prepared, judge, play, prepare
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
