@@ -72,7 +72,8 @@ class TimmTower(VisionTower):
 
     def _precision(self, images: Tensor) -> torch.autocast:
         rough = self._dtype == torch.bfloat16
-        return torch.autocast(images.device.type, torch.bfloat16, enabled=rough)
+        kind = "cpu" if images.is_meta else images.device.type
+        return torch.autocast(kind, torch.bfloat16, enabled=rough)
 
 
 def tower_of(model: Any, label: str, dtype: torch.dtype = torch.float32) -> VisionTower:

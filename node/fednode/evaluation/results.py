@@ -107,8 +107,10 @@ class Evaluation:
     @cached_property
     def interval(self) -> Bounds:
         """The 95 % interval of the accuracy."""
-        counts = np.array([np.trace(self.confusion)]), np.array([self.images])
-        rights = self.right[:, None]
+        right = int(np.trace(self.confusion))
+        if not self.patients.size:
+            return wilson(right, self.images)
+        counts, rights = (np.array([right]), np.array([self.images])), self.right[:, None]
         return self._bounds(*counts, rights, np.ones_like(rights))[0]
 
     @cached_property

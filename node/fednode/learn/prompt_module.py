@@ -123,7 +123,7 @@ class FitInputs:
     Attributes:
         features: unit features [n, D] of all training images
         labels: [n], indices of the class names
-        public: the covariance [D, D] of public images (learn/public.py)
+        public: returns the covariance [D, D] of public images (learn/public.py)
         least: what is sent names no class of fewer images, and tells no difference that fewer make
         images: digests by which an image is known again
         patients: of each image, if they are known; `least` counts them then
@@ -133,7 +133,7 @@ class FitInputs:
     features: Tensor
     labels: Tensor
     classes: tuple[str, ...]
-    public: npt.NDArray[np.float64]
+    public: Callable[[], npt.NDArray[np.float64]]
     least: int = 1
     images: Sequence[bytes] = ()
     patients: Sequence[bytes] = ()

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -196,7 +197,7 @@ class TorchLearner(Learner):
             features,
             labels,
             self.classes,
-            self._public_covariance(features.shape[1], cancelled),
+            partial(self._public_covariance, features.shape[1], cancelled),
             least=self._least,
             images=self._images.digests(train),
             patients=[patient.encode() for patient in patients],
@@ -234,7 +235,7 @@ class TorchLearner(Learner):
         if fresh is not None:
             self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
-            self._graphs = GraphedPasses(recorder_of(self.frozen.device))
+            self._graphs.forget()
             self._features.keep_only(fresh.files)
 
     def _measure(
@@ -308,7 +309,7 @@ class TorchLearner(Learner):
         features, labels = self._images.features(split, lambda: False)
         logits = self.module.zero_shot(features, self.classes)
         job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
-        public = self._public_covariance(features.shape[1], lambda: False)
+        public = partial(self._public_covariance, features.shape[1], lambda: False)
         for fold in range(FOLDS) if tensors else ():
             self._features.progress("leaving images out, part", fold + 1, FOLDS)
             if fold not in folds:

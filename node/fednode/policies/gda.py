@@ -238,14 +238,15 @@ class GaussianModule(PromptModule):
                 job.carry, own, names, inputs.images, inputs.least, inputs.patients
             )
             return FitResult(sent, carry=carry)
-        alone = NodeClassifier(self, own, within(x, names), inputs.public)
+        public = inputs.public()
+        alone = NodeClassifier(self, own, within(x, names), public)
         statements = class_sums.statements_in(job.tensors, job.tensors.classes)
         statements.pop(OWN, None)
         peers = {sender: class_sums.sums_of(one) for sender, one in statements.items()}
         judged, loss = self._judge(alone, x, names, peers)
         rows = Tensors({ROWS: class_sums.rows_of(own)}, own.classes)
         packed = pack({**statements, OWN: rows})
-        private = {SCATTER: alone.scatter.inside, PUBLIC: inputs.public, JUDGED: np.array(judged)}
+        private = {SCATTER: alone.scatter.inside, PUBLIC: public, JUDGED: np.array(judged)}
         arrays = {**self.initial(job.seed), **packed, **private}
         return FitResult(Tensors(arrays, packed.classes), loss, job.carry)
 

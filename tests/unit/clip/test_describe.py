@@ -18,6 +18,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
     },
     "PE-Core-T-16-384": {"reads": 32, "tokens_left": 13, "visual": False, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "tokens_left": 58},
+    "ViTamin-S": {"visual": True, "has_class_token": False, "features": 384},
     "ViT-B-16-SigLIP": {"text": "", "visual": True, "has_class_token": False, "reads": None},
 }
 

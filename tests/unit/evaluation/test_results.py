@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fednode.evaluation.intervals import ratio_bootstrap, wilson
-from fednode.evaluation.results import evaluation
+from fednode.evaluation.results import Evaluation, evaluation
 
 NAMES = ("cyst", "stone", "tumor", "normal")
 
@@ -139,6 +139,11 @@ def test_intervals_count_patients_where_they_are_known() -> None:
     tree = json.loads(json.dumps(found.as_json()))
     assert tree["patients"] == 10
     assert tree["by_class"][1]["auc_95"] == list(found.bounds["auc"][1])
+
+
+def test_counts_alone_have_an_interval() -> None:
+    found = Evaluation(("a", "b"), np.array([[7, 1], [2, 10]]), np.full(2, np.nan))
+    assert found.interval == wilson(17, 20)
 
 
 def test_patients_who_are_all_right_leave_an_interval_of_their_number() -> None:

@@ -74,7 +74,7 @@ def combined(made: GaussianModule, images: Any, peers: Mapping[str, Any]) -> Ten
     told = pack({name: statement(Sums.of(*theirs)) for name, theirs in peers.items()})
     tensors = Tensors({**made.initial(1), **told}, told.classes)
     job = Job(round=1, stage=COMBINE, tensors=tensors, seed=1)
-    return made.fit(FitInputs(job, torch.from_numpy(x), labels, classes, public())).tensors
+    return made.fit(FitInputs(job, torch.from_numpy(x), labels, classes, public)).tensors
 
 
 def mesh(made: GaussianModule, used: Tensors) -> PooledClassifier:
@@ -129,6 +129,7 @@ def test_a_statement_has_the_sums_of_the_classes_with_enough_images(
     enough = [at for at in range(4) if counts[at] >= least]
     assert report.tensors.classes == tuple(CLASSES[at] for at in enough)
     assert report.tensors[ROWS][:, 0].tolist() == counts[enough].tolist()
+    assert learner._public is None, "a statement needs no public images"
     x = features.of([one.path for one in data.train.images], never).features.numpy()
     y = np.array([one.label for one in data.train.images])
     assert np.allclose(report.tensors[ROWS][0, 1:], x[y == enough[0]].sum(axis=0), atol=1e-5)
@@ -283,7 +284,7 @@ def test_local_with_this_head_is_this_policy_without_peers(model: FrozenClip) ->
     assert used == combined(module(model), OWN, {})
     labels = torch.tensor([CLASSES.index(name) for name in OWN[1]])
     job = Job(round=2, stage="prompts", tensors=used, seed=1)
-    again = alone.fit(FitInputs(job, torch.from_numpy(OWN[0]), labels, CLASSES, public()))
+    again = alone.fit(FitInputs(job, torch.from_numpy(OWN[0]), labels, CLASSES, public))
     assert again.tensors == used, "its next round begins from what it uses"
 
 
