@@ -38,6 +38,7 @@ EXTRA: Final = "pip install 'fednode[dicom]'"
 GREY: Final = ("MONOCHROME1", "MONOCHROME2")
 PALETTE: Final = "PALETTE COLOR"
 PREAMBLE_BYTES: Final = 128
+NEEDED: Final = ("Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "PhotometricInterpretation")
 MAGIC: Final = b"DICM"
 START_BYTES: Final = PREAMBLE_BYTES + len(MAGIC)
 COLOURS: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
@@ -115,7 +116,7 @@ def _header(file: io.BufferedReader) -> tuple[Any, Any]:
     syntax = header.file_meta.get("TransferSyntaxUID") or _plain(header)
     if syntax.is_deflated:
         raise Unusable(f"a DICOM file compressed as {syntax.name}: decompress it")
-    for name in ("Rows", "Columns", "PhotometricInterpretation"):
+    for name in NEEDED:
         if name not in header:
             raise Unusable(f"a DICOM file without a picture (it has no {name})")
     left = os.fstat(file.fileno()).st_size - file.tell()

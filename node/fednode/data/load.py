@@ -6,6 +6,7 @@ because training meets a damaged file. Importing this file does not import torch
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -198,10 +199,10 @@ class _Survey:
             )
         faults += [_empty_class(one) for one in self.folders.values() if not one.files]
         yield from map(fault, faults)
-        if names and all(folder.display.isdigit() for folder in self.folders.values()):
+        if names and all(re.fullmatch(r"n?\d+", one.display) for one in self.folders.values()):
             yield note(
-                "The classes are numbers, which say nothing to the model: give them names, such as "
-                f'data.rename: {{"{names[0]}": healthy}}.'
+                "The classes are numbers or codes, which say nothing to the model: give them "
+                f'names, such as data.rename: {{"{names[0]}": healthy}}.'
             )
 
     def _name_faults(self, wanted: Sequence[str], rename: Mapping[str, str]) -> Iterator[str]:

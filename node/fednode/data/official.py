@@ -10,6 +10,7 @@ and that is not there is skipped, and named. The layouts are facts of CoOp's DAT
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,8 +70,22 @@ def found_in(root: Path, nested: bool = False) -> Found:
         )
     if splits:
         return _listed(root, splits[0])
+    _refuse_lists(root)
     places = _parts(root)
     return _parted(root, places) if places else scan(root, nested)
+
+
+def _refuse_lists(root: Path) -> None:
+    """Raise DataError if DomainNet's lists, beside a folder, publish which of its images test."""
+    for folder in (root.parent, root.parent / "splits"):
+        path = folder / f"{root.name}_train.txt"
+        with contextlib.suppress(OSError, ValueError):
+            if read_list(path).startswith(f"{root.name}/"):
+                raise DataError(
+                    f"'{path}' lists the images of '{root}' that train, and fednode does not read "
+                    "such lists: run `python -m tools.splits domainnet "
+                    f"{root.parent}` in a checkout of fednode, which writes a split file."
+                )
 
 
 def _listed(root: Path, source: Path) -> Found:

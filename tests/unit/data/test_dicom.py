@@ -286,6 +286,11 @@ def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     assert said(strange) == "DICOM's photometric interpretation HSV is not supported"
     huge = dicom(tmp_path / "two.dcm", slope(), Rows=12_000, Columns=12_000)
     assert said(huge) == "144 megapixels; the limit is 89"
+    for name in ("SamplesPerPixel", "BitsAllocated"):
+        held = pydicom.dcmread(strange)
+        delattr(held, name)
+        held.save_as(tmp_path / "lacks.dcm")
+        assert said(tmp_path / "lacks.dcm") == f"a DICOM file without a picture (it has no {name})"
     text = tmp_path / "three.dcm"
     text.write_text("not a picture")
     assert said(text)

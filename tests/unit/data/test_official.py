@@ -188,6 +188,8 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
                     lines.append(f"{file} {label}")
             (root / where / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
         draw(root / domain / "axe" / "listed_nowhere.jpg")
+    with pytest.raises(DataError, match=f"run `python -m tools.splits domainnet {root}`"):
+        load_each(settings(root))
     splits.main(["domainnet", str(root)])
     assert list(domains(root)) == ["clipart", "real"]
     found = load_each(settings(root))

@@ -246,12 +246,13 @@ def test_a_name_with_its_suffix_is_that_file(tmp_path: Path) -> None:
     assert labels(load(settings(tmp_path, table, test=0))) == {"a.png": "cup", "b.png": "crab"}
 
 
-def test_classes_that_are_numbers_get_names(tmp_path: Path) -> None:
-    text = GOOD.replace("cup", "0").replace("crab", "1")
+@pytest.mark.parametrize(("crab", "cup"), [("0", "1"), ("n01440764", "n01443537")])
+def test_classes_that_are_numbers_get_names(tmp_path: Path, crab: str, cup: str) -> None:
+    text = GOOD.replace("cup", cup).replace("crab", crab)
     table = write(tmp_path, FILES, text)
     said = " ".join(text for _, text in look(settings(tmp_path, table))[0])
-    assert 'give them names, such as data.rename: {"0": healthy}.' in said
-    data = load(settings(tmp_path, table, rename={"0": "healthy", "1": "ill"}))
+    assert f'give them names, such as data.rename: {{"{crab}": healthy}}.' in said
+    data = load(settings(tmp_path, table, rename={crab: "healthy", cup: "ill"}))
     assert set(labels(data).values()) == {"healthy", "ill"}
 
 

@@ -84,8 +84,17 @@ def scene(experiment: Experiment, seed: int, target: str, cache: Cache | None = 
     cache: keeps the results of examining image files.
     """
     if experiment.protocol.kind == "base-to-new":
-        return _base_to_new(experiment, seed, cache)
-    return _domains(experiment, seed, target, cache)
+        found = _base_to_new(experiment, seed, cache)
+    else:
+        found = _domains(experiment, seed, target, cache)
+    for client in found.clients:
+        if all(name.isdigit() for name in client.data.train.classes):
+            raise DataError(
+                f"The classes in '{experiment.data.path}' are numbers, which say nothing to the "
+                "model: rename their folders. VLCS as published takes `python -m tools.splits vlcs "
+                f"{experiment.data.path}`, which names its classes."
+            )
+    return found
 
 
 def spoken_of(folder: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fednode.data.base import Split
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, DataError
 from fednode.lab.experiment.scene import columns, scene, targets
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from tests.unit.lab.experiment.pictures import CLASSES, DOMAINS, domains
@@ -129,6 +129,13 @@ def test_chosen_domains_alone_are_learned_and_tested(folder: Path) -> None:
         targets(experiment(folder, {"domains": ("photo",)}))
     with pytest.raises(ConfigError, match="'photo', which is no domain of this experiment in"):
         targets(experiment(folder, {"domains": ("Art", "sketch")}, targets=("photo",)))
+
+
+def test_classes_that_are_numbers_are_refused(folder: Path, tmp_path: Path) -> None:
+    for at, name in enumerate(CLASSES):
+        (tmp_path / str(at)).symlink_to(folder / "photo" / name)
+    with pytest.raises(DataError, match="are numbers, which say nothing to the model: rename"):
+        scene(experiment(tmp_path, kind="base-to-new", clients=2), 1, "")
 
 
 def test_the_built_in_images_have_no_domains() -> None:
