@@ -3,38 +3,73 @@
 from __future__ import annotations
 
 import io
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from fednode.errors import DataError
 from fednode.lab.commands import experiment as command
-from fednode.lab.experiment.cells import Cell, Done
-from fednode.lab.experiment.settings import MethodSettings
+from fednode.lab.experiment import run
+from fednode.lab.experiment.cells import Cell, Done, Outcome
+from fednode.lab.experiment.settings import Experiment, MethodSettings
 from tests.unit.lab.experiment.test_experiment import start, write
 
 OUTCOME = {"scores": {"photo": {"a": 0.5, "b": 1.0}}, "seconds": 3.0}
 CELL = Cell(MethodSettings(label="ours", policy={"name": "promptfl"}), 1, "photo", "abc")
 
 
-@pytest.mark.parametrize("rates", [(1e30, 0.1), (0.1, 1e30)])
+def file(place: Path, folder: Path) -> Path:
+    """Return an experiment of four cells, in two folders."""
+    return write(place / "t.yaml", folder, methods=["local"], vary={"data.shots": [1, 2]})
+
+
+@pytest.mark.parametrize("wrong", [1, 2])
 def test_a_value_whose_cells_fail_gives_exit_code_2_wherever_it_stands(
     tmp_path: Path,
     folder: Path,
-    model: str,
     capsys: pytest.CaptureFixture[str],
-    rates: tuple[float, float],
+    monkeypatch: pytest.MonkeyPatch,
+    wrong: int,
 ) -> None:
-    changed = {
-        "methods": [{"label": "local", "policy": "local", "tuning": {"schedule": "constant"}}],
-        "seeds": [1],
-        "vary": {"tuning.lr": list(rates)},
-    }
-    file = write(tmp_path / "trial.yaml", folder, **changed)
-    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
-    assert "local, seed 1: failed:" in shown
-    assert "local, seed 1: art" in shown.lower()
-    assert code == 2
+    tried = []
+
+    def work(experiment: Experiment, cell: Cell) -> Outcome:
+        tried.append(cell)
+        if experiment.data.shots == wrong:
+            raise DataError("no images.")
+        return OUTCOME
+
+    monkeypatch.setattr(run, "_outcome", work)
+    code, shown, _ = start(capsys, file(tmp_path, folder), "--out", tmp_path / "out")
+    assert (code, len(tried)) == (2, 4)
+    assert "local, seed 2: failed: no images." in shown
+    assert "local, seed 2: photo 75.0 in 3 s" in shown
+    assert len([*(tmp_path / "out").rglob("cells/*")]) == 2
+
+
+def test_a_command_that_is_ended_says_how_to_go_on(
+    tmp_path: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def work(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(run, "_outcome", work)
+    # A test suite in the background inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, _, err = start(capsys, file(tmp_path, folder), "--out", tmp_path / "out")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == 130
+    assert re.search(r"0 of \d runs are kept; the same command goes on from there\.", err)
+    assert not [*(tmp_path / "out").rglob("cells/*")]
 
 
 def test_a_line_says_what_a_cell_scored_or_why_it_failed() -> None:

@@ -74,8 +74,10 @@ def test_tables_curves_and_a_second_start(
     tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, out = write(tmp_path / "trial.yaml", folder), tmp_path / "out"
-    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    own = f"cache.folder={tmp_path / 'cache'}"
+    code, shown, _ = start(capsys, file, "--set", model, "--set", own, "--out", out)
     assert code == 0
+    assert (tmp_path / "cache/features.db").is_file()
     assert "8/8 mean, seed 2" in shown
     report = json.loads((out / "report.json").read_text())
     rows = {row["method"]["label"]: row for row in report["rows"]}

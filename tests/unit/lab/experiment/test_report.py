@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 
+from fednode.lab.experiment import classes
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import MethodSettings
+from fednode.terminal.formats import csv_table
 from tests.unit.lab.experiment.results import classified
 
 
@@ -48,3 +51,14 @@ def test_keys_of_tuning_in_which_methods_differ_are_named_with_each_value() -> N
     assert (words["optimizer"], clip["optimizer"]) == ('"sgd"', '"adam"')
     assert not {"lr", "epochs"} & {*keys}
     assert "Keys of `tuning`" not in markdown(replace(made, methods=methods[1:]), done, "command")
+
+
+def test_a_line_for_each_class_and_each_entry_of_a_confusion_matrix() -> None:
+    _, done = classified((1, 2))
+    table = list(csv.reader(csv_table(classes.class_lines(done)).splitlines()))
+    assert table[1] == ["ours", "1", "", "own", "node-01", "a|b", "4", "0.750000", "1.000000",
+                        "0.750000"]  # fmt: skip
+    assert table[2][5:] == ["'=c", "4", "1.000000", "0.750000", ""]
+    matrix = list(csv.reader(csv_table(classes.confusion_lines(done)).splitlines()))
+    assert [int(one[-1]) for one in matrix[1:]] == [3, 1, 4, 2, 2, 4, 1, 3, 4, 4, 4]
+    assert matrix[2][4:] == ["node-01", "a|b", "'=c", "1"]

@@ -14,6 +14,7 @@ from fednode.lab.experiment.cells import Done, Outcome
 from fednode.lab.experiment.executors import opened
 from fednode.lab.experiment.run import cells, run_all
 from fednode.lab.experiment.settings import Experiment, MethodSettings
+from fednode.learn.settings import CacheSettings
 from tests.unit.lab.experiment.results import trial
 
 OUTCOME = {"scores": {"photo": {"n": 0.5}}, "seconds": 1.0}
@@ -77,6 +78,7 @@ def test_a_key_changes_with_what_an_outcome_depends_on_and_with_nothing_else() -
     alike = [
         replace(EXPERIMENT, title="another"),
         replace(EXPERIMENT, seeds=(1, 2)),
+        replace(EXPERIMENT, cache=CacheSettings(folder="elsewhere")),
         replace(EXPERIMENT, methods=(replace(method, label="another"),)),
         replace(EXPERIMENT, methods=(replace(method, paper={"new": 1.0}),)),
     ]

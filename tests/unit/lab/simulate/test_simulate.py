@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ from fednode.lab.simulate.byzantine import (
     Plot,
     liar,
 )
-from fednode.lab.simulate.checkers import Violation
+from fednode.lab.simulate.checkers import Violation, shown
 from fednode.lab.simulate.ends import digest
 from fednode.lab.simulate.faults import FAULTS
 from fednode.lab.simulate.scenario import CaseEnd, Scenario, ScenarioCase, draw, play
@@ -148,14 +150,6 @@ def test_faults_and_liars_that_do_not_matter_are_dropped(
     assert [fault.kind for fault in least.faults] == ["crash"]
     assert not least.liars
     assert (least.loss, least.duplicates, least.slow_disk_s, least.skew_s) == (0, 0, 0, 0)
-
-
-def test_a_seed_is_a_run() -> None:
-    scenario, configs = load(FILE)
-    for seed in (3, 8, 21):
-        one, other = (play(scenario, draw(scenario, configs, seed)) for _ in range(2))
-        assert (one.events, one.seconds) == (other.events, other.seconds)
-    assert draw(scenario, configs, 1) != draw(scenario, configs, 2)
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
@@ -317,6 +311,16 @@ def test_a_file_may_give_the_number_of_liars() -> None:
         case = draw(scenario, configs, seed)
         assert list(case.liars.values()) == [COLLUDE] * 2
         assert len(case.names) == 7
+
+
+def test_every_text_of_a_status_is_looked_at() -> None:
+    peer = SimpleNamespace(name="b", state="dead", reason="why", address="b:1", id="ID")
+    view = SimpleNamespace(
+        life="running", phase="idle", metrics={"loss": 1.0}, refused={"norm": 1}, peers=(peer,)
+    )
+    assert set(shown(cast("Any", view))) == {
+        "running", "idle", "loss", "norm", "b", "dead", "why", "b:1", "ID",
+    }  # fmt: skip
 
 
 def test_flipped_training_goes_the_other_way() -> None:
