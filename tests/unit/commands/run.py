@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fednode.app.plan import NodePlan, make
 from fednode.cli import main
 from fednode.errors import FAULT_CODES, Unreachable
+
+if TYPE_CHECKING:
+    from fednode.app.plan import NodePlan
 
 PEERS = """\
 mesh: clinic
@@ -22,6 +25,8 @@ peers:
 
 def planned(folder: Path, *flags: str, name: str = "a") -> NodePlan:
     """Return the plan of a node of PEERS, whose state directory lies in a folder."""
+    from fednode.app.plan import make
+
     (folder / "peers.yaml").write_text(PEERS)
     return make(folder / "peers.yaml", None, name, flags, folder / "state")
 
