@@ -26,14 +26,6 @@ from fednode.transports.relay_service import RelayService
 
 PROXY: Final = "FEDNODE_PROXY"
 """The setting `proxy` as a variable, which commands without a node.yaml read."""
-REVOKED: Final = (
-    "The mesh {mesh!r} revoked the key of this node, {name!r}: ask for a new link. `fednode reset "
-    "--all` and then `fednode join LINK` make it a member again."
-)
-NO_CERTIFICATE: Final = (
-    "This node, {name!r}, has no certificate: ask for a link and run `fednode join LINK` in the "
-    "folder that holds the folder of its settings."
-)
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -75,7 +67,10 @@ def connect(plan: NodePlan) -> Mesh:
     identity = NodeIdentity(plan.state)
     roster, cache, contacts = roster_in(plan.state, peers)
     if not identity.own().chain:
-        raise IdentityError(NO_CERTIFICATE.format(name=plan.name))
+        raise IdentityError(
+            f"This node, {plan.name!r}, has no certificate: ask for a link and run `fednode join "
+            "LINK` in the folder that holds the folder of its settings."
+        )
     if identity.name != plan.name:
         raise IdentityError(
             f"The certificate in {plan.state / IDENTITY} is for {identity.name!r}, and this node "
@@ -132,4 +127,7 @@ def revoked(roster: Roster | None, identity: NodeIdentity | None) -> str:
     """Return that a node's key was revoked; "" as far as the node knows that it was not."""
     if roster is None or identity is None or not roster.is_revoked(identity.id):
         return ""
-    return REVOKED.format(mesh=roster.mesh, name=identity.name)
+    return (
+        f"The mesh {roster.mesh!r} revoked the key of this node, {identity.name!r}: ask for a new "
+        "link. `fednode reset --all` and then `fednode join LINK` make it a member again."
+    )

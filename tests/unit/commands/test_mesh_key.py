@@ -14,8 +14,9 @@ from fednode.app.peer_cache import FILE as PEERS
 from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
 from fednode.core.members.table import Member
+from fednode.identity.certificates import Revocation
 from fednode.identity.identity import IDENTITY
-from tests.unit.app.founders import MESH, identity_of, joined, ledger_of
+from tests.unit.app.founders import MESH, identity_of, joined, ledger_of, mesh_key_of
 from tests.unit.commands.run import Fednode
 
 
@@ -55,6 +56,22 @@ def test_a_site_is_removed_and_can_be_invited_again(
     assert fednode("invite", "b") == 0
     mesh_key_file(MESH).unlink()
     assert "This takes the mesh key" in fednode.fault("remove", "b")
+
+
+def test_each_command_says_that_the_key_of_this_machine_was_revoked(
+    fednode: Fednode, founder: NodePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = joined(founder, tmp_path, "b")
+    proof = Revocation(MESH, "b", identity_of(site).id, 1).sign(mesh_key_of(founder))
+    roster_in(site.state, site.peers)[0].take_revocation(proof)
+    (site.state / "checkpoints").mkdir()  # it ran
+    monkeypatch.chdir(tmp_path / "files-b")
+    said = "The mesh 'ward' revoked the key of this node, 'b': ask for a new link."
+    for word in ("status", "logs", "start", "pause"):
+        assert fednode(word) == 4
+        assert said in fednode.err
+    assert fednode("check") == 2
+    assert f"fault: {said}" in fednode.out
 
 
 def test_a_site_that_another_sponsor_admitted_is_known_while_the_node_is_down(
