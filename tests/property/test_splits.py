@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fednode.data import splits
+from fednode.lab.experiment.scene import client_blocks
 
 names = st.lists(st.text("abc_é09", min_size=1, max_size=4), min_size=2, max_size=40, unique=True)
 files = names.map(lambda found: [Path(f"/data/{name}.jpg") for name in found])
@@ -20,31 +21,27 @@ pools = st.dictionaries(st.text("abc", min_size=1, max_size=3), files, min_size=
 def test_test_split_is_disjoint_complete_and_independent_of_order(
     paths: list[Path], share: float, shuffler: object
 ) -> None:
-    test, rest = splits.draw_test(paths, "ant", share)
-    assert sorted([*test, *rest]) == sorted(paths)
-    assert rest
+    test = splits.draw_test(paths, "ant", share)
+    assert len(test) == len(set(test)) < len(paths)
+    assert set(test) < set(paths)
     assert bool(test) == (share > 0.0)
-    assert splits.draw_test(paths[::-1], "ant", share) == (test, rest)
+    assert splits.draw_test(paths[::-1], "ant", share) == test
     mixed = list(paths)
     shuffler.shuffle(mixed)  # type: ignore[attr-defined]
-    assert splits.draw_test(mixed, "ant", share) == (test, rest)
+    assert splits.draw_test(mixed, "ant", share) == test
 
 
-@given(files, seeds, st.integers(0, 50), shares)
-def test_training_and_validation_are_disjoint_and_bounded(
-    paths: list[Path], seed: int, shots: int, validation: float
+@given(files, seeds, shares)
+def test_validation_leaves_an_image_to_train_on(
+    paths: list[Path], seed: int, validation: float
 ) -> None:
     order = splits.shuffle(paths, "ant", seed)
     assert order == splits.shuffle(paths[::-1], "ant", seed)
-    train, kept = splits.draw_training(order, shots, validation)
-    assert train
-    assert not set(train) & set(kept)
-    assert set(train) | set(kept) <= set(paths)
+    assert sorted(order) == sorted(paths)
+    kept = splits.draw_validation(order, validation)
+    assert order[: len(order) - len(kept)] + kept == order
+    assert len(kept) < len(order)
     assert bool(kept) == (validation > 0.0)
-    if shots == 0:
-        assert sorted([*train, *kept]) == sorted(paths)
-    else:
-        assert len(train) <= shots
 
 
 @given(files, st.floats(0.05, 0.95), st.floats(0.05, 0.95), seeds)
@@ -120,7 +117,7 @@ def test_no_group_is_divided_and_every_class_trains(
 
 @given(st.integers(1, 400), st.integers(1, 60))
 def test_client_blocks_are_consecutive_and_complete(classes: int, per_client: int) -> None:
-    blocks = splits.client_blocks(classes, per_client)
+    blocks = client_blocks(classes, per_client)
     assert [label for block in blocks for label in block] == list(range(classes))
     assert all(len(block) == per_client for block in blocks[:-1])
     assert len(blocks[-1]) >= 1
@@ -129,7 +126,7 @@ def test_client_blocks_are_consecutive_and_complete(classes: int, per_client: in
 @given(st.integers(1, 400).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m))))
 def test_even_blocks_are_consecutive_and_complete(sizes: tuple[int, int]) -> None:
     classes, count = sizes
-    blocks = splits.even_blocks(classes, count)
+    blocks = splits.blocks(classes, count, classes // count)
     assert [label for block in blocks for label in block] == list(range(classes))
     assert all(len(block) == classes // count for block in blocks[:-1])
     assert len(blocks[-1]) >= classes // count

@@ -33,9 +33,6 @@ LITTER: Final = frozenset(
 )
 """What operating systems leave behind; ignored like hidden files."""
 
-LISTS: Final = "splits"
-"""A folder beside domains that may hold DomainNet's lists."""
-
 NAMED: Final = 4
 """Most folders, or kinds of files, that a sentence names."""
 
@@ -140,18 +137,6 @@ def scan(root: Path, nested: bool = False) -> Found:
         _refuse_domains(root, classes)
     refuse_twins(f"'{root}'", [(folder.path.name, folder.display) for folder in classes])
     return Found(root, classes, strays)
-
-
-def domains(root: Path) -> dict[str, Path]:
-    """Return the domain folders of root/<domain>/<class>/<image>, by name, sorted.
-
-    A folder `splits` that holds files alone, such as DomainNet's lists, is no domain.
-    """
-    folders, _ = entries(root, "folder of domains")
-    folders = [path for path in folders if path.name != LISTS or entries(path, "folder")[0]]
-    if not folders:
-        raise DataError(f"The folder of domains '{root}' holds no folder.")
-    return {unicodedata.normalize("NFC", path.name): path for path in folders}
 
 
 def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:

@@ -255,7 +255,8 @@ class _Survey:
         partition = self.settings.partition
         if partition.how != "classes":
             return self.base
-        blocks = splits.even_blocks(len(self.base), partition.count or 1)
+        count = partition.count or 1
+        blocks = splits.blocks(len(self.base), count, len(self.base) // count)
         return tuple(self.base[label] for label in blocks[partition.index or 0])
 
     def _examine(self) -> Iterator[Problem]:
@@ -368,7 +369,7 @@ class _Survey:
             elif folder.test is not None:
                 test[name] = folder.test if share else ()
             elif not self._by_content:
-                test[name], _ = splits.draw_test(folder.files, name, share)
+                test[name] = splits.draw_test(folder.files, name, share)
             else:
                 drawn[name] = folder.files
         test |= self._held_out(
@@ -418,15 +419,13 @@ class _Survey:
         Published validation images are used by nodes that have all images of their classes. Nodes
         that share classes draw theirs from their own images, so that no two nodes have the same.
         """
-        share, shots, seed = self.settings.validation, self.settings.shots, self.settings.seed
+        share, seed = self.settings.validation, self.settings.seed
         dealt = self.settings.partition.how == "dirichlet"
         published = {name: self.folders[name].validation for name in own if share and not dealt}
         kept = {name: files for name, files in published.items() if files}
         drawn = {name: files for name, files in own.items() if name not in kept}
         if dealt or not self._by_content:
-            kept |= {
-                name: splits.draw_training(files, shots, share)[1] for name, files in drawn.items()
-            }
+            kept |= {name: splits.draw_validation(files, share) for name, files in drawn.items()}
         else:  # those of the highest places
             kept |= self._held_out(
                 drawn, share, lambda unit: 1.0 - splits.place(unit, seed, "train")

@@ -44,6 +44,8 @@ COOP: Final = {
 }
 """The image folder of each of CoOp's split files; other files name images beside themselves."""
 PREFIX: Final = "split_zhou_"
+LISTS: Final = "splits"
+"""A folder beside domains that may hold DomainNet's lists."""
 
 
 class Entry(NamedTuple):
@@ -77,7 +79,7 @@ def found_in(root: Path, nested: bool = False) -> Found:
 
 def _refuse_lists(root: Path) -> None:
     """Raise DataError if DomainNet's lists, beside a folder, publish which of its images test."""
-    for folder in (root.parent, root.parent / "splits"):
+    for folder in (root.parent, root.parent / LISTS):
         path = folder / f"{root.name}_train.txt"
         with contextlib.suppress(OSError, ValueError):
             if read_list(path).startswith(f"{root.name}/"):
@@ -114,21 +116,33 @@ def _listed(root: Path, source: Path) -> Found:
             f"'{source}' names {len(listed)} images, and none of them lies in '{base}': put the "
             "data set's images there (docs/data.md lists the folders)."
         )
-    classes = tuple(
-        ClassFolder(
-            name=names[label],
-            path=base,
-            files=tuple(images[label, "train"]),
-            validation=tuple(images[label, "val"]),
-            test=tuple(images[label, "test"]),
-            others=tuple(absent[label]),
-            source=source.name,
-        )
-        for label in sorted(names)
-    )
-    refuse_twins(f"'{source}'", [(of_class.name, of_class.display) for of_class in classes])
+    classes = _classes(root, base, source.name, sorted(names.items()), images, absent)
     folders = {path.parent for files in images.values() for path in files}
     return Found(root, classes, (), source.name, watched=(source, *sorted(folders)))
+
+
+def _classes(
+    root: Path, path: Path, source: str, names: Iterable[tuple[Any, str]], images: Any, others: Any
+) -> tuple[ClassFolder, ...]:
+    """Return the classes of a published split, whose training images lie in a folder, path.
+
+    names: of the classes, in their order, by key. images: files by key and part. others: by key,
+    entries that are not used, and why.
+    """
+    classes = tuple(
+        ClassFolder(
+            name=name,
+            path=path,
+            files=tuple(images[key, "train"]),
+            validation=tuple(images[key, "val"]),
+            test=tuple(images[key, "test"]),
+            others=tuple(others[key]),
+            source=source,
+        )
+        for key, name in names
+    )
+    refuse_twins(f"'{root}'", [(of_class.name, of_class.display) for of_class in classes])
+    return classes
 
 
 def _read_entries(path: Path) -> Iterator[Entry]:
@@ -212,19 +226,8 @@ def _parted(root: Path, places: Mapping[Path, Part]) -> Found:
             images[folder.name, part if tested or part == "train" else "test"] += folder.files
             others[folder.name] += folder.others
     source = f"{root.name}/{training.name}"
-    classes = tuple(
-        ClassFolder(
-            name=name,
-            path=training / name,
-            files=tuple(images[name, "train"]),
-            validation=tuple(images[name, "val"]),
-            test=tuple(images[name, "test"]),
-            others=tuple(others[name]),
-            source=source,
-        )
-        for name in sorted(others, key=sort_key)
-    )
-    refuse_twins(f"'{root}'", [(of_class.name, of_class.display) for of_class in classes])
+    names = [(name, name) for name in sorted(others, key=sort_key)]
+    classes = _classes(root, training, source, names, images, others)
     shown = ", ".join(place.name for place in places)
     strays = [(spelled(path), f"lies beside the images of {shown}: not used") for path in beside]
     return Found(root, classes, tuple(strays), source, watched=tuple(watched))

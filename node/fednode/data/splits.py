@@ -12,8 +12,7 @@ data set. There are two ways to draw:
   by (seed, purpose, class) draws from the sorted file names, and the shares are exact. Only the
   standard library draws, because its generators are stable across versions.
 
-Source of the protocol: CoOp's base-to-new halves (Zhou et al., CoCoOp, CVPR 2022) and FedTPG's
-client blocks (Qiu et al., ICLR 2024).
+Source of the protocol: CoOp's base-to-new halves (Zhou et al., CoCoOp, CVPR 2022).
 """
 
 from __future__ import annotations
@@ -39,35 +38,8 @@ def halves(classes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(classes[:middle]), tuple(classes[middle:])
 
 
-def client_count(classes: int, classes_per_client: int) -> int:
-    """Return how many clients share a data set's base classes: at least 1.
-
-    Half-way cases are rounded to the even number (50 classes by 20 are 2 clients), as in FedTPG's
-    code.
-    """
-    return max(1, round(classes / classes_per_client))
-
-
-def client_blocks(classes: int, classes_per_client: int) -> tuple[range, ...]:
-    """Return each client's class ids: consecutive blocks, the remainder to the last client.
-
-    The last block may be larger or smaller than the others: 50 by 20 gives 20 and 30.
-    """
-    clients = client_count(classes, classes_per_client)
-    return _blocks(classes, clients, classes_per_client)
-
-
-def even_blocks(classes: int, count: int) -> tuple[range, ...]:
-    """Return class ids for `count` nodes: classes // count each, the remainder to the last.
-
-    Raise ValueError if there are more nodes than classes.
-    """
-    if not 1 <= count <= classes:
-        raise ValueError(f"{classes} classes cannot be divided among {count} nodes")
-    return _blocks(classes, count, classes // count)
-
-
-def _blocks(classes: int, count: int, size: int) -> tuple[range, ...]:
+def blocks(classes: int, count: int, size: int) -> tuple[range, ...]:
+    """Return class ids for `count` nodes: `size` each, consecutive, the remainder to the last."""
     starts = [index * size for index in range(count)]
     return tuple(map(range, starts, [*starts[1:], classes]))
 
@@ -97,21 +69,17 @@ def held_out(
     return frozenset(kept)
 
 
-def draw_test(files: Sequence[Path], name: str, share: float) -> tuple[Files, Files]:
-    """Return a class's test images, drawn by the generator, and the rest, both sorted by file name.
+def draw_test(files: Sequence[Path], name: str, share: float) -> Files:
+    """Return a class's test images, drawn by the generator and sorted by file name.
 
-    If share is above 0, both sides get at least one image. Raise ValueError if the class then has
-    fewer than two images.
+    If share is above 0, both sides get at least one image, of two or more.
     """
-    ordered = in_order(files)
     if share <= 0.0:
-        return (), ordered
-    if len(ordered) < 2:
-        raise ValueError(f"class '{name}' has {len(ordered)} images; a test split needs 2")
+        return ()
+    ordered = in_order(files)
     size = _within(_share(len(ordered), share), len(ordered))
     chosen = set(_generator(TEST_SEED, "test", name).sample(ordered, size))
-    test = tuple(path for path in ordered if path in chosen)
-    return test, tuple(path for path in ordered if path not in chosen)
+    return tuple(path for path in ordered if path in chosen)
 
 
 def in_order(files: Iterable[Path]) -> Files:
@@ -124,18 +92,16 @@ def shuffle(files: Sequence[Path], name: str, seed: int) -> Files:
     return tuple(_generator(seed, "train", name).sample(in_order(files), len(files)))
 
 
-def draw_training(shuffled: Sequence[Path], shots: int, validation: float) -> tuple[Files, Files]:
-    """Return a class's training and validation images from files in shuffled order.
+def draw_validation(shuffled: Sequence[Path], share: float) -> Files:
+    """Return a class's validation images: the last of its files in shuffled order.
 
-    Training images come from the front, validation images from the back. So k shots are among k + 1
-    shots, and a validation split does not change the shots (while there are enough images). If
-    validation is above 0 and there are two images or more, it gets at least one. shots 0 takes all.
+    Training images come from the front. So k shots are among k + 1 shots, and a validation split
+    does not change the shots (while there are enough images). If share is above 0 and there are two
+    images or more, it gets at least one.
     """
-    count, kept = len(shuffled), 0
-    if validation > 0.0 and count > 1:
-        kept = _within(_share(count, validation), count)
-    pool = shuffled[: count - kept]
-    return tuple(pool[:shots] if shots else pool), tuple(shuffled[count - kept :])
+    if share <= 0.0 or len(shuffled) < 2:
+        return ()
+    return tuple(shuffled[len(shuffled) - _within(_share(len(shuffled), share), len(shuffled)) :])
 
 
 def dirichlet(
@@ -144,11 +110,8 @@ def dirichlet(
     """Divide every class's shuffled files among nodes by shares drawn from Dirichlet(alpha).
 
     Return each node's files by class, without empty classes. A node without any image gets one
-    image from the node that holds most. Raise ValueError if there are fewer images than nodes.
+    image from the node that holds most. There are no fewer images than nodes.
     """
-    total = sum(map(len, shuffled.values()))
-    if not 1 <= count <= total:
-        raise ValueError(f"{total} training images cannot be divided among {count} nodes")
     shares: list[dict[str, Files]] = [{} for _ in range(count)]
     for name in sorted(shuffled, key=sort_key):
         files = shuffled[name]

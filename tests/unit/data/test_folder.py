@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.data.folder import domains, scan
+from fednode.data.folder import scan
 from fednode.errors import DataError
 from tests.unit.data.conftest import MakeFolder
 
@@ -77,12 +77,6 @@ def test_folder_per_domain_is_pointed_out(make_folder: MakeFolder) -> None:
         DataError, match=r"a folder for each domain or part \(a, b, c, d and 2 more"
     ):
         scan(root)
-    assert list(domains(root)) == [*"abcdef"]
-
-
-def test_domains_of_an_empty_folder_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no folder"):
-        domains(tmp_path)
 
 
 def test_folders_with_neither_images_nor_domains_are_left_to_the_loader(

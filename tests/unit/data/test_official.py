@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
-from fednode.data.folder import domains
 from fednode.data.load import load, look
 from fednode.data.official import found_in
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
+from fednode.lab.experiment.scene import domains
 from tests.unit.data.conftest import draw, fresh
 from tools import splits
 

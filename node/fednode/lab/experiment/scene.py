@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+from unicodedata import normalize
 
 from fednode.data import splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
-from fednode.data.folder import domains as domain_folders
+from fednode.data.folder import entries
 from fednode.data.images import Cache
 from fednode.data.load import load
+from fednode.data.official import LISTS
 from fednode.errors import ConfigError, DataError
 from fednode.lab.experiment.settings import Experiment
 
@@ -102,6 +104,18 @@ def spoken_of(folder: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "_", folder.lower()).lstrip("_-") or "domain"
 
 
+def domains(root: Path) -> dict[str, Path]:
+    """Return the domain folders of root/<domain>/<class>/<image>, by name, sorted.
+
+    A folder `splits` that holds files alone, such as DomainNet's lists, is no domain.
+    """
+    folders, _ = entries(root, "folder of domains")
+    folders = [path for path in folders if path.name != LISTS or entries(path, "folder")[0]]
+    if not folders:
+        raise DataError(f"The folder of domains '{root}' holds no folder.")
+    return {normalize("NFC", path.name): path for path in folders}
+
+
 def _folders(experiment: Experiment) -> dict[str, Path]:
     path = experiment.data.path
     if path == BUILTIN:
@@ -109,7 +123,7 @@ def _folders(experiment: Experiment) -> dict[str, Path]:
             f"data.path is {BUILTIN}, which has no domains; give a folder with one folder for each "
             "domain, or protocol.kind: base-to-new."
         )
-    folders = domain_folders(Path(path).expanduser())
+    folders = domains(Path(path).expanduser())
     wanted = experiment.data.domains
     for name in wanted or ():
         if name not in folders:
@@ -215,14 +229,24 @@ def _base_and_new(
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
     protocol = experiment.protocol
     if protocol.clients is None:
-        return splits.client_blocks(classes, protocol.classes_per_client)
+        return client_blocks(classes, protocol.classes_per_client)
     count = len(range(number, protocol.clients, sets))
     if not 1 <= count <= classes:
         raise ConfigError(
             f"protocol.clients is {protocol.clients}: {count} for a data set of {classes} base "
             "classes; give each data set at least one client and at most one for each class."
         )
-    return splits.even_blocks(classes, count)
+    return splits.blocks(classes, count, classes // count)
+
+
+def client_blocks(classes: int, each: int) -> tuple[range, ...]:
+    """Return the class ids of the clients that share a data set's base classes, by FedTPG's code.
+
+    The number of clients is rounded, half-way cases to the even number. So 50 classes by 20 are 2
+    clients, of 20 and 30. Source: Qiu et al., ICLR 2024.
+    """
+    count = max(1, round(classes / each))
+    return splits.blocks(classes, count, each)
 
 
 def _client(at: int, domain: str, data: NodeData) -> Client:

@@ -10,12 +10,26 @@ import pytest
 
 from fednode.data.base import Split
 from fednode.errors import ConfigError, DataError
-from fednode.lab.experiment.scene import columns, scene, targets
+from fednode.lab.experiment.scene import client_blocks, columns, scene, targets
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from tests.unit.lab.experiment.pictures import CLASSES, DOMAINS, domains
 from tests.unit.lab.experiment.results import trial
 
 ZERO_SHOT = MethodSettings(label="zero-shot", policy={"name": "zero-shot"})
+
+# Classes of ZeroDFL's nine data sets, and the clients that Table III of its paper gives them, for
+# 20 and for 10 classes per client.
+DATA_SETS = {
+    "caltech101": (100, 2, 5),
+    "oxford_flowers": (102, 3, 5),
+    "oxford_pets": (37, 1, 2),
+    "fgvc_aircraft": (100, 2, 5),
+    "dtd": (47, 1, 2),
+    "ucf101": (101, 3, 5),
+    "food101": (101, 3, 5),
+    "stanford_cars": (196, 5, 10),
+    "sun397": (397, 10, 20),
+}
 
 
 def experiment(path: Path, data: Mapping[str, Any] | None = None, **protocol: Any) -> Experiment:
@@ -141,3 +155,21 @@ def test_classes_that_are_numbers_are_refused(folder: Path, tmp_path: Path) -> N
 def test_the_built_in_images_have_no_domains() -> None:
     with pytest.raises(ConfigError, match="has no domains"):
         targets(experiment(Path("builtin")))
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_clients_per_data_set_are_the_published_ones(name: str) -> None:
+    classes, by_20, by_10 = DATA_SETS[name]
+    base = (classes + 1) // 2
+    assert (len(client_blocks(base, 20)), len(client_blocks(base, 10))) == (by_20, by_10)
+
+
+def test_the_last_client_takes_the_remainder() -> None:
+    assert client_blocks(50, 20) == (range(20), range(20, 50))
+    assert client_blocks(51, 20) == (range(20), range(20, 40), range(40, 51))
+    assert client_blocks(19, 20) == (range(19),)
+
+
+def test_domains_of_an_empty_folder_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no folder"):
+        targets(experiment(tmp_path))
