@@ -263,11 +263,6 @@ def test_a_palette_is_looked_up() -> None:
     assert np.abs(np.asarray(read_rgb(path)) - exact).max() <= 0.51
 
 
-def test_a_file_without_a_suffix_is_known_by_its_magic(tmp_path: Path) -> None:
-    path = dicom(tmp_path / "IM0001", slope())
-    assert shown(path).std() > 70
-
-
 def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def said(path: Path) -> str:
         return examine([path])[path].fault or ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from pathlib import Path
 
 import pytest
@@ -18,11 +17,6 @@ def test_classes_and_files_are_sorted_by_name(make_folder: MakeFolder) -> None:
     assert [path.name for path in found.classes[2].files] == ["000.png", "001.png"]
 
 
-def test_underscores_read_as_spaces(make_folder: MakeFolder) -> None:
-    found = scan(make_folder({"grand_piano": 1}))
-    assert (found.classes[0].name, found.classes[0].display) == ("grand_piano", "grand piano")
-
-
 def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
     root = make_folder({"ant": 1})
     (root / ".git").mkdir()
@@ -33,24 +27,6 @@ def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
     assert [one.name for one in found.classes] == ["ant"]
     assert found.classes[0].others == ()
     assert found.strays == ()
-
-
-def test_files_that_are_no_images_are_named(make_folder: MakeFolder) -> None:
-    root = make_folder({"ant": 1})
-    (root / "ant" / "notes.txt").touch()
-    (root / "ant" / "more").mkdir()
-    (root / "list.csv").touch()
-    found = scan(root)
-    names = {path.name: why for path, why in found.classes[0].others}
-    assert names["notes.txt"].startswith("not an image by its suffix (.bmp")
-    assert names["more"] == "a folder inside a class folder, not searched"
-    assert [path.name for path, _ in found.strays] == ["list.csv"]
-
-
-def test_suffixes_count_in_capitals_too(make_folder: MakeFolder) -> None:
-    root = make_folder({"ant": 0})
-    (root / "ant" / "ONE.JPG").touch()
-    assert len(scan(root).classes[0].files) == 1
 
 
 @pytest.mark.parametrize(
@@ -106,19 +82,3 @@ def test_link_loops_do_not_trap_the_walk(make_folder: MakeFolder) -> None:
     assert [one.name for one in found.classes] == ["ant"]
     assert [path.name for path, _ in found.classes[0].others] == ["up"]
     assert [path.name for path, _ in found.strays] == ["self"]
-
-
-def test_linked_class_folders_are_followed(make_folder: MakeFolder, tmp_path: Path) -> None:
-    root = make_folder({"ant": 1})
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "one.jpg").touch()
-    (root / "bee").symlink_to(elsewhere)
-    assert [one.name for one in scan(root).classes] == ["ant", "bee"]
-
-
-def test_names_are_composed_whatever_the_file_system_says(make_folder: MakeFolder) -> None:
-    decomposed = unicodedata.normalize("NFD", "café")
-    found = scan(make_folder({decomposed: 1}))
-    assert found.classes[0].name == unicodedata.normalize("NFC", "café")
-    assert found.classes[0].files[0].is_file()

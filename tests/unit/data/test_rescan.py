@@ -37,12 +37,6 @@ def add(root: Path, name: str) -> None:
     later((root / name).parent)
 
 
-def test_nothing_new_is_none(root: Path) -> None:
-    rescan, _ = start(root)
-    assert rescan.look() is None
-    assert rescan.look() is None
-
-
 def test_the_built_in_images_never_change() -> None:
     settings = DataSettings(classes=("accordion", "barrel"))
     assert Rescan(settings, None, load(settings)).look() is None

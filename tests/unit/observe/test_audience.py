@@ -56,6 +56,7 @@ async def test_notes_and_faults_are_for_the_operator_and_members_get_their_numbe
     assert kinds == (["tune.failed", "peer.dead"] if mine else ["peer.dead"])
     said = "\n".join([*reply.notes, *reply.warnings, *(event.text for event in reply.events)])
     assert (SECRET in said) == mine
+    assert list(reply.warnings) == ([f"2 images of {SECRET} are in both sets"] if mine else [])
     hidden = "its operator sees 4 more notes or events about its own machine"
     assert (hidden in reply.notes) == (not mine)
     assert list(reply.classes) == (["cat", SECRET] if mine or tells else [])

@@ -81,9 +81,3 @@ async def test_a_node_without_keys_has_no_paths() -> None:
     node = FakeNode(peers=(Member(name="b"),), addresses={"b": "127.0.0.1:1"})
     (peer,) = running(node, QuadraticLearner("a"), ABOUT).peers
     assert (peer.path, peer.path_why) == ("", "")
-
-
-def test_a_node_that_loads_says_who_it_is() -> None:
-    reply = loading(ABOUT, 1.5, "http://127.0.0.1:1/")
-    assert (reply.name, reply.life, reply.uptime_s) == ("a", "loading", 1.5)
-    assert reply.page == "http://127.0.0.1:1/"

@@ -24,7 +24,6 @@ from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
 from fednode.observe.working import Working
 from fednode.storage.store import Store
 from fednode.wire import codec
-from fednode.wire.gen import status_pb2, status_pb2_grpc
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT, address, running
@@ -166,22 +165,6 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
                 await ask
 
 
-async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
-    hub = Hub()
-    async with (
-        running(hub, tmp_path, "b", ("a",), most=0, interval_s=0.01),
-        running(hub, tmp_path, "a", ("b",), most=2) as a,
-    ):
-        await a.until(lambda: a.driver.kernel.view().life == "finished")
-        service = NodeService(a.store, ABOUT)
-        service.attach(a.driver, QuadraticLearner("a"))
-        async with serving(service) as (_, where), grpc.aio.insecure_channel(where) as channel:
-            stub = status_pb2_grpc.NodeStub(channel)
-            reply = await stub.Peers(status_pb2.PeersRequest(), timeout=180)
-            (peer,) = reply.peers
-            assert (peer.name, peer.state) == ("b", "alive")
-
-
 async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
     hub = Hub()
     async with (
@@ -210,6 +193,7 @@ async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
             assert "this is mesh 'simulated', not 'elsewhere'" in reply.events[0].text
             (peer,) = reply.peers
             assert (peer.name, peer.address) == ("b", address("b"))
+            assert [(one.name, one.state) for one in await client.peers(where)] == [("b", "alive")]
             assert peer.traffic.messages_out == reply.traffic.messages_out > 0
             assert reply.traffic.payload_out < reply.traffic.serialized_out < reply.traffic.wire_out
             history = await client.history(where)
@@ -245,19 +229,6 @@ async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Pat
     there.close()
 
 
-class Copied(QuadraticLearner):
-    """A learner whose test images are among its training images."""
-
-    warnings = ("2 of 9 test images are exact copies",)
-
-
-async def test_warnings_of_the_images_stand_in_the_status(store: Store) -> None:
-    service = NodeService(store, ABOUT)
-    service.attach(FakeNode(), Copied("a"))
-    async with serving(service) as (client, address):
-        assert list((await client.status(address)).warnings) == list(Copied.warnings)
-
-
 async def test_the_operator_revokes_and_a_wrong_proof_is_named(store: Store) -> None:
     node = FakeNode(counts={"mesh": 2})
     service = NodeService(store, ABOUT)
@@ -270,20 +241,9 @@ async def test_the_operator_revokes_and_a_wrong_proof_is_named(store: Store) -> 
             await client.control(address, "revoke", b"wrong")
         assert await client.control(address, "pause") == "a was asked to pause"
         assert node.commands == ["pause"]
+        with pytest.raises(Refused, match="there is no command 'dance'; there are pause"):
+            await client.control(address, "dance")
         assert dict((await client.status(address)).refused) == {"mesh": 2}
-
-
-async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Path) -> None:
-    async with running(Hub(), tmp_path, "a", most=0, interval_s=0.01) as a:
-        service = NodeService(a.store, ABOUT)
-        service.attach(a.driver, QuadraticLearner("a"))
-        async with serving(service) as (client, where):
-            assert await client.control(where, "pause") == "a was asked to pause"
-            await a.until(lambda: a.driver.kernel.view().life == "paused")
-            await client.control(where, "resume")
-            await a.until(lambda: a.driver.kernel.view().life == "running")
-            with pytest.raises(Refused, match="there is no command 'dance'; there are pause"):
-                await client.control(where, "dance")
 
 
 @pytest.mark.parametrize(

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner
 
-from fednode.terminal.paths import CONFIG, PATH, settings_here
-
-
-def test_an_option_is_a_path_that_need_not_exist() -> None:
-    @click.command()
-    @click.option("--to", type=PATH)
-    def run(to: Path) -> None:
-        click.echo(f"{type(to).__module__} {to}")
-
-    output = CliRunner().invoke(run, ["--to", "no/such"]).output
-    assert output.startswith("pathlib")
-    assert output.strip().endswith("no/such")
+from fednode.terminal.paths import CONFIG, settings_here
 
 
 def test_the_settings_of_the_folder_are_used_where_none_are_given(
