@@ -185,8 +185,8 @@ class Player:
             same = [send for send in own if send.message.phase == phase]
             if same or at == 0:
                 given = [case.from_peer(peer, number, phase) for peer in PEERS]
-                began = same[0].message.contributors if same else ""
-                self._hear([replace(message, contributors=began) for message in given])
+                began = same[0].message.base if same else ""
+                self._hear([replace(message, base=began) for message in given])
             for send in same:
                 self.feed(ev.Delivered(send.to, send.message))
         self.wait_out()

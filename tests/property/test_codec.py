@@ -67,7 +67,7 @@ def messages(elements: st.SearchStrategy[float] = numbers) -> st.SearchStrategy[
         round=whole,
         phase=words,
         tensors=tensors_of(elements),
-        contributors=digests,
+        base=digests,
         samples=whole,
         facts=st.dictionaries(labels, st.text(letters, max_size=1024), max_size=5),
         members=st.lists(members, max_size=3).map(tuple),

@@ -105,7 +105,7 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
         boot=draw.choice((message.boot, "", "00000000", "ffffffff")),
         active=draw.choice((message.active, True, False)),
         samples=draw.choice((message.samples, *WHOLE)),
-        contributors=draw.choice((message.contributors, "", "00", "f" * 64)),
+        base=draw.choice((message.base, "", "00", "f" * 64)),
         dtype=draw.choice((message.dtype, "float32")),
     )
 

@@ -46,6 +46,6 @@ def _said(facts: Mapping[str, str], key: str) -> str:
     return value[:12] if DIGEST.fullmatch(value) else value
 
 
-def contributors(senders: Mapping[str, Tensors]) -> str:
+def merged_digest(senders: Mapping[str, Tensors]) -> str:
     """Return the digest of the senders and their contributions, independent of arrival order."""
     return fingerprint({name: tensors.digest for name, tensors in senders.items()})

@@ -417,9 +417,9 @@ class Kernel:
                 return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *told]
         self._members.turn(sender, message.active)
-        self._agreement.heard(sender, message.round, message.contributors)
-        if message.contributors and sender in self._linked:
-            effects += self._tell(now, ev.Claimed(sender, message.round, message.contributors))
+        self._agreement.heard(sender, message.round, message.base)
+        if message.base and sender in self._linked:
+            effects += self._tell(now, ev.Claimed(sender, message.round, message.base))
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         effects += self._swim.received(now, message, token)
@@ -502,7 +502,7 @@ class Kernel:
         facts = self._facts if phase == Phase.HELLO else None
         message = self.context.message(self.round, phase, facts=facts)
         digest = self._agreement.digest(self.round)
-        return replace(message, contributors=digest, active=self._active, boot=self.context.boot)
+        return replace(message, base=digest, active=self._active, boot=self.context.boot)
 
 
 def kernel_of(

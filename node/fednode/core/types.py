@@ -185,7 +185,7 @@ class Message:
     mesh, fingerprint: must equal the receiver's, or the message is refused.
     round: the sender's round, counted from 1; on messages of the kernel, the last round that the
     sender adopted. phase: the kind of message within the round ("hello", "prompts", ...).
-    contributors: digest of what the tensors were computed from ("" if it does not matter): the
+    base: digest of what the tensors were computed from ("" if it does not matter): the
     prompts that the round began from or, after the first stage, the contributions that were merged
     before. On messages of the kernel: the digest of the prompts that the sender held after `round`.
     samples: number of training images, as the sender reports it; whoever uses it caps it.
@@ -203,7 +203,7 @@ class Message:
     round: int
     phase: str
     tensors: Tensors = EMPTY
-    contributors: str = ""
+    base: str = ""
     samples: int = 0
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
     dtype: Dtype | None = field(default=None, compare=False)

@@ -77,7 +77,7 @@ def encode(message: Message, dtype: Dtype) -> bytes:
         sender=message.sender,
         round=message.round,
         phase=message.phase,
-        contributors=bytes.fromhex(message.contributors),
+        base=bytes.fromhex(message.base),
         samples=message.samples,
         inactive=not message.active,
         boot=message.boot,
@@ -112,7 +112,7 @@ def decode(frame: bytes | memoryview) -> Message:
         sender=envelope.sender,
         round=envelope.round,
         phase=envelope.phase,
-        contributors=envelope.contributors.hex(),
+        base=envelope.base.hex(),
         samples=envelope.samples,
         facts=facts,
         tensors=tensors,
@@ -292,7 +292,7 @@ def _texts(message: Message) -> Iterator[tuple[str, str, _Rule]]:
     yield "policy", message.policy, _WORD
     yield "phase", message.phase, _WORD
     yield "fingerprint", message.fingerprint, _DIGEST
-    yield "contributors", message.contributors, _DIGEST
+    yield "base", message.base, _DIGEST
     yield "boot id", message.boot, _BOOT
     for name, text in message.facts.items():
         yield "the name of a fact,", name, _LABEL

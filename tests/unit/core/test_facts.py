@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fednode.core.facts import contributors, differences, fingerprint
+from fednode.core.facts import differences, fingerprint, merged_digest
 from fednode.core.types import Tensors
 
 
@@ -41,5 +41,5 @@ def test_many_differences_are_cut_short() -> None:
 
 def test_contributors_depend_on_who_and_what_but_not_on_order() -> None:
     one, two = Tensors({"a": [1.0]}), Tensors({"a": [2.0]})
-    assert contributors({"x": one, "y": two}) == contributors({"y": two, "x": one})
-    assert contributors({"x": one, "y": two}) != contributors({"x": two, "y": one})
+    assert merged_digest({"x": one, "y": two}) == merged_digest({"y": two, "x": one})
+    assert merged_digest({"x": one, "y": two}) != merged_digest({"x": two, "y": one})

@@ -25,10 +25,10 @@ from tests.unit.wire.samples import START, built, changed, message, metadata, pr
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_message_comes_back_with_the_numbers_that_roundtrip_promises(dtype: Dtype) -> None:
-    sent = message(facts={"policy.epsilon": "1e-06"}, contributors="ab" * 32)
+    sent = message(facts={"policy.epsilon": "1e-06"}, base="ab" * 32)
     got = decode(encode(sent, dtype))
     assert got.tensors == roundtrip(sent.tensors, dtype)
-    for name in ("mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors"):
+    for name in ("mesh", "fingerprint", "policy", "sender", "round", "phase", "base"):
         assert getattr(got, name) == getattr(sent, name)
     assert (got.samples, dict(got.facts)) == (120, {"policy.epsilon": "1e-06"})
 
@@ -111,7 +111,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"phase": "prompts\n"}, r"phase 'prompts\\n'"),
     ({"fingerprint": "xyz"}, "fingerprint 'xyz' is not hexadecimal"),
     ({"fingerprint": "AB"}, "fingerprint 'AB'"),
-    ({"contributors": "ab" * 65}, "at most 64 bytes"),
+    ({"base": "ab" * 65}, "at most 64 bytes"),
     ({"round": -1}, "round -1"),
     ({"samples": 2**63}, f"samples {2**63}"),
     ({"facts": {str(number): "" for number in range(65)}}, "65 facts; at most 64"),
@@ -139,7 +139,7 @@ def test_what_a_receiver_would_refuse_is_not_sent(changes: dict[str, Any], sente
         ("policy", "", "policy ''"),
         ("phase", "x" * 64, "phase"),
         ("fingerprint", bytes(65), "fingerprint"),
-        ("contributors", bytes(65), "contributors"),
+        ("base", bytes(65), "base"),
         ("round", 2**64 - 1, "round"),
         ("samples", 2**63, "samples"),
         ("boot", "0123ABCD", "eight hexadecimal digits"),
@@ -254,7 +254,7 @@ def test_the_largest_head_that_the_limits_allow_fits() -> None:
     largest = message(
         mesh=wide * 128,
         fingerprint="ab" * 64,
-        contributors="ab" * 64,
+        base="ab" * 64,
         policy="p" * 63,
         sender="s" * 63,
         phase="p" * 63,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fednode.core import events as ev
-from fednode.core.facts import contributors
+from fednode.core.facts import merged_digest
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import ADOPTING, CATCH_UP, DEADLINE, EXCHANGING, IDLE, RESEND, Policy
 from fednode.core.rounds.catchup import QUESTIONS, STATE, WANT, CatchUp, adopted_round
@@ -77,7 +77,7 @@ def judge(
     merged before, "" in the first stage.
     """
     base = merged or now.held.digest
-    same = {peer: message for peer, message in heard.items() if message.contributors == base}
+    same = {peer: message for peer, message in heard.items() if message.base == base}
     most = 2 * (len(same) + (told == base)) > len(heard) + bool(told)
     names = ", ".join(peer for peer in heard if peer not in same)
     merged_others = "merged prompts of other nodes than this node did"
@@ -203,7 +203,7 @@ class Rounds(Policy):
         self.now = replace(now, draft=replace(told.draft, carry=report.carry))
         message = replace(
             context.message(now.number, now.stage, told.tensors),
-            contributors=self._notes.merged or now.held.digest,
+            base=self._notes.merged or now.held.digest,
             samples=report.samples,
             dtype=dtype,
         )
@@ -278,7 +278,7 @@ class Rounds(Policy):
             if fault:
                 return [*said, *self._abort(f"round {now.number}: the merged prompts' {fault}")]
             return [*said, *self._end_stages()]
-        self._notes.merged = contributors(
+        self._notes.merged = merged_digest(
             {contribution.sender: contribution.tensors for contribution in given}
         )
         following = stages[stages.index(now.stage) + 1]
@@ -352,7 +352,7 @@ class Rounds(Policy):
             return []
         claimed = list[ev.Effect]()
         if message.phase == self.method.stages[0]:
-            claimed = self._claim(sender, message.round - 1, message.contributors)
+            claimed = self._claim(sender, message.round - 1, message.base)
         if not self._under_way:
             return claimed
         return [*claimed, *self._look_ahead(), *self._advance()]

@@ -226,7 +226,7 @@ def _colluding(plot: Plot) -> Liar:
     def ahead(message: Message) -> Message:
         far = replace(message, round=message.round + plot.ahead)
         if message.phase != STATE:
-            return replace(far, contributors=plot.digest or message.contributors)
+            return replace(far, base=plot.digest or message.base)
         made, number = _all(FALSE, message.tensors), adopted_round(message) + plot.ahead
         plot.digest = made.digest
         return replace(far, tensors=made, facts={ADOPTED: str(number)})

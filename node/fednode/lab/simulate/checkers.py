@@ -356,7 +356,7 @@ class MovesByProof(Check):
         else:
             if message.tensors:
                 heard[message.sender] = max(message.round, heard.get(message.sender, 0))
-            key = message.round - (message.phase not in PHASES), message.contributors
+            key = message.round - (message.phase not in PHASES), message.base
         states.setdefault(key, set()).add(message.sender)
 
     def _adopted(self, world: World, name: str, number: int) -> None:

@@ -31,14 +31,14 @@ class Frame(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "inactive", "boot", "metadata")
+    __slots__ = ("mesh", "fingerprint", "policy", "sender", "round", "phase", "base", "samples", "inactive", "boot", "metadata")
     MESH_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
-    CONTRIBUTORS_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     INACTIVE_FIELD_NUMBER: _ClassVar[int]
     BOOT_FIELD_NUMBER: _ClassVar[int]
@@ -49,12 +49,12 @@ class Envelope(_message.Message):
     sender: str
     round: int
     phase: str
-    contributors: bytes
+    base: bytes
     samples: int
     inactive: bool
     boot: str
     metadata: bytes
-    def __init__(self, mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., inactive: _Optional[bool] = ..., boot: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., base: _Optional[bytes] = ..., samples: _Optional[int] = ..., inactive: _Optional[bool] = ..., boot: _Optional[str] = ..., metadata: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
     __slots__ = ("code", "detail", "later")

@@ -108,7 +108,7 @@ def tried(
 def heard(policy: Rounds, effects: Sequence[Effect], by: Mapping[str, Tensors]) -> list[Effect]:
     """Let peers say their part of the stage under way; return what follows."""
     like = policy.context.message(policy.now.number, policy.now.stage)
-    like = replace(like, contributors=policy.now.held.digest)
+    like = replace(like, base=policy.now.held.digest)
     like = next((one.message for one in effects if isinstance(one, Send)), like)
     found = delivered(policy, effects)
     for peer, tensors in by.items():

@@ -24,7 +24,7 @@ def message(sender: str, base: str = "") -> Message:
         phase="prompts",
         tensors=OURS,
     )
-    return replace(made, contributors=base)
+    return replace(made, base=base)
 
 
 def heard_from(**bases: str) -> dict[str, Message]:

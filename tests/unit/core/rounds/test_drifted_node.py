@@ -26,7 +26,7 @@ def apart(policy: Rounds) -> list[Effect]:
     """Let b, c and d begin round 1 from 9.0 in place of what a node begins from; begin round 2."""
     effects = begin(policy)
     for peer in "bcd":
-        policy.handle(0.0, said(policy, peer, contributors=NINES.digest))
+        policy.handle(0.0, said(policy, peer, base=NINES.digest))
     (adopt,) = (one for one in trained(policy, delivered(policy, effects)) if type(one) is Adopt)
     return list(policy.handle(0.0, Adopted(adopt.snapshot)))
 
@@ -43,7 +43,7 @@ def test_who_drifted_merges_into_the_others_state_whenever_it_comes(early: bool)
     policy.handle(0.0, state_of(giver, 1))
     taken: list[Effect] = []
     for peer in "bcd":
-        heard = said(policy, peer, number=2, contributors=NINES.digest, tensors=change)
+        heard = said(policy, peer, number=2, base=NINES.digest, tensors=change)
         taken += policy.handle(0.0, heard)
     assert kinds(taken) == ["round.taken"], "the contributions to this round claim it"
     told = told or trained(policy, tune)
@@ -68,7 +68,7 @@ def test_a_node_that_drifted_asks_again_in_each_round() -> None:
     doubted: list[Effect] = []
     for peer in "bcd":
         base = NINES.digest if peer == giver else "ab" * 32 if peer == "c" else "cd" * 32
-        doubted += policy.handle(0.0, said(policy, peer, number=2, contributors=base))
+        doubted += policy.handle(0.0, said(policy, peer, number=2, base=base))
     assert kinds(doubted) == ["round.doubted"]
     (adopt,) = (one for one in trained(policy, delivered(policy, told)) if type(one) is Adopt)
     policy.handle(0.0, Adopted(adopt.snapshot))

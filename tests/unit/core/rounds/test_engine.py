@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fednode.core import events as ev
-from fednode.core.facts import contributors
+from fednode.core.facts import merged_digest
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.catchup import ADOPTED
@@ -39,7 +39,7 @@ def spoken(**set_: Any) -> Message:
 def of_plan(local: Tensors, base: str) -> Message:
     """Return node b's local prompts in round 1 of PLAN."""
     given = {"sender": "b", "round": 1, "phase": "prompts", "tensors": local}
-    return spoken(**given, policy="plan", contributors=base, samples=8)
+    return spoken(**given, policy="plan", base=base, samples=8)
 
 
 def waiting(peers: Sequence[str] = PEERS) -> Rounds:
@@ -56,7 +56,7 @@ def said(
     tensors = Tensors({"context": np.full((1, 2), value)})
     based = policy.now.held.digest
     made = spoken(
-        sender=peer, round=number, phase="prompts", tensors=tensors, contributors=based, samples=8
+        sender=peer, round=number, phase="prompts", tensors=tensors, base=based, samples=8
     )
     return ev.Received(replace(made, **set_))
 
@@ -167,7 +167,7 @@ def test_messages_of_the_next_round_are_kept_for_it() -> None:
 def test_other_prompts_to_begin_from_are_shown() -> None:
     policy = waiting(peers=("b",))
     effects = begin(policy)
-    policy.handle(0.0, said(policy, "b", contributors="ab" * 32))
+    policy.handle(0.0, said(policy, "b", base="ab" * 32))
     assert kinds(delivered(policy, effects)) == ["round.drift"]
 
 
@@ -178,7 +178,7 @@ def behind(policy: Rounds, peers: str = "bc", number: int = 7) -> str:
     """Let peers contribute to a far round and claim nothing; return who is asked for its state."""
     asked: list[str] = []
     for peer in peers:
-        effects = policy.handle(0.0, said(policy, peer, number=number, contributors=""))
+        effects = policy.handle(0.0, said(policy, peer, number=number, base=""))
         asked += [one for one, phase in sends(effects) if phase == "want"]
     return "".join(asked)
 
@@ -229,7 +229,7 @@ def test_contributions_claim_what_their_senders_began_from() -> None:
     effects: list[ev.Effect] = []
     for peer in without("bcd", giver):
         assert kinds(effects) == []
-        effects = [*policy.handle(0.0, said(policy, peer, number=7, contributors=NINES.digest))]
+        effects = [*policy.handle(0.0, said(policy, peer, number=7, base=NINES.digest))]
     assert kinds(effects) == ["round.taken"]
     assert policy.state().round == 6
 
@@ -279,7 +279,7 @@ def test_contributions_name_the_whole_state_that_all_nodes_hold_alike() -> None:
     """Two nodes with equal prompts and different arrays hold different states."""
     policy = waiting()
     (first, _) = (one.message for one in begin(policy) if isinstance(one, ev.Send))
-    assert first.contributors == policy.state().digest == policy.now.held.packed().digest
+    assert first.base == policy.state().digest == policy.now.held.packed().digest
     other = replace(policy.state(), arrays=Tensors({"pool": [1.0], OWN + "mine": [2.0]}))
     assert other.digest != policy.state().digest
     assert replace(other, arrays=Tensors({"pool": [1.0]})).digest == other.digest
@@ -320,8 +320,8 @@ def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
     ours = next(one.message for one in second if isinstance(one, ev.Send))
     # The digest is of both contributions: the peer that heard others has another.
     own = next(one.message.tensors for one in first if isinstance(one, ev.Send))
-    assert ours.contributors == contributors({"a": own, "b": local})
-    other = replace(ours, sender="b", contributors=contributors({"b": local}))
+    assert ours.base == merged_digest({"a": own, "b": local})
+    other = replace(ours, sender="b", base=merged_digest({"b": local}))
     policy.handle(0.0, ev.Received(other))
     ended = delivered(policy, second)
     assert kinds(ended) == ["round.aborted"]

@@ -50,7 +50,7 @@ def node(count: int, **rounds: Any) -> Rounds:
 def said(policy: Rounds, peer: str, value: float, number: int = 0, **set_: Any) -> ev.Received:
     like = policy.context.message(number or policy.now.number, "prompts")
     base = policy.now.held.digest
-    made = replace(like, sender=peer, tensors=row(value), samples=8, contributors=base)
+    made = replace(like, sender=peer, tensors=row(value), samples=8, base=base)
     return ev.Received(replace(made, **set_))
 
 
@@ -154,7 +154,7 @@ def test_both_stages_of_plan_are_of_the_drawn_nodes(agree: bool) -> None:
     drawn_node.handle(0.0, ev.Received(others))
     follow = drawn_node.handle(0.0, ev.TimerFired(DEADLINE))
     second = told(trained(drawn_node, follow), "aggregators")
-    mine = second if agree else replace(second, contributors="f" * 64)
+    mine = second if agree else replace(second, base="f" * 64)
     policy.handle(0.0, ev.Received(mine))
     ended = policy.handle(0.0, ev.Received(replace(mine, sender="c")))
     before = other.now.held.shared
@@ -175,8 +175,8 @@ def test_a_contribution_from_other_prompts_does_not_outvote_by_a_node_that_liste
     policy = up(PROMPTFL.restore(config, node, state))
     policy.handle(0.0, ev.RoundDue(number))
     base = "e" * 64
-    policy.handle(0.0, said(policy, "b", 2.0, contributors=base))
-    effects = policy.handle(0.0, said(policy, "c", 6.0, contributors=base))
+    policy.handle(0.0, said(policy, "b", 2.0, base=base))
+    effects = policy.handle(0.0, said(policy, "c", 6.0, base=base))
     assert kinds(effects) == ["round.drift"]
     assert not policy.now.base_agrees
     adopt = trained(policy, effects)[-1]

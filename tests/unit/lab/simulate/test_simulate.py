@@ -262,8 +262,8 @@ def test_colluding_nodes_claim_the_same_false_state() -> None:
     one, other = (liar(COLLUDE, ("a", "b"), random.Random(2), first, plot) for _ in range(2))
     ((_, state),) = one.say("c", answer(STATE, adopted="3"))
     assert (state.round, state.facts["adopted"]) == (1004, "1003")
-    ((_, claim),) = other.say("c", message(phase="ping", round=3, contributors=PROMPTS.digest))
-    assert (claim.round, claim.contributors) == (1003, state.tensors.digest)
+    ((_, claim),) = other.say("c", message(phase="ping", round=3, base=PROMPTS.digest))
+    assert (claim.round, claim.base) == (1003, state.tensors.digest)
     assert state.tensors != PROMPTS
     assert {Plot.drawn(random.Random(seed)).ahead for seed in range(40)} == {0, 3, 1000, 10**6}
 
