@@ -261,7 +261,7 @@ def far_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
         return ev.Adopted(player.adopt.snapshot)
     if player.tune is not None and chance.random() < 0.5:
         return ev.Tuned(player.tune.job, report(player.tune))
-    if player.policy.phase == "idle" and chance.random() < 0.5:
+    if player.policy.activity == "idle" and chance.random() < 0.5:
         return ev.RoundDue(player.policy.round + 1)
     if chance.random() < 0.1:
         return ev.TimerFired(chance.choice(sorted({"policy.deadline", *player.timers})))

@@ -59,7 +59,7 @@ class PolicyContract:
         player = case.player()
         for _ in range(300):
             player.feed(any_event(case, chance, player))
-            assert player.policy.phase in set(Activity)
+            assert player.policy.activity in set(Activity)
 
     @pytest.mark.parametrize("seed", seeds(1, 10))
     def test_no_claim_moves_it_beyond_what_contributions_prove(self, case: Case, seed: int) -> None:
@@ -142,7 +142,7 @@ class PolicyContract:
         player.train()
         assert player.adopt is not None
         player.adopted()
-        assert player.policy.phase == "idle"
+        assert player.policy.activity == "idle"
         if case.guard.merged_rise is None:  # even one's own aggregators change one's prompts
             assert player.policy.state().tuned == player.policy.state().tensors
 
@@ -191,7 +191,7 @@ class PolicyContract:
         first = player.tune.job
         before = player.policy.state()
         player.feed(ev.TuneFailed(first, "no memory"))
-        assert player.policy.phase == "idle"
+        assert player.policy.activity == "idle"
         assert player.policy.state() == before
         player.feed(ev.RoundDue(1))
         assert player.tune.job == first
@@ -204,10 +204,10 @@ class PolicyContract:
         assert player.adopt is not None
         adopt = player.adopt
         assert player.feed(ev.AdoptFailed(adopt, "the disk is full")) == []
-        assert player.policy.phase == "adopting"
+        assert player.policy.activity == "adopting"
         assert player.feed(ev.RoundDue(2)) == []
         player.feed(ev.Adopted(adopt.snapshot))
-        assert player.policy.phase == "idle"
+        assert player.policy.activity == "idle"
 
     def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:
         player = up(case.player())

@@ -180,7 +180,7 @@ class Kernel:
         )
         return KernelView(
             life=self.life,
-            phase=self.policy.phase,
+            activity=self.policy.activity,
             round=self.round,
             rounds_max=self.context.rounds.max,
             metrics=self._stored.metrics,
@@ -273,7 +273,7 @@ class Kernel:
     @property
     def _idle(self) -> bool:
         """Whether neither a round nor its commit is under way."""
-        return self.policy.phase == Activity.IDLE and self.policy.round <= self.round
+        return self.policy.activity == Activity.IDLE and self.policy.round <= self.round
 
     def _next_round(self, now: float) -> list[ev.Effect]:
         most, number = self.context.rounds.max, self.round + 1

@@ -191,7 +191,7 @@ class Policy(ABC):
         """Return the round of `state()`: the last one that the policy ended."""
 
     @property
-    def phase(self) -> Activity:
+    def activity(self) -> Activity:
         return self.step.activity
 
     @abstractmethod

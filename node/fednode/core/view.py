@@ -42,7 +42,7 @@ class KernelView:
     """
 
     life: Life
-    phase: Activity
+    activity: Activity
     round: int
     rounds_max: int
     metrics: Mapping[str, float]

@@ -119,7 +119,7 @@ def running(node: NodeView, learner: Learner, about: About) -> status_pb2.Status
         life=view.life,
         round=view.round,
         rounds_max=view.rounds_max,
-        phase=view.phase,
+        phase=view.activity,
         step=progress.step if progress else 0,
         steps=progress.steps if progress else 0,
         metrics=dict(view.metrics),

@@ -26,7 +26,7 @@ from fednode.observe.telemetry import Telemetry
 
 def view(**peers: str) -> KernelView:
     return KernelView(
-        life=Life.RUNNING, phase=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
+        life=Life.RUNNING, activity=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
         peers=tuple(Member(name=name, state=state) for name, state in peers.items()),
         best_round=0, best_validation=0.0, alone=False, warnings=("c speaks, but ...",),
     )  # fmt: skip

@@ -225,16 +225,16 @@ def test_sync_waits_for_every_live_peer_and_says_done_to_those_not_chosen() -> N
     for peer in ("b", "c", "d"):
         assert policy.handle(0.0, said(peer, "done")) == []
     adopted(policy, policy.handle(0.0, said("e")))
-    assert policy.phase == "idle"
+    assert policy.activity == "idle"
 
 
 def test_sync_goes_on_when_the_last_missing_peer_dies() -> None:
     policy = node(peers=("b", "c"), mode="sync")
     tuned(policy)
     policy.handle(0.0, said("b"))
-    assert policy.phase == "exchanging"
+    assert policy.activity == "exchanging"
     adopted(policy, policy.handle(0.0, PeerDown("c")))
-    assert policy.phase == "idle"
+    assert policy.activity == "idle"
 
 
 def test_rows_of_the_next_round_are_kept_for_it() -> None:

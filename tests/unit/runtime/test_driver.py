@@ -87,7 +87,7 @@ async def test_status_is_there_while_a_learner_tunes_and_stopping_does_not_wait_
     learner = Slow("a")
     async with running(Hub(), tmp_path, "a", learner=learner) as node:
         await node.until(learner.begun.is_set)
-        assert node.driver.kernel.view().phase == "tuning"
+        assert node.driver.kernel.view().activity == "tuning"
     assert node.round == 0
     assert node.task.done()
     Store(tmp_path / "a").close()  # the directory was let go of

@@ -356,7 +356,7 @@ class Gossip(Policy):
 
     def _catch_up(self, peer: str) -> list[ev.Effect]:
         """Send the newest finished round to a peer that is back and may wait for it."""
-        training = self.phase is Activity.TUNING
+        training = self.activity is Activity.TUNING
         finished = self._current - training if self._current else self.round
         if not self._sync or not finished:
             return []

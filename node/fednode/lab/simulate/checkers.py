@@ -245,7 +245,11 @@ class WaitsWithinDeadlines(Check):
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         kernel = world.kernel(name)
-        if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
+        if (
+            name in self.liars
+            or kernel.policy.activity != "exchanging"
+            or self._begins(name, effects)
+        ):
             self._since[name] = world.now
             return
         waited, limit = world.now - self._since[name], kernel.context.rounds.deadline_s
@@ -530,6 +534,6 @@ def _told(world: World, name: str) -> set[str]:
 
 
 def shown(view: KernelView) -> Iterator[str]:
-    yield from (view.life, view.phase, *view.metrics, *view.refused)
+    yield from (view.life, view.activity, *view.metrics, *view.refused)
     for peer in view.peers:
         yield from (peer.name, peer.state, peer.reason, peer.address, peer.id)

@@ -73,7 +73,7 @@ def unwell(world: World, honest: Sequence[str]) -> str:
     for name in honest:
         view = world.kernel(name).view()
         states = ", ".join(f"{peer.name} {peer.state}" for peer in view.peers)
-        where = f"{name} is {view.life} ({view.phase}) in round {view.round}"
+        where = f"{name} is {view.life} ({view.activity}) in round {view.round}"
         parts.append(f"{where}, sees {states}")
     return f"not well {world.now:.0f} s after the start: " + "; ".join(parts)
 

@@ -206,7 +206,7 @@ def test_who_is_behind_most_members_takes_the_state_that_they_hold() -> None:
     policy = waiting(peers="bcde")
     begin(policy)
     assert behind(policy, "bc") == "", "two of five are fewer than half"
-    assert policy.phase == "exchanging"
+    assert policy.activity == "exchanging"
     giver = behind(policy, "d")
     others = without("bcde", giver)
     assert policy.fault(state_of(giver).message) == ""
@@ -256,10 +256,10 @@ def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
     policy = waiting(peers="bc")
     tune = policy.handle(0.0, ev.RoundDue(1))
     giver = behind(policy, "bc")
-    assert policy.phase == "tuning"
+    assert policy.activity == "tuning"
     policy.handle(0.0, state_of(giver))
     assert claims(policy, without("bc", giver))
-    assert policy.phase == "tuning"
+    assert policy.activity == "tuning"
     assert any(isinstance(one, ev.Adopt) for one in trained(policy, tune))
     assert policy.state().round == 6
 

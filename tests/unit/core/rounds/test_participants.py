@@ -68,7 +68,7 @@ def test_a_node_that_is_not_drawn_only_merges_what_the_drawn_ones_send() -> None
     assert policy.state().round == 0
     effects = list(policy.handle(0.0, ev.RoundDue(number)))
     assert not any(isinstance(one, ev.Tune | ev.Send) for one in effects)
-    assert policy.phase == "exchanging"
+    assert policy.activity == "exchanging"
     assert policy.handle(0.0, said(policy, "b", 2.0)) == []
     merged = policy.handle(0.0, said(policy, "c", 6.0))
     assert job(merged).job.stage == MEASURE
@@ -88,7 +88,7 @@ def test_a_drawn_node_waits_for_the_drawn_ones_alone() -> None:
     own = told(effects, "prompts")
     for one in effects:
         if isinstance(one, ev.Send) and one.to != "b":
-            assert policy.phase == "exchanging"  # b has not acknowledged; c and d need not
+            assert policy.activity == "exchanging"  # b has not acknowledged; c and d need not
     merged = policy.handle(0.0, ev.Delivered("b", own))
     assert job(merged).job.tensors == row(2.0)
 

@@ -95,11 +95,11 @@ def test_a_round_sends_the_statement_waits_for_silent_peers_and_combines() -> No
     node = met("b", "c")
     effects = node.round(1)
     assert sent(effects) == [("b", node.own), ("c", node.own)]
-    assert node.policy.phase == "exchanging"
+    assert node.policy.activity == "exchanging"
     assert node.hear("b", holds=node.own.digest) == []
-    assert node.policy.phase == "exchanging"
+    assert node.policy.activity == "exchanging"
     node.hear("c", tensors=said(5.0, "bee"))
-    assert (node.policy.phase, node.policy.round) == ("idle", 1)
+    assert (node.policy.activity, node.policy.round) == ("idle", 1)
     assert node.used == ["rows", "rows/b", "rows/c"]
     assert node.policy.state().tuned.classes == ("ant", "bee")
     assert unpack(node.policy.state().arrays) == {
@@ -243,7 +243,7 @@ def test_a_combination_that_fails_is_tried_again() -> None:
     assert isinstance(second, ev.Tune)
     assert (second.job.stage, second.job.carry) == (COMBINE, made.carry)
     policy.handle(0.0, ev.TuneFailed(second.job, "no memory"))
-    assert (policy.phase, policy.round) == ("idle", 0)
+    assert (policy.activity, policy.round) == ("idle", 0)
     (again,) = policy.handle(0.0, ev.RoundDue(1))
     assert isinstance(again, ev.Tune)
     assert again.job == replace(tune.job, carry=made.carry)

@@ -60,7 +60,7 @@ def test_one_killed_while_it_trains_costs_the_others_less_than_5_s(kind: str, se
     """With the preset for a LAN; p2pfl's survivors were still in round 0 after 205 s."""
     made = mesh(KINDS[kind], seed, names=FIVE, most=1000)
     assert made.run(lambda: made.kernel("a").view().round >= 3, LIMIT_S)
-    assert made.run(lambda: made.kernel("e").view().phase == "tuning", LIMIT_S)
+    assert made.run(lambda: made.kernel("e").view().activity == "tuning", LIMIT_S)
     killed, before = made.now, {name: made.kernel(name).view().round for name in "abcd"}
     made.crash("e")
     # The round under way may need it; the one after it is the next round.
