@@ -407,7 +407,7 @@ class Kernel:
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
             if message.round > self.round:  # a late one says nothing of what the sender does now
-                self._members.turn(sender, True)
+                self._members.set_active(sender, True)
             effects += self._changes(now)
             if sender not in self._linked:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
@@ -416,7 +416,7 @@ class Kernel:
             if self.policy is not policy:  # it failed
                 return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *told]
-        self._members.turn(sender, message.active)
+        self._members.set_active(sender, message.active)
         self._agreement.heard(sender, message.round, message.base)
         if message.base and sender in self._linked:
             effects += self._tell(now, ev.Claimed(sender, message.round, message.base))
@@ -468,7 +468,7 @@ class Kernel:
                 self.life = Life.PAUSED
         if event.to in self._members:
             if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
-                self._members.turn(event.to, answer.active)
+                self._members.set_active(event.to, answer.active)
             effects += [*self._swim.sent(now, event), *self._changes(now)]
         if answer is not None:
             effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
@@ -483,12 +483,12 @@ class Kernel:
         """
         members, effects = self._members, list[ev.Effect]()
         turned = self._active != self._linking and self.life not in ENDING
-        if not (turned or members.changes or members.turned):
+        if not (turned or members.changes or members.activity_changed):
             return []
         if turned:
             self._linking = self._active
             effects += self._swim.hellos(members.live())
-        changes, members.changes, members.turned = members.changes, [], False
+        changes, members.changes, members.activity_changed = members.changes, [], False
         for peer, before, after in changes:
             effects += self._changed.record(now, peer, after, members[peer].reason, before)
         ready = members.active() if self._linking else set[str]()

@@ -161,11 +161,11 @@ def test_in_async_nobody_waits_for_a_peer_that_is_paused(active: bool) -> None:
 
 def test_what_a_peer_says_is_kept_for_members_only() -> None:
     members = Members("bc")
-    members.turn("b", True)
-    assert (members.inactive, members.turned) == (set(), False)
-    members.turn("b", False)
-    assert (members.inactive, members.turned) == ({"b"}, True)
-    members.turn("b", True)
+    members.set_active("b", True)
+    assert (members.inactive, members.activity_changed) == (set(), False)
+    members.set_active("b", False)
+    assert (members.inactive, members.activity_changed) == ({"b"}, True)
+    members.set_active("b", True)
     assert members.inactive == set()
     kernel = made()
     stranger = replace(message("hello", "zoe", round=0), active=False, mesh="another")

@@ -80,7 +80,7 @@ class Members:
 
     listed: the names in peers.yaml at the start.
 
-    inactive: the peers that take part in no round now, as they said last. turned: some became
+    inactive: the peers that take part in no round now, as they said last. activity_changed: some became
     active or inactive, and the kernel has not taken it yet.
     """
 
@@ -90,7 +90,7 @@ class Members:
         self.listed = frozenset(names)
         self.changes: list[tuple[str, str, str]] = []
         self.inactive: set[str] = set()
-        self.turned = False
+        self.activity_changed = False
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
@@ -149,10 +149,10 @@ class Members:
         else:
             self._put(replace(new, spoke_at=now, round=round_number, reason=held.unreached))
 
-    def turn(self, name: str, active: bool) -> None:
+    def set_active(self, name: str, active: bool) -> None:
         """Note whether a peer takes part in rounds."""
         if active == (name in self.inactive):
-            self.turned = True
+            self.activity_changed = True
             self.inactive ^= {name}
 
     def failed(self, name: str, now: float, reason: str) -> None:
