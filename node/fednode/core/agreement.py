@@ -28,7 +28,7 @@ class Agreement:
 
     every_s: float
     _past: dict[int, str] = field(default_factory=dict)  # own digests by round
-    _told: dict[str, tuple[int, str]] = field(default_factory=dict)  # latest, by peer
+    _claims: dict[str, tuple[int, str]] = field(default_factory=dict)  # latest, by peer
     _apart: set[str] = field(default_factory=set)
     _shown: tuple[str, ...] = ()
     _said_at: float = float("-inf")
@@ -42,16 +42,16 @@ class Agreement:
             at: past for at, past in self._past.items() if number - ROUNDS_KEPT < at < number
         }
         self._past[number] = digest
-        for peer in self._told:
+        for peer in self._claims:
             self._compare(peer)
 
     def heard(self, peer: str, number: int, digest: str) -> None:
         if digest:
-            self._told[peer] = number, digest
+            self._claims[peer] = number, digest
             self._compare(peer)
 
     def _compare(self, peer: str) -> None:
-        number, digest = self._told[peer]
+        number, digest = self._claims[peer]
         if number in self._past:
             (self._apart.discard if self._past[number] == digest else self._apart.add)(peer)
 

@@ -16,6 +16,12 @@ from fednode.core.types import Job, Json, Message, Report, Snapshot, Update
 Command = Literal["pause", "resume", "leave", "alone", "resume --older-state"]
 Level = Literal["debug", "info", "warning", "error"]
 AckCode = Literal["ok", "stale", "refused", "invalid", "busy", "silent", "inactive"]
+"""The receiver's verdict on a message.
+
+ok: taken. inactive: taken by a node that takes part in no round. stale: not taken, because the two
+nodes see other members. refused: of no member, or of other settings. invalid: no correct node sends
+it. busy: not now. silent: the third node of an indirect ping does not answer.
+"""
 
 
 # Events ------------------------------------------------------------------------------------------

@@ -308,12 +308,12 @@ class Kernel:
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved, self._stored = 0, None, snapshot
         self._pace.ended(now)
-        told = self._tell(now, event)
+        effects = self._tell(now, event)
         self._note_state(snapshot.policy)
         metrics, number = snapshot.metrics, self.round
         text = f"round {number} adopted" + (f": {figures(metrics)}" if metrics else "")
         ended = ev.Record("round.adopted", text, "info", {"round": number, **metrics})
-        return [ended, *told, *self._next_round(now)]
+        return [ended, *effects, *self._next_round(now)]
 
     def _note_state(self, state: PolicyState) -> None:
         if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
@@ -348,13 +348,13 @@ class Kernel:
                 *timer,
                 *self._tell_all(now, map(ev.PeerUp, sorted(self._linked))),
             ]
-        told = list[ev.Effect]()
+        judged = list[ev.Effect]()
         for effect in effects:
             if isinstance(effect, ev.Record) and effect.cause is not None:
-                told += self._misbehaved(now, str(effect.fields.get("peer")), effect.text)
+                judged += self._misbehaved(now, str(effect.fields.get("peer")), effect.text)
                 effect = self._defect(effect)
-            told.append(effect)
-        return self.older.permitted(told)
+            judged.append(effect)
+        return self.older.permitted(judged)
 
     def _tell_all(self, now: float, events: Iterable[ev.Event]) -> list[ev.Effect]:
         return [effect for event in events for effect in self._tell(now, event)]
@@ -403,7 +403,7 @@ class Kernel:
             return [*effects, *self._refuse(now, message, token, verdict)]
         self._pace.heard(self.round, message)
         effects += self._swim.heard(now, sender, message.round)
-        effects += self._reach.came(now, sender)
+        effects += self._reach.note_message(now, sender)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
             if message.round > self.round:  # a late one says nothing of what the sender does now
@@ -412,10 +412,10 @@ class Kernel:
             if sender not in self._linked:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
-            policy, told = self.policy, self._tell(now, ev.Received(message))
+            policy, results = self.policy, self._tell(now, ev.Received(message))
             if self.policy is not policy:  # it failed
-                return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
-            return [ev.Answer(token, "ok"), *effects, *told]
+                return [*effects, *results, *self._refuse(now, message, token, UNCHECKED)]
+            return [ev.Answer(token, "ok"), *effects, *results]
         self._members.set_active(sender, message.active)
         self._agreement.heard(sender, message.round, message.base)
         if message.base and sender in self._linked:
@@ -463,7 +463,7 @@ class Kernel:
         noted = event.message.phase in NOTED
         answer = event if isinstance(event, ev.Delivered) and noted else None
         if answer is not None:  # first, because the node may have to pause
-            effects += self.older.told(event.to, answer.later)
+            effects += self.older.note_answer(event.to, answer.later)
             if self.older.undecided and self.life not in ENDING:
                 self.life = Life.PAUSED
         if event.to in self._members:
@@ -471,7 +471,7 @@ class Kernel:
                 self._members.set_active(event.to, answer.active)
             effects += [*self._swim.sent(now, event), *self._changes(now)]
         if answer is not None:
-            effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
+            effects += self._reach.note_answer(now, event.to, answer.note, self._swim.around_s)
         if event.message.phase in PHASES:
             return effects
         return [*effects, *self._tell(now, event)]

@@ -125,7 +125,7 @@ class Older:
         self._words: dict[str, int] = {}
         self.undecided = self.warning = account.undecided
 
-    def told(self, peer: str, later: int) -> list[Effect]:
+    def note_answer(self, peer: str, later: int) -> list[Effect]:
         """Learn from a peer's answer how far this node was before its start; 0 if no further."""
         if later <= self._own or self._anew:
             return []

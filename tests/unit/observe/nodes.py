@@ -29,8 +29,8 @@ class FakeNode:
 
     def view(self) -> KernelView:
         return KernelView(
-            life=Life.RUNNING, activity=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
-            peers=self.peers, best_round=0, best_validation=0.0, alone=False,
+            life=Life.RUNNING, activity=Activity.IDLE, round=3, rounds_max=9, metrics={},
+            refused={}, peers=self.peers, best_round=0, best_validation=0.0, alone=False,
         )  # fmt: skip
 
     def refused(self) -> Mapping[str, int]:

@@ -44,7 +44,7 @@ class Reach:
     _recorded_at: float = float("-inf")
     _recorded: bool = False
 
-    def came(self, now: float, peer: str) -> list[Effect]:
+    def note_message(self, now: float, peer: str) -> list[Effect]:
         """Note that a message of a peer arrived: the peer reaches this node."""
         self._came[peer] = now
         self._said.pop(peer, None)
@@ -53,7 +53,7 @@ class Reach:
         self._recorded = False
         return [Record(REACHED, "peers reach this node again")]
 
-    def told(self, now: float, peer: str, why: str, lately_s: float) -> list[Effect]:
+    def note_answer(self, now: float, peer: str, why: str, lately_s: float) -> list[Effect]:
         """Note what a peer answers: why it cannot reach this node; "" if it says no such thing.
 
         lately_s: a peer whose own message came within this time is not believed.

@@ -98,12 +98,12 @@ class Gossip:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._told: dict[str, tuple[int, Update]] = {}
+        self._items: dict[str, tuple[int, Update]] = {}
         self._turn = 0
 
     def add(self, news: Update) -> None:
         """Tell an item from now on, in place of an older one about the same member."""
-        self._told[news.name] = (0, news)
+        self._items[news.name] = (0, news)
 
     def about(self, peer: str) -> list[Update]:
         """Return what is held of a member, if there is anything to tell.
@@ -129,14 +129,14 @@ class Gossip:
     def take(self, to: str) -> tuple[Update, ...]:
         """Return the news for a peer: what is held of that peer, then the least told items."""
         most = math.ceil(TOLD_MULT * math.log2(len(self._members) + 2))
-        order = sorted(self._told, key=lambda name: (self._told[name][0], name))
+        order = sorted(self._items, key=lambda name: (self._items[name][0], name))
         news = self.about(to)
         for name in [name for name in order if name != to][:NEWS_MAX]:
-            times, update = self._told[name]
+            times, update = self._items[name]
             news.append(update)
-            self._told[name] = (times + 1, update)
+            self._items[name] = (times + 1, update)
             if times + 1 >= most:
-                del self._told[name]
+                del self._items[name]
         return tuple(news)
 
 
@@ -347,8 +347,8 @@ class Swim:
         self.members.relayed(target, now, text)
         if before.state == "suspect":
             self._tell(target)
-        told = [] if before.unreached else [Record("peer.unreachable", text)]
-        return [*self._cleared(target), *told]
+        record = [] if before.unreached else [Record("peer.unreachable", text)]
+        return [*self._cleared(target), *record]
 
     def _unhelped(self, now: float, target: str, helper: str) -> list[Effect]:
         probe = self._probes.get(target)
@@ -381,7 +381,7 @@ class Swim:
         if message.phase == Phase.INDIRECT:
             return self._run_errand(message.facts.get(TARGET, ""), token)
         if message.phase == Phase.BYE:
-            self.members.left(message.sender, now)
+            self.members.note_goodbye(message.sender, now)
             self._tell(message.sender)
         return self._lists(message) if message.phase == Phase.MEMBERS else []
 

@@ -78,10 +78,9 @@ class Member:
 class Members:
     """All peers by name, sorted. changes: state changes, as (name, before, after).
 
-    listed: the names in peers.yaml at the start.
-
-    inactive: the peers that take part in no round now, as they said last. activity_changed: some became
-    active or inactive, and the kernel has not taken it yet.
+    listed: the names in peers.yaml at the start. inactive: the peers that take part in no round
+    now, as they said last. activity_changed: some became active or inactive, and the kernel has not
+    taken it yet.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -208,7 +207,7 @@ class Members:
         """Note that a suspect did not contradict in time, so it counts as dead."""
         self._change(name, {"suspect"}, state="dead")
 
-    def left(self, name: str, now: float) -> None:
+    def note_goodbye(self, name: str, now: float) -> None:
         """Note that a peer said goodbye."""
         states = {*LIVE, *ABSENT, "left"}
         self._change(name, states, state="left", heard_at=now, reason="")

@@ -108,7 +108,7 @@ class CatchUp:
         self.held = self.held.taking(found.tensors)
         return found.tensors
 
-    def left(self) -> list[Effect]:
+    def cancel_timers(self) -> list[Effect]:
         """Return what ends with the round that the node leaves: its timers.
 
         After a failed attempt the timer goes on: until it fires, the next attempt does not begin.

@@ -38,14 +38,14 @@ from fednode.core.types import EMPTY, MEASURE, Message, PolicyState, Report, Sna
 class RoundNotes:
     """The engine's notes on the round under way.
 
-    told: this node's own contributions as its peers see them, by stage; none if it does not take
+    own: this node's own contributions as its peers see them, by stage; none if it does not take
     part. base: the digest of what this node began the stage from, which its contribution names.
     merged: digest of the contributions that the stage before merged, "" in the first stage. tuned:
     what the first stage's job tuned, if it may serve as personal prompts. givers: peers whose
     contributions were merged last.
     """
 
-    told: dict[str, Contribution] = field(default_factory=dict)
+    own: dict[str, Contribution] = field(default_factory=dict)
     base: str = ""
     merged: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Judged(NamedTuple):
 
 
 def judge(
-    now: Round, heard: Mapping[str, Message], told: str, merged: str, trusting: bool
+    now: Round, heard: Mapping[str, Message], own: str, merged: str, trusting: bool
 ) -> Judged:
     """Compare what contributions began from with what this node merges into.
 
@@ -72,13 +72,13 @@ def judge(
     honest node shares, stops nobody. Otherwise a robust merge takes all contributions and bears
     with some liars, and a trusting merge takes none.
 
-    told: the digest that this node's own contribution named, "" if it did not contribute; since
+    own: the digest that this node's own contribution named, "" if it did not contribute; since
     then a catch-up may have changed what the node merges into. merged: that of the contributions
     merged before, "" in the first stage.
     """
     base = merged or now.held.digest
     same = {peer: message for peer, message in heard.items() if message.base == base}
-    most = 2 * (len(same) + (told == base)) > len(heard) + bool(told)
+    most = 2 * (len(same) + (own == base)) > len(heard) + bool(own)
     names = ", ".join(peer for peer in heard if peer not in same)
     merged_others = "merged prompts of other nodes than this node did"
     what = merged_others if merged else "began it with other prompts than this node"
@@ -199,16 +199,16 @@ class Rounds(Policy):
 
     def _contribute(self, report: Report) -> list[ev.Effect]:
         now, context = self.now, self.context
-        told, dtype = self.method.contribution(now, report), self.method.dtype(now.stage)
-        self.now = replace(now, draft=replace(told.draft, carry=report.carry))
+        sent, dtype = self.method.contribution(now, report), self.method.dtype(now.stage)
+        self.now = replace(now, draft=replace(sent.draft, carry=report.carry))
         message = replace(
-            context.message(now.number, now.stage, told.tensors),
+            context.message(now.number, now.stage, sent.tensors),
             base=self._notes.merged or now.held.digest,
             samples=report.samples,
             dtype=dtype,
         )
-        own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
-        self._notes.told[now.stage] = own
+        own = Contribution(context.name, roundtrip(sent.tensors, dtype), report.samples)
+        self._notes.own[now.stage] = own
         return self._exchange_now(message)
 
     def _exchange_now(self, own: Message | None) -> list[ev.Effect]:
@@ -239,7 +239,7 @@ class Rounds(Policy):
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         if not self._notes.merged:
             self._rebase()
-        own, merged = self._notes.told.get(self.now.stage), self._notes.merged
+        own, merged = self._notes.own.get(self.now.stage), self._notes.merged
         if own is None and not heard:
             return self._abort(f"round {self.now.number}: no node that was drawn contributed")
         judged = judge(
@@ -398,7 +398,7 @@ class Rounds(Policy):
         skipped = ev.Record("round.skipped", text, "warning", {"round": found.number})
         used = self._personal.kept(now, self._used, draft)
         notes = [skipped] if found.tensors is None else []
-        return [*self._catch_up.left(), *notes, *self._finish(used)]
+        return [*self._catch_up.cancel_timers(), *notes, *self._finish(used)]
 
 
 class Method(MethodHooks):

@@ -34,7 +34,7 @@ def kinds(effects: list[Effect]) -> list[str]:
 def test_a_peer_that_cannot_reach_this_node_is_named_with_its_reason_once() -> None:
     made = reach()
     why = f"cannot send to no.such.host:7443: {WHY}"  # as the peer's transport says it
-    (said,) = only(made.told(1.0, "b", why, LATELY_S), Record)
+    (said,) = only(made.note_answer(1.0, "b", why, LATELY_S), Record)
     assert (said.kind, said.level) == (UNREACHED, "warning")
     assert said.text == (
         "b says that it cannot reach this node at no.such.host:7443: the name no.such.host does "
@@ -43,21 +43,21 @@ def test_a_peer_that_cannot_reach_this_node_is_named_with_its_reason_once() -> N
     )
     assert made.warnings(["b", "c"]) == [said.text]
     for second in range(2, 200):
-        assert made.told(float(second), "b", WHY, LATELY_S) == []
+        assert made.note_answer(float(second), "b", WHY, LATELY_S) == []
     assert made.warnings(["c"]) == []  # what a peer said that is gone counts no more
 
 
 def test_many_peers_are_one_sentence_with_few_names() -> None:
     made = reach()
     for name in "bcdef":
-        made.told(1.0, name, WHY, LATELY_S)
+        made.note_answer(1.0, name, WHY, LATELY_S)
     (said,) = made.warnings(list("bcdefg"))
     assert said.startswith("5 of 6 live peers (b, c, d, ...) say that they cannot reach this node")
 
 
 def test_what_a_peer_says_is_one_short_printable_line() -> None:
     made = reach()
-    made.told(1.0, "b", "\x1b[2J" + "x\n" * 5000, LATELY_S)
+    made.note_answer(1.0, "b", "\x1b[2J" + "x\n" * 5000, LATELY_S)
     (said,) = made.warnings(["b"])
     assert said.isprintable()
     assert len(said) < SAID_MAX + 250
@@ -65,11 +65,11 @@ def test_what_a_peer_says_is_one_short_printable_line() -> None:
 
 def test_a_peer_whose_own_messages_come_is_not_believed() -> None:
     made = reach()
-    made.came(1.0, "b")
-    assert made.told(2.0, "b", WHY, LATELY_S) == []
+    made.note_message(1.0, "b")
+    assert made.note_answer(2.0, "b", WHY, LATELY_S) == []
     assert made.warnings(["b"]) == []
-    assert kinds(made.told(1.0 + LATELY_S + 0.1, "b", WHY, LATELY_S)) == [UNREACHED]
-    assert kinds(made.came(9.0, "b")) == [REACHED]
+    assert kinds(made.note_answer(1.0 + LATELY_S + 0.1, "b", WHY, LATELY_S)) == [UNREACHED]
+    assert kinds(made.note_message(9.0, "b")) == [REACHED]
     assert made.warnings(["b"]) == []
 
 
@@ -77,21 +77,21 @@ def test_a_liar_that_changes_its_mind_writes_one_record_a_minute() -> None:
     made, records = reach(), 0
     for at in range(600):
         now = 10.0 * at
-        records += len(made.told(now, "b", WHY, 1.0))
-        records += kinds(made.came(now + 5.0, "b")).count(UNREACHED)
+        records += len(made.note_answer(now, "b", WHY, 1.0))
+        records += kinds(made.note_message(now + 5.0, "b")).count(UNREACHED)
     assert records <= 6000.0 / EVERY_S
 
 
 def test_an_answer_without_a_complaint_takes_it_back() -> None:
     made = reach()
-    made.told(1.0, "b", WHY, LATELY_S)
-    made.told(2.0, "b", "", LATELY_S)
+    made.note_answer(1.0, "b", WHY, LATELY_S)
+    made.note_answer(2.0, "b", "", LATELY_S)
     assert made.warnings(["b"]) == []
 
 
 def test_a_node_behind_relays_is_told_to_look_at_them_and_not_at_its_address() -> None:
     made = Reach("relay")
-    (said,) = only(made.told(9.0, "b", "it does not wait there", LATELY_S), Record)
+    (said,) = only(made.note_answer(9.0, "b", "it does not wait there", LATELY_S), Record)
     assert said.text == (
         "b says that it cannot reach this node through a relay: it does not wait there; `fednode "
         "status` tells whether this node waits at its relays; all nodes need the same `relays`"

@@ -60,7 +60,7 @@ def test_a_suspect_is_live_until_it_is_buried_and_one_sign_of_life_clears_it(
 
 def test_goodbye_holds_against_late_answers_but_not_against_speech(members: Members) -> None:
     members.heard("a", 1.0, 3)
-    members.left("a", 2.0)
+    members.note_goodbye("a", 2.0)
     members.heard("a", 2.1)
     assert state(members) == "left"
     assert members.absent() == ("b",)
@@ -97,7 +97,7 @@ def test_newer_outweighs_older_and_worse_outweighs_better(
     if held == "revoked":
         members.weigh(news("revoked"), 0.0, 0.0)
     elif held == "left":
-        members.left("a", 0.0)
+        members.note_goodbye("a", 0.0)
     elif held != "alive":
         members.suspect("a", "silent")
         if held == "dead":
@@ -120,7 +120,7 @@ def test_hearsay_brings_nobody_to_life(members: Members) -> None:
 def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
     members.weigh(Update("a", "revoked", proof=b"signed"), 0.0, 0.0)
     members.heard("a", 1.0, 5)
-    members.left("a", 2.0)
+    members.note_goodbye("a", 2.0)
     members.refused("a", 2.0, "no")
     update = members["a"].update()
     assert (state(members), update and update.proof) == ("revoked", b"signed")

@@ -222,7 +222,9 @@ def test_where_all_states_differ_the_node_goes_on_in_their_round_with_its_own() 
     for peer in (one for one in "bcde" if one != giver):
         catch_up.claim(peer, 8, peer * 64)
     assert catch_up.after() == Found(8)
-    assert catch_up.left() == [CancelTimer(DEADLINE)], "until its timer fires, no next attempt"
+    assert catch_up.cancel_timers() == [CancelTimer(DEADLINE)], (
+        "until its timer fires, no next attempt"
+    )
     assert catch_up.look_ahead(4) == []
 
 
@@ -239,7 +241,7 @@ def test_a_drifted_node_merges_into_the_state_of_the_round_before() -> None:
     for catch_up.number in (2, 4, 3, 3):
         found.append(catch_up.before())
     assert found == [None, None, THEIRS, None]
-    assert catch_up.left() == [CancelTimer(DEADLINE), CancelTimer(CATCH_UP)]
+    assert catch_up.cancel_timers() == [CancelTimer(DEADLINE), CancelTimer(CATCH_UP)]
 
 
 @pytest.mark.parametrize(("trusting", "kind"), [(True, "round.mended"), (False, "round.doubted")])
