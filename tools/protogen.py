@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto" / "fednode" / "v1"
 PACKAGE = "fednode/wire/gen"
 GENERATED = ROOT / "node/fednode/wire/gen"
+BARE = {"exchange", "relay"}
+"""Files whose services node/fednode/transports serves and calls itself, without such a module."""
 INIT = '"""Generated from proto/ by `python -m tools.protogen`; never edited."""\n'
 
 
@@ -56,8 +58,8 @@ def generate(sources: Path = PROTO) -> dict[str, bytes]:
         files = {path.name: path.read_bytes() for path in (target / PACKAGE).iterdir()}
         content = descriptor_pb2.FileDescriptorSet.FromString(described.read_bytes())
     for file in content.file:
-        if file.service:
-            stem = Path(file.name).stem
+        stem = Path(file.name).stem
+        if file.service and stem not in BARE:
             files[f"{stem}_pb2_grpc.py"] = services(stem, file).encode()
     files["__init__.py"] = INIT.encode()
     return files
