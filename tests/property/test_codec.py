@@ -71,6 +71,7 @@ def messages(elements: st.SearchStrategy[float] = numbers) -> st.SearchStrategy[
         samples=whole,
         facts=st.dictionaries(labels, st.text(letters, max_size=1024), max_size=5),
         members=st.lists(members, max_size=3).map(tuple),
+        active=st.booleans(),
     )
 
 
