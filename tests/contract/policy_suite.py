@@ -51,7 +51,7 @@ class PolicyContract:
         assert kind.settings_fault(case.config, case.context().rounds, "photo") == ""
         begun = case.start().state()
         assert (begun.round, begun.tensors, begun.tuned) == (0, case.initial, Tensors())
-        assert case.start().phase == "idle"
+        assert case.start().activity == "idle"
 
     @pytest.mark.parametrize("seed", seeds(1, 20))
     def test_total_and_orderly_in_any_order_of_events(self, case: Case, seed: int) -> None:

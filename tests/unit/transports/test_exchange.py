@@ -26,7 +26,8 @@ async def echo(frame: bytes, caller: str) -> bytes:
 def chunked(channel: grpc.aio.Channel) -> Callable[..., Any]:
     """Return the call that carries a frame in pieces, with protobuf's own classes."""
     frame, path = exchange_pb2.Frame, exchange.DELIVER_CHUNKS
-    return channel.stream_unary(path, frame.SerializeToString, frame.FromString)
+    call: Callable[..., Any] = channel.stream_unary(path, frame.SerializeToString, frame.FromString)
+    return call
 
 
 async def chunks(*pieces: bytes) -> AsyncIterator[exchange_pb2.Frame]:
