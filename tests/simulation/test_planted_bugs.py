@@ -149,8 +149,10 @@ def a_message_without_a_link_is_never_answered(patch: Patch) -> None:
 def a_message_without_a_link_is_a_fault(patch: Patch) -> None:
     """A message to a node that was paused meanwhile is a fault, and each fault counts for three."""
     patch.setattr(kernel, "FAULTS", frozenset({*reputation.FAULTS, "topology"}))
-    original = reputation.Reputation.points
-    patch.setattr(reputation.Reputation, "points", lambda *given: original(*given) + 2.0)
+    fault = reputation.Reputation.fault
+    patch.setattr(
+        reputation.Reputation, "fault", lambda *given: max(fault(*given) for _ in range(3))
+    )
 
 
 def a_failed_tuning_is_never_tried_again(patch: Patch) -> None:

@@ -1,11 +1,10 @@
-"""Reputation: fault points of each peer, which fade, and quarantine for peers with too many.
+"""Reputation: the faults of each peer, which are forgiven with time, and quarantine for too many.
 
-    points(t) = points * 0.5 ** (t / half_life_s)
-
-A message that no correct node sends costs its sender a point. At `budget` points the sender is
-quarantined for quarantine_s, and for twice as long each further time. During the quarantine the
-node takes nothing from that peer and sends it nothing. Prompts that are far from the others' are no
-fault; the merge rule deals with them.
+A message that no correct node sends is a fault of its sender. The faults of a peer are counted by a
+token bucket. If `budget` faults come in a short time, their sender is quarantined for quarantine_s,
+and for twice as long each further time. During the quarantine the node takes nothing from that peer
+and sends it nothing. Prompts that are far from the others' are no fault; the merge rule deals with
+them.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from fednode.core.rate_limit import TokenBuckets
+
 FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood", "defect"})
-"""Reasons of refusal that cost a point; other reasons can happen to a correct node. Prompts with
-too large a norm are refused but cost nothing: a node that merged a dishonest contribution may hold
+"""Reasons of refusal that are faults; other reasons can happen to a correct node. Prompts with too
+large a norm are refused but are no fault: a node that merged a dishonest contribution may hold
 them."""
 DOUBLINGS_MAX: Final = 8
 """A quarantine is doubled so often at most: the longest lasts some four hours."""
@@ -32,23 +33,14 @@ class Tolerance:
     the node's initial prompts, or of 1 if that norm is smaller. A thousand times stops numbers
     that would end in overflow; tuning does not come near it.
     budget: the faults at which a peer is quarantined. A single fault may be a flipped bit.
-    half_life_s: the time in which a peer's points halve, so that rare faults never add up.
+    forgiven_s: one fault is forgiven in each such time, so that rare faults never add up.
     quarantine_s: the length of a peer's first quarantine.
     """
 
     norm_ratio: float = 1000.0
     budget: float = 5.0
-    half_life_s: float = 300.0
+    forgiven_s: float = 150.0
     quarantine_s: float = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """A peer's points at a time, and how often the peer was quarantined."""
-
-    value: float = 0.0
-    at: float = 0.0
-    times: int = 0
 
 
 @dataclass(slots=True)
@@ -72,21 +64,15 @@ class Reputation:
     """The reputation of all peers. There are at most as many entries as members."""
 
     def __init__(self, tolerance: Tolerance) -> None:
-        self._tolerance = tolerance
-        self._peers: dict[str, Points] = {}
-
-    def points(self, peer: str, now: float) -> float:
-        held = self._peers.get(peer, Points())
-        age = max(0.0, now - held.at) / self._tolerance.half_life_s
-        return float(held.value * 0.5**age)
+        self._quarantine_s = tolerance.quarantine_s
+        self._buckets = TokenBuckets(tolerance.budget - 1, 1 / tolerance.forgiven_s)
+        self._quarantines = Counter[str]()
 
     def fault(self, peer: str, now: float) -> float:
-        """Add a point; return the peer's quarantine in seconds, 0 if it is below the budget."""
-        held = self._peers.get(peer, Points())
-        value = self.points(peer, now) + 1.0
-        if value < self._tolerance.budget:
-            self._peers[peer] = Points(value, now, held.times)
+        """Count a fault; return the peer's quarantine in seconds, 0 if it is below the budget."""
+        bucket = self._buckets.of(peer, now)
+        if bucket.take():
             return 0.0
-        # After its quarantine the peer has no points, but the next quarantine is longer.
-        self._peers[peer] = Points(0.0, now, held.times + 1)
-        return self._tolerance.quarantine_s * 2.0 ** min(held.times, DOUBLINGS_MAX)
+        bucket.left = self._buckets.size  # after its quarantine the peer begins anew
+        self._quarantines[peer] += 1
+        return self._quarantine_s * 2.0 ** min(self._quarantines[peer] - 1, DOUBLINGS_MAX)

@@ -37,7 +37,7 @@ from fednode.wire.tensors import payload_bytes
 
 EVENTS_MAX: Final = 4096
 FLOOD: Final = 100
-"""Number of messages over the quota that cost their sender a point."""
+"""Number of messages over the quota that are one fault of their sender."""
 FLOODED: Final = "flood"
 """The kind of refusal of such messages."""
 VERSION: Final = "version"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from fednode.core.events import (
     Answer,
     Effect,
@@ -23,24 +21,21 @@ from fednode.core.types import Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, local, message, only, recorded, zerodfl
 
-LIMITS = Tolerance(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
+LIMITS = Tolerance(budget=3.0, forgiven_s=50.0, quarantine_s=60.0)
 
 
-def test_points_halve_with_time_and_quarantine_doubles() -> None:
+def test_faults_are_forgiven_with_time_and_quarantine_doubles() -> None:
     reputation = Reputation(LIMITS)
-    assert reputation.fault("b", 0.0) == 0.0
-    assert reputation.points("b", 100.0) == pytest.approx(0.5)
-    assert reputation.fault("b", 100.0) == 0.0
-    assert reputation.fault("b", 100.0) == 0.0  # 2.5 points
-    assert reputation.fault("b", 100.0) == 60.0
-    assert reputation.points("b", 100.0) == 0.0
-    assert [reputation.fault("b", 200.0) for _ in range(3)] == [0.0, 0.0, 120.0]
+    assert [reputation.fault("b", at) for at in (0.0, 0.0, 50.0, 51.0)] == [0.0, 0.0, 0.0, 60.0]
+    assert [reputation.fault("b", 51.0) for _ in range(3)] == [0.0, 0.0, 120.0]
+    for expected in (240.0, 480.0):
+        assert [reputation.fault("b", 9e9) for _ in range(3)] == [0.0, 0.0, expected]
     assert reputation.fault("c", 200.0) == 0.0
 
 
 def test_slow_faults_never_add_up() -> None:
     reputation = Reputation(LIMITS)
-    assert all(reputation.fault("b", 200.0 * at) == 0.0 for at in range(1000))
+    assert all(reputation.fault("b", 50.0 * at) == 0.0 for at in range(1000))
 
 
 def hostile(kernel: Kernel, times: int = 3) -> list[Effect]:
