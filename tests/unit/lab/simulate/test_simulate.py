@@ -316,7 +316,7 @@ def test_a_file_may_give_the_number_of_liars() -> None:
 def test_every_text_of_a_status_is_looked_at() -> None:
     peer = SimpleNamespace(name="b", state="dead", reason="why", address="b:1", id="ID")
     view = SimpleNamespace(
-        life="running", phase="idle", metrics={"loss": 1.0}, refused={"norm": 1}, peers=(peer,)
+        life="running", activity="idle", metrics={"loss": 1.0}, refused={"norm": 1}, peers=(peer,)
     )
     assert set(shown(cast("Any", view))) == {
         "running", "idle", "loss", "norm", "b", "dead", "why", "b:1", "ID",
