@@ -141,7 +141,7 @@ def encoding(frozen: FrozenClip, repeats: int) -> dict[str, Figure]:
     def theirs() -> None:
         model.encode_image(images)  # with gradients, a trunk runs torch's own convolutions
 
-    return in_turns(frozen, "encoding", lambda: frozen.encode_images(images), theirs, repeats)
+    return in_turns(frozen, "encoding", lambda: frozen.encode_raw(images), theirs, repeats)
 
 
 @click.command()

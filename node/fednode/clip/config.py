@@ -47,7 +47,7 @@ class Bound(NamedTuple):
 ANY: Final = Bound(-WHOLE_MAX, WHOLE_MAX)
 ANY_LAYERS: Final = Bound(0, LAYERS_MAX)
 """Bounds of whole numbers whose key has no bound of its own: of layers, and of all others."""
-BOUNDS: Final[Mapping[str, Bound]] = {
+BOUNDS: Final[Mapping[str, Bound]] = {  # of the numbers of open_clip's configurations
     key: bound
     for keys, bound in (
         ("embed_dim width head_width dim_head", Bound(1, 1 << 16)),
@@ -66,7 +66,6 @@ BOUNDS: Final[Mapping[str, Bound]] = {
     )
     for key in keys.split()
 }
-"""The numbers of open_clip's configurations by their key."""
 
 
 def read_config(folder: Path, name: str) -> Mapping[str, Any]:

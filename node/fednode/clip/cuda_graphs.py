@@ -92,17 +92,11 @@ class GraphedPasses:
                 self.notes = (f"Some steps run without CUDA graphs, more slowly: {first}",)
         return work(*given) if graph is None else graph(given)
 
-    def forget(self) -> None:
-        """Free the memory of all recordings; passes are recorded anew, unless memory ended."""
-        self._count = 0
+    def drop(self, for_good: bool = True) -> bool:
+        """Free the memory of all recordings, and record no more; tell whether there were any."""
+        had, self._count = self._count > 0, 0
         self._known.clear()
-        if self._recorder is not None:
-            self.notes = ()
-
-    def drop(self) -> bool:
-        """Free the memory of all recordings and record no more; tell whether there were any."""
-        if had := self._count > 0:
-            self.forget()
+        if had and for_good:
             self._recorder = None
             self.notes = ("The GPU's memory ended, so steps run without CUDA graphs, more slowly.",)
         return had

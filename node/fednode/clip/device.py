@@ -12,10 +12,9 @@ from fednode.errors import ModelError
 
 
 def to_device(host: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the host on a device; the host does not wait for a GPU.
+    """Return a tensor of the host on a device.
 
-    An ordinary copy to a GPU waits for all work that was given to the GPU before. A copy from
-    pinned memory does not.
+    A copy from pinned memory does not wait for the work that a GPU has, as an ordinary one does.
     """
     if device.type != "cuda":
         return host.to(device)

@@ -1,10 +1,9 @@
 """Whole texts through a text tower's own modules, with learned vectors in place of some words.
 
 For towers whose tokens see those behind them, which read another place than the end of the text, or
-which the library transformers brings. Each text goes through the tower's modules as it is, with an
-ordinary word at the place of each learned vector. A hook at the embedding of tokens puts the
-vectors there, and hooks at the blocks put deep prompts. So masks, positions, pooling and projection
-are the tower's own. Exact, forward and backward.
+which transformers brings. Each text has an ordinary word at the place of each learned vector. A
+hook at the embedding of tokens puts the vectors there, and hooks at the blocks put deep prompts. So
+masks, positions, pooling and projection are the tower's own. Exact, forward and backward.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class HookedTextEncoder:
     def encode(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None) -> Tensor:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
         count, length, _ = contexts.shape
-        classes = len(tokens.names)
+        classes = len(tokens.ids)
         ids = self._ids(tokens, count, length)
         if not classes:  # one text tells how wide features are
             ids = ids.new_full((count, self.length_max), self._tokenizer.pad)
@@ -66,8 +65,8 @@ class HookedTextEncoder:
     def _read(self, ids: Tensor) -> Any:
         """Return what open_clip's `encode_text` returns for ids [texts, L], or its first part.
 
-        A tower of transformers also picks out all tokens but the first, by a mask on the host for
-        which a GPU waits. Nobody reads them here, so such a tower's parts are called one by one.
+        A tower of transformers also picks out other tokens, by a mask for which a GPU waits. So its
+        parts are called one by one.
         """
         tower = getattr(self._model, "text", self._model)
         if getattr(tower, "pooler", None) is None:

@@ -59,8 +59,7 @@ INFLATED_MAX: Final = 1 << 20
 OPENAI_EXTRAS: Final = ("input_resolution", "context_length", "vocab_size")
 # Left over from older versions of open_clip and transformers; today's models have no such entries.
 IGNORED: Final = ("text.transformer.embeddings.position_ids", "attn_mask")
-ANSWER_S: Final = 5.0
-"""How long the hub may take to answer the first question."""
+ANSWER_S: Final = 5.0  # for the hub to answer the first question
 SAID_MAX: Final = 160
 """Characters of another library's explanation that a sentence takes over."""
 UNTRUE: Final = ("No pretrained weights loaded", "Failed to download weights", "Multiple checkp")
@@ -79,14 +78,9 @@ TEMPLATES: Final = dict.fromkeys(BIOMEDICAL, "this is a photo of {}")
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model of open_clip with what belongs to it.
+    """A model of open_clip; label, template and seen as in FrozenClip.
 
-    Attributes:
-        label: name for people
-        tokenizer: open_clip's tokenizer; None if it cannot be had
-        missing: then why, as half a sentence
-        template: the hand-written prompt of the model's authors
-        seen: token ids that pretraining touched; None: all
+    tokenizer: open_clip's; None if it cannot be had. missing: then why, as half a sentence.
     """
 
     model: Any
@@ -157,8 +151,7 @@ def template_of(text: Mapping[str, Any]) -> str:
 def tokenizer_of(text: Mapping[str, Any], folder: Path | None = None) -> tuple[Any, str]:
     """Return open_clip's tokenizer for a text tower, and why there is none; one of both is empty.
 
-    text: "text_cfg" of the configuration. folder: of the model's files; a folder without a
-    tokenizer's files is not completed from the network.
+    folder: of the model's files; a tokenizer that is not there is not fetched from the network.
     """
     options = dict(text.get("tokenizer_kwargs", {}))
     read = int(text.get("context_length", READ))
@@ -234,9 +227,9 @@ def _of_folder(folder: Path, text: Mapping[str, Any], name: str) -> nn.Module:
 def _with_weights(
     source: str, path: Path, name: str, text: Mapping[str, Any], folder: Path | None = None
 ) -> nn.Module:
-    """Return a model of open_clip with the weights of a file.
+    """Return a model that open_clip calls `source`, and the settings `name`, with a file's weights.
 
-    source: as open_clip names it. name: in the settings. folder: of its files; no network is used.
+    folder: of its files; no network is used.
     """
     state, openai = read_checkpoint(path)
     options: dict[str, Any] = {"load_weights": False} if folder else {"force_quick_gelu": openai}
@@ -265,9 +258,8 @@ def _fetched_folder(name: str) -> Path:
 def _from_hub(what: str, remedy: str = "", local: bool = False) -> Iterator[None]:
     """Say in a sentence that `what` cannot be had if the block fails.
 
-    Without a network the hub's library tries each file six times with growing pauses, 100 s in all,
-    although the files may be in its cache. So the hub is asked once whether it answers. local: the
-    block reads files of this machine, and the hub is not asked.
+    The hub is asked once whether it answers, because without a network its library tries for 100 s
+    to fetch each file, even those in its cache. local: files of this machine; the hub is not asked.
     """
     silent = "" if local else unreachable_reason()
     try:
@@ -310,8 +302,7 @@ def offline(now: bool) -> Iterator[None]:
 def without_records() -> Iterator[None]:
     """Drop the records of open_clip that begin like one of UNTRUE.
 
-    open_clip warns through the root logger, and the first warning there gives that logger a handler
-    of its own. So a handler that writes nothing stands there meanwhile.
+    Its first warning would give the root logger a handler of its own, unless there is one.
     """
     root, nothing = logging.getLogger(), logging.NullHandler()
 
@@ -329,11 +320,10 @@ def without_records() -> Iterator[None]:
 
 @contextlib.contextmanager
 def text_sizes(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[None]:
-    """Let open_clip build the text tower of a configuration.
+    """Let open_clip build a text tower whose configuration names a repository, and no sizes.
 
-    open_clip's configuration of a tower of transformers names a repository of the hub and holds no
-    sizes. fednode takes them from the model's own folder, from TEXT_SIZES, or from the hub. Raise
-    ModelError if they cannot be had or transformers is not installed.
+    The sizes come from the model's own folder, from TEXT_SIZES, or from the hub. Raise ModelError
+    if they cannot be had or transformers is not installed.
     """
     name = text.get("hf_model_name")
     if not name:
@@ -378,8 +368,7 @@ def _need_transformers(what: str) -> None:
 def read_checkpoint(path: Path) -> tuple[State, bool]:
     """Return a file's tensors by name, and whether they are OpenAI's (which use QuickGELU).
 
-    No file can run code. A training checkpoint's "state_dict" and the prefix of data-parallel
-    training are unwrapped.
+    A training checkpoint's "state_dict" and the prefix of data-parallel training are unwrapped.
     """
     if not path.is_file():
         raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
@@ -426,10 +415,7 @@ def _load_safetensors(path: Path) -> State:
 
 
 def _load_torch(path: Path) -> Any:
-    """Return what torch.load reads from a file with weights_only, so no file can run code.
-
-    torch's warnings are suppressed, because they are about its own calls and source lines.
-    """
+    """Return what torch.load reads from a file with weights_only, so no file can run code."""
     inflated = 0
     # If the archive is damaged, torch says what is wrong.
     with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
@@ -441,7 +427,7 @@ def _load_torch(path: Path) -> Any:
         )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # they are about torch's own calls
             return torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise

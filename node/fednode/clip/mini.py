@@ -1,9 +1,8 @@
 """Read fednode-mini, the model that ships, as an open_clip CLIP.
 
-Version 2 is a hybrid vision transformer: `visual` is open_clip's VisionTransformer, and a
-convolutional trunk (node/fednode/clip/trunk.py) replaces its `conv1`. `config.json` describes the
-trunk under "trunk_cfg". `positional_embedding` has a row for the class token, for each cell of the
-grid, and for the trunk's concept token.
+Version 2 is a hybrid vision transformer: open_clip's, with a convolutional trunk (clip/trunk.py;
+"trunk_cfg" of config.json) in place of its `conv1`. `positional_embedding` has a row for the class
+token, for each cell of the grid, and for the trunk's concept token.
 
 `model.safetensors` holds open_clip's state dict in float16. Of the token embedding it holds only
 the rows that pretraining touched: `token_embedding.rows` [k, width], `token_embedding.index` [k]

@@ -1,8 +1,7 @@
 """A frozen open_clip model: both towers, preprocessing, device, precision and fingerprint.
 
-All dimensions are read from the model. The fingerprint covers weights, architecture and
-preprocessing. So it is equal for equal models, whether loaded by tag or from a file, and on any
-device.
+The fingerprint covers weights, architecture and preprocessing. So it is equal for equal models,
+whether loaded by tag or from a file, and on any device.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 import open_clip
 import torch
-import torch.nn.functional as F
 from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import Tensor, nn
@@ -37,8 +35,6 @@ SIDES: Final = 8
 MARGIN: Final = 16
 """An image whose long side has more than SIDES times its short side and MARGIN pixels is cut to
 that before it is scaled; the filter that scales it reads fewer."""
-VECTORS: Final = 16
-"""Context vectors that tuning.context_length: auto takes at most."""
 _KEPT: Final[dict[ModelSettings, FrozenClip]] = {}
 
 
@@ -69,16 +65,11 @@ class FrozenClip:
     seen: frozenset[int] | None = None
 
     @torch.inference_mode()
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W].
+    def encode_raw(self, images: Tensor) -> Tensor:
+        """Return features [B, D] in float32, as the tower gives them, of images [B, 3, H, W].
 
         If the tower takes prompts, `images` may also be the result of `vision.tokens`.
         """
-        return F.normalize(self.encode_raw(images), dim=-1)
-
-    @torch.inference_mode()
-    def encode_raw(self, images: Tensor) -> Tensor:
-        """Return features [B, D] in float32 as the tower gives them; images as in encode_images."""
         with oom_as_error(self.device, f"while it encodes {len(images)} images"):
             images = images.to(self.device)
             if self.vision.promptable:
@@ -87,13 +78,6 @@ class FrozenClip:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=rough):
                 features: Tensor = self.model.encode_image(images)
             return features.float()
-
-    def in_float32(self) -> FrozenClip:
-        if self.precision == "float32":
-            return self
-        text = TextTower(self.model, self.tokenizer, self.label, missing=self.text.missing)
-        vision = tower_of(self.model, self.label)
-        return replace(self, text=text, vision=vision, precision="float32")
 
     def add_logit_bias(self, scaled: Tensor) -> Tensor:
         """Return the model's own logits of s * cos: SigLIP adds a bias."""
@@ -122,10 +106,7 @@ def load(settings: ModelSettings) -> FrozenClip:
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
-    """Return the settings without the path of a checkpoint file or a folder.
-
-    A tag of open_clip stays; of a folder the word local-dir: stays.
-    """
+    """Return the settings without the path of a file or a folder; a tag of open_clip stays."""
     if settings.name.startswith(FOLDER):
         return replace(settings, name=FOLDER, pretrained=None)
     tags = open_clip.list_pretrained_tags_by_model(settings.name)
@@ -212,41 +193,15 @@ def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: st
     return hasher.hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCapabilities:
-    """What one model takes.
-
-    Attributes:
-        fault: why it cannot be built or loaded; "" if it can
-        text: "" if it takes learned text prompts, else why not
-        deep: whether text prompts may be deep
-        has_class_token: whether the class token's attention is known, for Fed-DPT
-        features: width of its features
-        reads: tokens of a text; None if it encodes none here
-        tokens_left: for a class name behind the longest context of tuning.context_length: auto
-        tokenizer: "" if its tokenizer is here, else why not
-        template: the hand-written prompt of its authors
-    """
-
-    name: str
-    fault: str = ""
-    parameters: int = 0
-    text: str = ""
-    deep: bool = False
-    visual: bool = False
-    has_class_token: bool = False
-    patches: bool = False
-    features: int = 0
-    reads: int | None = None
-    tokens_left: int | None = None
-    tokenizer: str = ""
-    template: str = PLAIN
-
-
-def describe(name: str, frozen: FrozenClip | None = None) -> ModelCapabilities:
+def describe(name: str, frozen: FrozenClip | None = None) -> dict[str, Any]:
     """Return what a loaded model takes, or what an architecture of open_clip takes.
 
     An architecture is built on torch's meta device: nothing is downloaded, no weights are drawn.
+
+        text, tokenizer   why it takes no learned text prompts, why its tokenizer is not here; or ""
+        deep, visual      whether text prompts may be deep; whether it takes visual prompts
+        has_class_token   whether the class token's attention is known, for Fed-DPT
+        features, reads   width of its features; tokens of a text, None if it encodes none here
     """
     if frozen is not None:
         model, text, vision = frozen.model, frozen.text, frozen.vision
@@ -256,7 +211,6 @@ def describe(name: str, frozen: FrozenClip | None = None) -> ModelCapabilities:
         model, vision = found.model, tower_of(found.model, name)
         text = TextTower(model, found.tokenizer, name, missing=found.missing)
     fault = prompt_fault(model, None) if text.missing else text.fault
-    reads = None if text.fault else text.length_max
     try:
         patches = bool(vision.patches_shape)
     except ModelError:
@@ -264,17 +218,17 @@ def describe(name: str, frozen: FrozenClip | None = None) -> ModelCapabilities:
     with torch.no_grad():
         image = torch.zeros(1, 3, *vision.image_size, device=model.logit_scale.device)
         features = int(model.encode_image(image).shape[-1])
-    return ModelCapabilities(
-        name=name,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        text=fault,
-        deep=not fault and bool(blocks_of(getattr(model, "text", model))),
-        visual=vision.promptable,
-        has_class_token=vision.has_class_token,
-        patches=patches,
-        features=features,
-        reads=reads,
-        tokens_left=None if reads is None else text.tokens_left(min(VECTORS, max(1, reads // 2))),
-        tokenizer=text.missing,
-        template=(frozen or found).template,
-    )
+    return {
+        "name": name,
+        "fault": "",
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "text": fault,
+        "deep": not fault and bool(blocks_of(getattr(model, "text", model))),
+        "visual": vision.promptable,
+        "has_class_token": vision.has_class_token,
+        "patches": patches,
+        "features": features,
+        "reads": None if text.fault else text.length_max,
+        "tokenizer": text.missing,
+        "template": (frozen or found).template,
+    }

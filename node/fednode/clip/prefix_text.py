@@ -89,7 +89,6 @@ class ClassTokens:
         packed: [G * R], own ids as `endings` groups them
     """
 
-    names: tuple[str, ...]
     words: tuple[Tensor, ...]
     ids: Tensor
     packed: Tensor
@@ -233,7 +232,7 @@ class PrefixTextEncoder:
         """Return unit features [N, classes, D] in float32; contexts and deep as in TextTower."""
         tower, position = self._tower, self._tower.positional_embedding.detach()
         prefix, lengths = self._prefix(tokens, contexts)
-        if tokens.names:
+        if len(tokens.ids):
             own = self.embed(tokens.packed)
             layout, begin = tokens.endings, len(self._begin)
             suffixes = torch.stack([own + position[before + layout.offset] for before in lengths])
@@ -245,9 +244,9 @@ class PrefixTextEncoder:
         return self._project(tower.ln_final(x))
 
     def _prefix(self, tokens: ClassTokens, contexts: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        """Return the embedded beginnings [N, P, width] and their lengths, one if all are equal.
+        """Return the embedded beginnings [N, P, width], with unused rows behind shorter ones.
 
-        Shorter beginnings end with unused rows.
+        And their lengths, one if all are equal.
         """
         position = self._tower.positional_embedding.detach()
         start = self.embed(self._begin)

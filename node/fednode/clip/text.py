@@ -74,11 +74,6 @@ class TextTower:
         """Number of tokens that the tower reads."""
         return self._need().length_max
 
-    def tokens_left(self, context_length: int) -> int:
-        """Return how many tokens a class name may take behind context vectors, before '.'."""
-        taken = len(self._tokenizer.begin) + len(self._tokenizer.end) + 1 + context_length
-        return self.length_max - taken
-
     def tokens(
         self, names: Sequence[str], context_length: int = 0, words: Sequence[str] = ("",)
     ) -> ClassTokens:
@@ -117,7 +112,6 @@ class TextTower:
         own = tokens[: len(rows)] or [torch.tensor([tokenizer.pad])]
         ids = pad_sequence(own, batch_first=True, padding_value=tokenizer.pad)[: len(rows)]
         return ClassTokens(
-            tuple(names),
             tuple(to_device(one, device) for one in tokens[len(rows) :]),
             to_device(ids, device),
             to_device(torch.cat(own)[endings.source], device),

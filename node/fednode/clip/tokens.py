@@ -46,10 +46,9 @@ class ClipTokenizer:
 
 
 class FileTokenizer:
-    """A tokenizer of the library transformers, as open_clip wraps it."""
+    """A tokenizer of transformers, as open_clip wraps it; ModelError if its ids do not join."""
 
     def __init__(self, theirs: Any) -> None:
-        """Raise ModelError if texts cannot be put together from its ids."""
         inner = theirs.tokenizer
         mode = getattr(theirs, "tokenizer_mode", "")
         if mode:

@@ -28,10 +28,7 @@ from fednode.errors import ModelError
 
 
 class VisionOutput(NamedTuple):
-    """The tower's outputs for a batch of B images with m prompts.
-
-    Fed-DPT's equation 5 uses query and keys: how much the class token attends to each domain's
-    prompt.
+    """The tower's outputs for B images with m prompts. Fed-DPT's equation 5 uses query and keys.
 
     Attributes:
         features: unit vectors [B, D], float32

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from fednode.clip.model import FrozenClip
+from fednode.clip.text import TextTower
+from fednode.clip.timm_vision import tower_of
 from fednode.core.types import Array, Tensors
 from fednode.data.pixels import Window
 from fednode.errors import ModelError
@@ -53,10 +55,12 @@ class Explainer:
         module_of: what the policy tunes, for a frozen model. window: of grey values, by which
         images are decoded (data.window).
         """
-        frozen = frozen.in_float32()
-        self._text = _Text(frozen.text)
-        text: Any = self._text
-        self._model: FrozenClip = replace(frozen, text=text)
+        text = TextTower(frozen.model, frozen.tokenizer, frozen.label, missing=frozen.text.missing)
+        vision = tower_of(frozen.model, frozen.label)
+        frozen = replace(frozen, text=text, vision=vision, precision="float32")
+        self._text = _Text(text)
+        recorder: Any = self._text
+        self._model: FrozenClip = replace(frozen, text=recorder)
         self._module = module_of(self._model)
         self._files = Features(frozen, window=window)
         self._prompts = to_params(prompts, frozen.device)

@@ -110,7 +110,7 @@ def learned(frozen: clip.FrozenClip, images: Sequence[Image]) -> Array:
     stack = np.stack([pixels(image.path, size) for image in images])
     given = torch.tensor(stack).permute(0, 3, 1, 2).float() / 127.5 - 1.0
     labels = torch.tensor([image.label for image in images])
-    features = frozen.encode_images(given)
+    features = F.normalize(frozen.encode_raw(given), dim=-1)
     means = torch.stack([features[labels == label].mean(dim=0) for label in range(CLASSES)])
     means, others = F.normalize(means, dim=-1).clone(), given[labels != TARGET]
     side = size // MARK_SHARE

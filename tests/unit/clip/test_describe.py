@@ -16,8 +16,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "text": "",
         **dict.fromkeys(("deep", "visual", "has_class_token", "patches"), True),
     },
-    "PE-Core-T-16-384": {"reads": 32, "tokens_left": 13, "visual": False, "patches": False},
-    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "tokens_left": 58},
+    "PE-Core-T-16-384": {"reads": 32, "visual": False, "patches": False},
+    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024},
     "ViTamin-S": {"visual": True, "has_class_token": False, "features": 384},
     "ViT-B-16-SigLIP": {"text": "", "visual": True, "has_class_token": False, "reads": None},
 }
@@ -26,16 +26,15 @@ EXPECTED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_an_architecture_is_judged_without_weights(name: str) -> None:
     found = clip.describe(name)
-    assert found.fault == ""
-    assert found.parameters > 1e7
+    assert found["parameters"] > 1e7
     for key, value in EXPECTED[name].items():
-        assert getattr(found, key) == value, key
-    assert bool(found.tokenizer) == (found.tokens_left is None)
+        assert found[key] == value, key
 
 
 def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
     name = f"local-dir:{folders.biomedical(tmp_path)}"
     frozen = clip.load(ModelSettings(name=name, device="cpu"))
     found = clip.describe(name, frozen)
-    assert (found.text, found.deep, found.visual, found.patches) == ("", True, True, True)
-    assert (found.features, found.reads, found.tokens_left) == (32, 48, 29)
+    expected = {"text": "", "deep": True, "visual": True, "patches": True, "features": 32}
+    assert expected.items() <= found.items()
+    assert found["reads"] == 48

@@ -15,6 +15,7 @@ import huggingface_hub
 import open_clip
 import pytest
 import torch
+import torch.nn.functional as F
 from huggingface_hub import constants
 
 from fednode.clip import model as clip
@@ -93,7 +94,7 @@ def test_a_folder_of_biomedclips_form_loads_offline(
     wanted = frozen.model.encode_text(tokenizer, normalize=True)
     assert (ours - wanted).abs().max() < 1e-5
     images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
-    found = frozen.encode_images(images)
+    found = F.normalize(frozen.encode_raw(images), dim=-1)
     assert (found - frozen.model.encode_image(images, normalize=True)).abs().max() < 1e-5
 
 
@@ -192,7 +193,7 @@ def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
     for path in mine.glob("tokenizer*.json"):
         path.unlink()
     frozen = load(mine)
-    assert frozen.encode_images(torch.zeros(1, 3, 160, 160)).shape == (1, 32)
+    assert F.normalize(frozen.encode_raw(torch.zeros(1, 3, 160, 160)), dim=-1).shape == (1, 32)
     with pytest.raises(ModelError, match=r"its folder .* has no tokenizer \(tokenizer\.json"):
         frozen.text.texts(NAMES, "{}")
 

@@ -12,6 +12,7 @@ from typing import Any
 import open_clip
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import save_file
 
@@ -63,7 +64,7 @@ def test_zero_shot_logits_equal_open_clips(mini: clip.FrozenClip) -> None:
             images, mini.tokenizer([f"a photo of a {name}." for name in names])
         )
         texts = mini.text.encode(mini.text.texts(names, "a photo of a {}."))
-    ours = mini.logit_scale * mini.encode_images(images) @ texts.T
+    ours = mini.logit_scale * F.normalize(mini.encode_raw(images), dim=-1) @ texts.T
     assert (ours - wanted).abs().max() < 1e-4
 
 
@@ -88,15 +89,10 @@ def test_bfloat16_is_near_float32(mini: clip.FrozenClip) -> None:
     half = clip.load(ModelSettings(precision="bfloat16"))
     side = mini.model.visual.image_size[0]
     images = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(1))
-    exact, rough = mini.encode_images(images), half.encode_images(images)
+    exact, rough = (F.normalize(one.encode_raw(images), dim=-1) for one in (mini, half))
     assert rough.dtype == torch.float32
     assert 0 < (exact - rough).abs().max() < 0.03
     assert half.fingerprint == mini.fingerprint
-    again = half.in_float32()
-    assert torch.equal(again.encode_images(images), exact)
-    texts = [one.text.encode(one.text.texts(["cat"], "a {}.")) for one in (mini, again, half)]
-    assert torch.equal(texts[1], texts[0])
-    assert not torch.equal(texts[2], texts[0])
 
 
 def test_every_form_of_a_checkpoint_gives_the_same_model(

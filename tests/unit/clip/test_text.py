@@ -133,11 +133,9 @@ def test_no_hook_and_no_gradient_stays_behind(twin: Any) -> None:
 
 
 def test_a_name_too_long_is_named_with_the_limit(twin: Any) -> None:
-    kind, _, _, tower = twin
+    _, _, _, tower = twin
     with pytest.raises(ModelError, match=r"with 2 context vectors \d+; .* reads 40"):
         tower.tokens(["cat", "a " * 60], 2)
-    around = len(tower._tokenizer.begin) + len(tower._tokenizer.end)
-    assert tower.tokens_left(2) + 2 + around == 39, kind
 
 
 def test_bfloat16_is_near_float32(twin: Any) -> None:

@@ -32,7 +32,6 @@ def test_check_names_the_policies_of_a_model() -> None:
         "visual prompts: no",
         "patches: no",
         "tokens of a text: 77",
-        "left for a class name behind the longest context: 58 tokens",
         "policies: diprompt, fedclip, fedpgp, fedtpg, gda, local, promptfl, zerodfl",
         "hand-written prompt (tuning.template: auto): a photo of a {}.",
     ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from fednode.errors import ModelError
 from fednode.learn.explain import Explainer
 from fednode.policies.plan import PlanConfig
 from fednode.policies.zerodfl import ZeroDFLConfig
+from tests.unit.clip import tiny
 from tests.unit.policies.tiny import CLASSES, drawn, frozen, tuning, wide
 
 CONFIGS: dict[str, Any] = {
@@ -155,4 +157,7 @@ def test_policies_that_look_at_each_patch_have_no_maps(
 def test_features_are_those_of_the_model_itself(model: FrozenClip, images: Sequence[Path]) -> None:
     one, _ = made(model, "plan")
     pixels = torch.cat([look(model, path) for path in images])
-    assert np.allclose(one.features(images), wide(model.encode_images(pixels)), atol=1e-5)
+    features = F.normalize(model.encode_raw(pixels), dim=-1)
+    assert np.allclose(one.features(images), wide(features), atol=1e-5)
+    rough, _ = made(tiny.frozen(tiny.clip(3), precision="bfloat16"), "plan")
+    assert np.array_equal(rough.features(images), one.features(images)), "all is in float32"

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from fednode import registry
 from fednode.clip.model import FrozenClip
@@ -57,7 +58,9 @@ def batch_of(module: PromptModule, count: int = 5, images: Any = None) -> Batch:
     device = module.clip.device
     shown: dict[str, Any] = {"images": (pixels(count) if images is None else images).to(device)}
     if not module.uses_image_encoder:
-        encoded = features(count) if images is None else module.clip.encode_images(images).clone()
+        encoded = features(count)
+        if images is not None:
+            encoded = F.normalize(module.clip.encode_raw(images), dim=-1).clone()
         shown = {"image_features": encoded.to(device), "norms": torch.ones(count, device=device)}
     if module.per_image is not None:
         drawn = torch.rand(

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fednode import registry
@@ -152,7 +153,7 @@ def test_an_image_tower_of_each_kind_is_that_of_the_cpu(kind: str, device: str) 
         frozen = on(place, "float32", eyes.twin(EYES[kind]))
         draw = torch.Generator().manual_seed(1)
         shown = torch.randn(3, 3, *frozen.vision.image_size, generator=draw).to(frozen.device)
-        parts = [frozen.encode_images(shown)]
+        parts = [F.normalize(frozen.encode_raw(shown), dim=-1)]
         if frozen.vision.promptable:
             prompts = 0.3 * torch.randn(2, 2, frozen.vision.width, generator=draw)
             leaf = prompts.to(frozen.device).requires_grad_()
