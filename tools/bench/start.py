@@ -70,13 +70,12 @@ def memory(folder: Path, nodes: int) -> list[dict[str, Figure]]:
     alone, many = (uvloop.run(_daemons(folder / str(count), count)) for count in (1, nodes))
     further = {key: (many[key] - alone[key]) / (nodes - 1) for key in FIGURES}
     imports = subprocess.check_output([sys.executable, "-c", IMPORTS], text=True)
-    rows = {
-        "1 daemon": alone,
-        f"{nodes} daemons, all": many,
-        "each further daemon": further,
-        "python, imports alone": _megabytes(imports),
-    }
-    return [{"what": name, **figures} for name, figures in rows.items()]
+    return [
+        {"what": "1 daemon", **alone},
+        {"what": f"{nodes} daemons, all", **many},
+        {"what": "each further daemon", **further},
+        {"what": "python, imports alone", **_megabytes(imports)},
+    ]
 
 
 async def _daemons(folder: Path, count: int) -> dict[str, float]:

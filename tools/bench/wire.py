@@ -102,8 +102,7 @@ async def _ways(
     mesh_key = Ed25519PrivateKey.generate()
     root = Authority.root("bench", mesh_key)
     sponsor_key = ec.generate_private_key(ec.SECP256R1())
-    signed = root.sponsor("a", sponsor_key.public_key())
-    sponsor = Authority("sponsor a", sponsor_key, signed)
+    sponsor = Authority("sponsor a", sponsor_key, root.sponsor("a", sponsor_key.public_key()))
     known = {name: _credential(sponsor, name) for name in ("a", "echo", "b", "behind")}
     roster = Roster("bench", mesh_key.public_key())
     frame = codec.encode(said, "float32")

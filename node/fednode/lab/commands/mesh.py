@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,19 +24,21 @@ from fednode_bootstrap.mesh import MeshSettings
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
 @click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
-@click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
+@click.option(
+    "--run-dir",
+    type=PATH,
+    default=local.RUNS,
+    help="Where state and logs are; kept, and gone on with.",
+)
 @click.pass_context
 def mesh(
     context: click.Context,
-    nodes: int,
-    config: Path | None,
     flags: tuple[str, ...],
     rounds: int | None,
     policy: str | None,
     keep: bool,
     stay: bool,
-    tls: bool,
-    run_dir: Path | None,
+    **given: Any,
 ) -> int:
     """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
 
@@ -48,13 +49,7 @@ def mesh(
         return 0
     more = [] if rounds is None else [f"rounds.max={rounds}"]
     more += [] if policy is None else [f"policy.name={policy}"]
-    settings = MeshSettings(
-        run_dir=run_dir or local.RUNS,
-        nodes=nodes,
-        config=config,
-        settings=(*flags, *more),
-        tls=tls,
-    )
+    settings = MeshSettings(settings=(*flags, *more), **given)
 
     async def main() -> int:
         return await local.run(settings, Console(), keep=keep, stay=stay)

@@ -52,7 +52,6 @@ class Run:
     """A run in a tracker, with the node's settings. folder: where a local tracker writes."""
 
     name: str
-    mesh: str
     settings: Mapping[str, str]
     folder: Path
 
@@ -61,7 +60,9 @@ class Run:
 def jsonl(run: Run) -> Iterator[Log]:
     """Print a line for each round, for programs of your own."""
     yield lambda number, values: click.echo(
-        json.dumps({"mesh": run.mesh, "node": run.settings["node"], "round": number, **values})
+        json.dumps(
+            {"mesh": run.settings["mesh"], "node": run.settings["node"], "round": number, **values}
+        )
     )
 
 
@@ -101,7 +102,7 @@ def wandb(run: Run) -> Iterator[Log]:
     online = "WANDB_MODE" in os.environ or wandb.login(prompt=False)
     with wandb.init(
         project=os.environ.get("WANDB_PROJECT", "fednode"),
-        group=os.environ.get("WANDB_RUN_GROUP", run.mesh),
+        group=os.environ.get("WANDB_RUN_GROUP", run.settings["mesh"]),
         name=run.name,
         config=dict(run.settings),
         dir=run.folder,
@@ -121,7 +122,7 @@ def mlflow(run: Run) -> Iterator[Log]:
 
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{run.folder.resolve()}/mlflow.db"
     mlflow.set_tracking_uri(uri)
-    mlflow.set_experiment(run.mesh)
+    mlflow.set_experiment(run.settings["mesh"])
     with mlflow.start_run(run_name=run.name):
         mlflow.log_params({name: value[:MLFLOW_VALUE] for name, value in run.settings.items()})
         click.echo(f"MLflow: mlflow ui --backend-store-uri {uri}")
@@ -214,7 +215,7 @@ def run_of(status: status_pb2.StatusReply, folder: Path | None = None) -> Run:
         "training images": str(status.samples),
         "version": status.version,
     }
-    return Run(status.name + time.strftime("-%Y%m%d-%H%M%S"), status.mesh, settings, folder)
+    return Run(status.name + time.strftime("-%Y%m%d-%H%M%S"), settings, folder)
 
 
 def figures(entry: status_pb2.Round) -> dict[str, float]:

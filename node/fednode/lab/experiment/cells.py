@@ -6,6 +6,7 @@ The scores of finished cells are written as CSV beside each table, and read to g
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ FOLDER: Final = "cells"
 """Folder of the cells' files in an experiment's folder."""
 ELSEWHERE: Final = "folder with --out"
 """The advice if a folder of an experiment does not work."""
+SHARE: Final = re.compile(r"[0-9]+(\.[0-9]+)?")
 Outcome = dict[str, Any]
 """The content of a cell's file."""
 PLACE: Final = ("method", "seed", "left out", "test", "node")
@@ -112,19 +114,13 @@ def read_scores(path: Path) -> dict[str, Outcome]:
             for number, row in enumerate(rows, 2):
                 outcome = outcomes.setdefault(row["cell"], {"scores": {}, "seconds": 0.0})
                 nodes = outcome["scores"].setdefault(row["test"], {})
-                nodes[row["node"]] = _accuracy(path, number, row["accuracy"])
+                text = row["accuracy"] or ""
+                nodes[row["node"]] = float(text) if SHARE.fullmatch(text) else -1.0
+                if not 0.0 <= nodes[row["node"]] <= 1.0:
+                    raise ConfigError(
+                        f"{path}, line {number}: accuracy is {text!r}; it must be a number from 0 "
+                        "to 1."
+                    )
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
         raise ConfigError(f"{path} cannot be read: {fault}; name a scores.csv.") from fault
     return outcomes
-
-
-def _accuracy(path: Path, number: int, text: str | None) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value <= 1.0:
-        raise ConfigError(
-            f"{path}, line {number}: accuracy is {text!r}; it must be a number from 0 to 1."
-        )
-    return value

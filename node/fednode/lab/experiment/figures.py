@@ -6,8 +6,9 @@ Differences are paired by seed and node, with 95 % intervals. Nothing here impor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -18,8 +19,6 @@ from fednode.lab.experiment.settings import Experiment
 
 CONTROL = "local"
 """The policy of the control of an experiment that names none."""
-Scores = Mapping[tuple[int, str], float]
-"""A metric of one method by seed and node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,28 +44,6 @@ def mean(values: Sequence[float]) -> float:
 def std(values: Sequence[float]) -> float:
     """Return the sample standard deviation (divisor n - 1) of two values or more."""
     return float(np.std(values, ddof=1))
-
-
-def difference(
-    metric: str, ours: tuple[str, Scores], control: tuple[str, Scores], resamples: int = 10_000
-) -> Difference:
-    """Return a method (label and scores) minus its control, over the pairs that both have."""
-    groups: dict[int, list[float]] = {}
-    for seed, node in sorted(ours[1].keys() & control[1].keys()):
-        groups.setdefault(seed, []).append(ours[1][seed, node] - control[1][seed, node])
-    values = [value for group in groups.values() for value in group]
-    low, high = clustered_bootstrap(list(groups.values()), resamples)
-    return Difference(
-        metric=metric,
-        method=ours[0],
-        control=control[0],
-        mean=mean(values),
-        low=low,
-        high=high,
-        pairs=len(values),
-        seeds=len(groups),
-        wins=sum(value > 0 for value in values),
-    )
 
 
 def clustered_bootstrap(
@@ -119,10 +96,10 @@ def tested(experiment: Experiment) -> tuple[str, ...]:
     return ("avg",)
 
 
-def _scores(done: Sequence[Done], label: str, column: str) -> Scores:
-    """Return a method's accuracies in a column by seed and node; a node counts once in each test.
+def _scores(done: Sequence[Done], label: str, column: str) -> dict[tuple[int, str], float]:
+    """Return a method's accuracies in a column of `tested` by seed and node.
 
-    column: of `tested`.
+    A node counts once in each test.
     """
     return {
         (ended.cell.seed, f"{ended.cell.target}/{test}/{node}"): value
@@ -137,13 +114,28 @@ def differences(
     experiment: Experiment, done: Sequence[Done], resamples: int = 10_000
 ) -> Iterator[Difference]:
     """Yield each method's difference from each control in each column that both have."""
-    for control in controls(experiment):
-        for method in experiment.methods:
-            for column in tested(experiment) if method.label != control else ():
-                ours, theirs = (_scores(done, label, column) for label in (method.label, control))
-                points = difference(column, (method.label, ours), (control, theirs), resamples)
-                if points.pairs:
-                    yield points
+    for control, method, column in product(
+        controls(experiment), (method.label for method in experiment.methods), tested(experiment)
+    ):
+        ours, theirs = (_scores(done, label, column) for label in (method, control))
+        by_seed: dict[int, list[float]] = {}
+        for seed, node in sorted(ours.keys() & theirs.keys()):
+            by_seed.setdefault(seed, []).append(ours[seed, node] - theirs[seed, node])
+        if method == control or not by_seed:
+            continue
+        values = [value for of_seed in by_seed.values() for value in of_seed]
+        low, high = clustered_bootstrap(list(by_seed.values()), resamples)
+        yield Difference(
+            metric=column,
+            method=method,
+            control=control,
+            mean=mean(values),
+            low=low,
+            high=high,
+            pairs=len(values),
+            seeds=len(by_seed),
+            wins=sum(value > 0 for value in values),
+        )
 
 
 def lines(experiment: Experiment, done: Sequence[Done]) -> list[str]:

@@ -81,7 +81,7 @@ def panels_of(done: Sequence[Done]) -> list[Panel]:
     line.
     """
     tests = {test for ended in done for test in ended.outcome.get("scores", {})}
-    kinds = [kind for kind in ("base", "new") if any(_kind(test) == kind for test in tests)]
+    kinds = [kind for kind in ("base", "new") if any(_of_kind(test, kind) for test in tests)]
     panels = [_accuracy(done, kind) for kind in kinds or [""]]
     for key, title in (("loss", "training loss"), ("consensus", "consensus distance")):
         lines = _lines()
@@ -110,12 +110,12 @@ def _accuracy(done: Sequence[Done], kind: str) -> Panel:
 
 def _percent(scores: Mapping[str, Mapping[str, float]], kind: str) -> list[float]:
     """Return the mean accuracy in percent over the tests of a kind; nothing without such tests."""
-    shown = [nodes for test, nodes in scores.items() if not kind or _kind(test) == kind]
+    shown = [nodes for test, nodes in scores.items() if _of_kind(test, kind)]
     return [100 * mean([mean(list(nodes.values())) for nodes in shown])] if shown else []
 
 
-def _kind(test: str) -> str:
-    return test.rpartition("/")[2]
+def _of_kind(test: str, kind: str) -> bool:
+    return kind in ("", test.rpartition("/")[2])
 
 
 def _lines() -> defaultdict[str, defaultdict[int, list[float]]]:

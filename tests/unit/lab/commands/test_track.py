@@ -68,7 +68,11 @@ async def test_a_node_is_followed_to_its_last_round(tmp_path: Path) -> None:
     assert taken.closed
     (run,) = taken.runs
     assert run.name.startswith("a-2")
-    assert (run.mesh, run.settings["policy.name"], run.folder) == ("m", "promptfl", tmp_path)
+    assert (run.settings["mesh"], run.settings["policy.name"], run.folder) == (
+        "m",
+        "promptfl",
+        tmp_path,
+    )
 
 
 async def test_once_writes_what_the_node_holds_now(tmp_path: Path) -> None:

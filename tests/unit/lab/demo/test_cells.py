@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from fednode.lab.demo import cells
-from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD, Said
+from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD
 from fednode.lab.experiment.cells import Done
-from fednode.lab.experiment.picture import panels_of
 from fednode.lab.experiment.settings import MethodSettings
-from fednode.lab.experiment.table import rows
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 
@@ -28,24 +25,6 @@ def node(name: str, new: float, sent: int = 0) -> tuple[StatusReply, Sequence[Ro
     ]
     status = StatusReply(name=name, model="mini", metrics=metrics, traffic=traffic)
     return status, rounds
-
-
-def run(gains: Sequence[Sequence[float]]) -> list[Done]:
-    """Return the cells of both methods; gains: of the method on new classes, by seed and node."""
-    done = []
-    for seed, of_seed in enumerate(gains, 1):
-        for method in (METHOD, CONTROL):
-            said: Said = {
-                f"node-{at}": node(
-                    f"node-{at}",
-                    0.2 + 0.01 * at + (gain if method == METHOD else 0.0),
-                    100 if method == METHOD else 0,
-                )
-                for at, gain in enumerate(of_seed, 1)
-            }
-            done.append(cells.outcome(cells.cell(method, seed, ()), said, [], 7.0))
-        done.append(cells.zero_shot(seed, said, ()))
-    return done
 
 
 def test_an_outcome_has_the_last_round_the_curve_losses_and_bytes() -> None:
@@ -83,28 +62,6 @@ def test_a_cell_s_key_changes_with_its_settings() -> None:
         cells.cell(METHOD, 1, ("tuning.lr=2",)),
     ]
     assert len({first.file, *(one.file for one in others)}) == 4
-
-
-def test_the_table_has_means_over_nodes_and_deviations_over_seeds() -> None:
-    gains = [[0.1, 0.3], [0.2, -0.2]]
-    made = cells.experiment({"data": {"shots": 8}}, 2, (1, 2), 3)
-    zero, local, ours, *_ = rows(made, run(gains))
-    means = [
-        100 * statistics.mean(0.2 + 0.01 * at + g for at, g in enumerate(one, 1)) for one in gains
-    ]
-    assert ours.figures["new"].mean == pytest.approx(statistics.mean(means))
-    assert ours.figures["new"].over_seeds == pytest.approx(statistics.stdev(means))
-    assert local.figures["new"].mean == pytest.approx(21.5)
-    assert zero.figures["new"].mean == pytest.approx(30.0)
-    assert zero.about == ["zero-shot", "2", "-"]
-    sent = {"messages": 6, "payload": 200, "serialized": 400, "wire": 600}
-    assert (zero.traffic, ours.traffic) == (None, sent)
-    assert local.traffic == {**dict.fromkeys(sent, 0), "messages": 6}
-    base, new, loss = panels_of(run(gains))
-    levels = [dict([one.level or ("", 0.0)]) for one in (base, new)]
-    assert levels == [{"zero-shot": pytest.approx(40.0)}, {"zero-shot": pytest.approx(30.0)}]
-    assert new.lines["zerodfl"][3] == pytest.approx(means)
-    assert loss.lines["local"] == {1: [2.0, 2.0], 2: [1.0, 1.0], 3: [0.5, 0.5]}
 
 
 def with_base(method: MethodSettings, base: Sequence[float]) -> list[Done]:

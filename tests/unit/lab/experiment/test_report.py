@@ -27,7 +27,7 @@ def test_each_table_names_seeds_rounds_and_test_images() -> None:
 
 def test_one_seed_has_no_deviation_over_seeds() -> None:
     text = markdown(*classified((1,)), "command")
-    assert "seed 1. Accuracy in percent.\n" in text
+    assert "16 shots, fednode-mini, seed 1. Accuracy in percent.\n" in text
     assert "| ours | 1 | 7 | - | - | - | 85.0 |" in text.splitlines()
     assert "±" not in text
     assert "over seeds" not in text

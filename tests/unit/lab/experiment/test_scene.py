@@ -150,9 +150,6 @@ def test_classes_that_are_numbers_are_refused(folder: Path, tmp_path: Path) -> N
         (tmp_path / str(at)).symlink_to(folder / "photo" / name)
     with pytest.raises(DataError, match="are numbers, which say nothing to the model: rename"):
         scene(experiment(tmp_path, kind="base-to-new", clients=2), 1, "")
-
-
-def test_the_built_in_images_have_no_domains() -> None:
     with pytest.raises(ConfigError, match="has no domains"):
         targets(experiment(Path("builtin")))
 

@@ -31,21 +31,6 @@ def test_cells_of_a_scores_file_are_not_run_again(
     assert code == 0
     assert "6 of 8 runs were there from before" in shown
     assert (second / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
-    third = tmp_path / "three"
-    words = ("--set", model, "--out", third, "--scores", out / "scores.csv")
-    code, shown, _ = start(capsys, file, *words)
-    assert code == 0
-    assert "8 of 8 runs were there from before" in shown
-    assert (third / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
-    assert "tiny" in (third / "report.md").read_text().splitlines()[4]
-    for text, fault in (
-        (held.read_text().replace("accuracy", "score", 1), "has the columns method, seed,"),
-        (held.read_text().replace("0.", "7.", 1), "line 2: accuracy is '7."),
-    ):
-        held.write_text(text)
-        code, _, said = start(capsys, file, *again)
-        assert code == 2
-        assert fault in said
 
 
 def test_one_command_runs_an_experiment_for_each_value(
