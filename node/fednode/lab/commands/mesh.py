@@ -33,6 +33,7 @@ from fednode_bootstrap.mesh import MeshSettings
 @click.pass_context
 def mesh(
     context: click.Context,
+    /,
     flags: tuple[str, ...],
     rounds: int | None,
     policy: str | None,
