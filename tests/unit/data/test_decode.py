@@ -47,13 +47,6 @@ def test_grey_of_16_bits_spans_all_shades(tmp_path: Path, suffix: str, bits: int
     assert found.std() > 70
 
 
-def test_a_window_of_the_settings_is_taken(tmp_path: Path) -> None:
-    path = tmp_path / "one.png"
-    cv2.imwrite(str(path), slope(16))
-    found = pixels(path, (1000.0, 9000.0))
-    np.testing.assert_array_equal(found[..., 0], shades(slope(16), 1000, 9000))
-
-
 def test_a_tiff_in_which_white_is_zero_is_inverted(tmp_path: Path) -> None:
     for name, kind in (("black.tif", 1), ("white.tif", 0)):
         Image.fromarray(slope(16)).save(tmp_path / name, tiffinfo={262: kind})

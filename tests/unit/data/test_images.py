@@ -96,7 +96,7 @@ def test_what_the_system_refuses_for_a_moment_is_not_kept(
     """hidden: the decoder raises an error of its own, as if the file were damaged."""
     path = save(tmp_path / "one.png")
     number = getattr(errno, name, 0)
-    error = OSError(number, os.strerror(number)) if number else MemoryError()
+    error: Exception = OSError(number, os.strerror(number)) if number else MemoryError()
     error = Unusable("a DICOM file, which takes an extra") if name == "software" else error
 
     def fail(*_: object, **__: object) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import aclosing
 
 from fednode.core.events import Level, Record
-from fednode.observe.events import KEPT, MISSED, Events, Logged
+from fednode.observe.events import KEPT, MISSED, Events
 
 
 def told(events: Events, count: int, level: Level = "info", first: int = 0) -> None:
@@ -80,15 +80,3 @@ async def test_a_follower_that_is_too_slow_is_told_so() -> None:
     assert (missed.record.kind, missed.record.level) == (MISSED, "warning")
     assert (await anext(following)).record.text == "6"  # 1 to 5 made room
     await following.aclose()
-
-
-def test_numbers_grow_across_restarts() -> None:
-    first = Events()
-    told(first, 5)
-    (*_, last) = first.kept
-    again = Events()
-    again._number += 1_000_000  # a second later
-    told(again, 1)
-    (one,) = again.kept
-    assert isinstance(one, Logged)
-    assert one.number > last.number

@@ -93,9 +93,3 @@ def test_rounds_and_seconds() -> None:
     assert found["fednode_checkpoint_write_seconds_count"] == {(): 3}
     assert abs(found["fednode_checkpoint_write_seconds_sum"][()] - 0.06) < 1e-9
     assert found["fednode_train_duration_seconds_sum"] == {(): 2.0}
-
-
-def test_two_nodes_in_one_process_do_not_meet() -> None:
-    one, other = Metrics(), Metrics()
-    one.message("out", "prompts", "ok", 1)
-    assert "fednode_messages_total" not in read(other)

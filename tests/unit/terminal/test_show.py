@@ -159,8 +159,17 @@ def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
     page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
     assert page[0].split()[-6:] == ["own", "%", "zero-shot", "%", "peers", "sent"]
-    assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12/150"]
-    assert page[1].split()[4:] == ["1.25", "50.0", "0/1", "2.0", "MB"]
+    assert page[1].split() == [
+        "a",
+        "127.0.0.1:7191",
+        "running",
+        "12/150",
+        "1.25",
+        "50.0",
+        "0/1",
+        "2.0",
+        "MB",
+    ]
     assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]
 
 

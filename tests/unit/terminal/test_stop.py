@@ -26,27 +26,6 @@ async def test_work_that_ends_gives_its_result() -> None:
     assert said == []
 
 
-async def test_the_second_signal_cancels_the_end_of_the_work() -> None:
-    hurried = False
-
-    async def work() -> None:
-        nonlocal hurried
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.Event().wait()
-        finally:
-            os.kill(os.getpid(), signal.SIGINT)
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                hurried = True
-                raise
-
-    with pytest.raises(Interrupted):
-        await until_stopped(work(), lambda _: None)
-    assert hurried
-
-
 async def test_the_first_signal_cancels_and_the_second_hurries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
