@@ -39,11 +39,12 @@ def test_copies_are_counted_in_and_between_sets(
     verdicts, splits = dict[Path, Verdict](), list[Split]()
     for use in (train, test, validation):
         images = list[Image]()
-        for kind, content in use.split():
-            images.append(Image(Path(str(len(verdicts))), "ab".index(kind)))
-            verdicts[images[-1].path] = Verdict(digest=content)
+        for word in use.split():
+            images.append(Image(Path(str(len(verdicts))), "ab".index(word[0])))
+            verdicts[images[-1].path] = Verdict(digest=word[1])
         splits.append(Split(("ant", "bee"), tuple(images)))
-    assert list(copies_among(*splits, verdicts)) == said  # type: ignore[arg-type]
+    trained, tested, validated = splits
+    assert list(copies_among(trained, tested, validated, verdicts)) == said
 
 
 def test_a_copy_in_the_other_set_is_a_warning_and_no_fault(make_folder: MakeFolder) -> None:
