@@ -25,7 +25,8 @@ from typing import Any
 
 from fednode.cli import main as fednode
 from fednode.errors import FednodeError
-from fednode.storage.store import Store, read_snapshot
+from fednode.storage.store import Store
+from tests.unit.storage.stored import read_snapshot
 
 PEERS = "mesh: m\ninsecure: true\npeers:\n  - {{name: a, address: '127.0.0.1:{port}'}}\n"
 ADOPTED = re.compile(rb"round (\d+) adopted")

@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
-from fednode.storage.store import read_snapshot
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
+from tests.unit.storage.stored import read_snapshot
 
 FEDNODE = (sys.executable, "-m", "fednode.cli")
 LAB = Path(__file__).with_name("nat_lab.sh")

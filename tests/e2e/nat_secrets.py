@@ -14,13 +14,13 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.keys import read_public
 from fednode.identity.roster import Roster
 from fednode.settings.peers import load_peers
-from fednode.storage.store import read_snapshot
 from fednode.transports.address import RelayEntry
 from fednode.transports.relay_client import RelayClient
 from fednode.transports.relay_service import DIAL, TO
 from fednode.wire import codec
 from tests.e2e.nat_faults import closed
 from tests.e2e.nat_mesh import Mesh, fail, say
+from tests.unit.storage.stored import read_snapshot
 
 MESH = "clinics-of-the-north"
 NAMES = "st-elsewhere-"

@@ -18,10 +18,10 @@ import fednode
 from fednode.core.types import Tensors
 from fednode.data.builtin import root
 from fednode.errors import FednodeError
-from fednode.storage.store import read_snapshot
 from fednode_bootstrap.daemon import Daemon
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, Nodes, start
+from tests.unit.storage.stored import read_snapshot
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 NAMES = ("a", "b", "c", "d")

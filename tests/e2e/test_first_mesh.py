@@ -23,12 +23,12 @@ from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
 from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, settings_of, start_of
-from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, finished, start, states
 from tests.unit.commands.run import Fednode
+from tests.unit.storage.stored import read_snapshot
 
 pytestmark = pytest.mark.e2e
 ROUNDS = 6

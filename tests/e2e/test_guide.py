@@ -33,8 +33,8 @@ from fednode.policy import (
     Tensors,
 )
 from fednode.settings.read import load_settings
-from fednode.storage.store import read_snapshot
 from fednode.testing import frame, small_learner
+from tests.unit.storage.stored import read_snapshot
 
 pytestmark = pytest.mark.e2e
 TEXT = (Path(__file__).resolve().parents[2] / "docs/methods.md").read_text(encoding="utf-8")

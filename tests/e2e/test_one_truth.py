@@ -22,9 +22,9 @@ from fednode.lab.sim.world import World
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Source, settings_of, start_of
-from fednode.storage.store import read_snapshot
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
+from tests.unit.storage.stored import read_snapshot
 
 NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fednode.storage.store import read_snapshot
 from tests.daemons import states
 from tests.e2e.test_first_mesh import Site, closed_form, invited
 from tests.unit.commands.run import Fednode
+from tests.unit.storage.stored import read_snapshot
 
 __all__ = ["closed_form"]
 pytestmark = pytest.mark.e2e

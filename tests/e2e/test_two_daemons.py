@@ -24,10 +24,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.errors import FAULT_CODES, FednodeError, Unreachable
 from fednode.observe.client import Client
-from fednode.storage.store import read_snapshot
 from tests.contract.faults import pause
 from tests.daemons import CLOSED, ENDLESS, GUARD_S, POLL_S, Nodes, finished, start, states
 from tests.unit.commands.run import Fednode
+from tests.unit.storage.stored import read_snapshot
 
 pytestmark = pytest.mark.e2e
 QUICK = ("--set", "rounds.min_interval_s=0.05", "--set", "rounds.start.timeout_s=0.1")

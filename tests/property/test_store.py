@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fednode.errors import StateError
-from fednode.storage.store import Store, read_snapshot
-from tests.unit.storage.stored import FACTS, filled, snapshot
+from fednode.storage.store import Store
+from tests.unit.storage.stored import FACTS, filled, read_snapshot, snapshot
 
 ROUNDS = 4
 COMMITTED = [snapshot(number) for number in range(1, ROUNDS + 1)]

@@ -32,7 +32,7 @@ from fednode.observe.page import Page
 from fednode.observe.status import NodeService
 from fednode.policies.local import Local, LocalConfig
 from fednode.settings.read import Chosen, Settings
-from fednode.storage.store import Store, read_snapshot
+from fednode.storage.store import Store
 from fednode.terminal import show
 from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.view import page as mesh_page
@@ -40,6 +40,7 @@ from tests.unit.commands.canned import member
 from tests.unit.lab.sim.meshes import Kind, promptfl
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT
+from tests.unit.storage.stored import read_snapshot
 
 NAMES = ("a", "b", "c")
 ROUNDS = 6

@@ -30,8 +30,7 @@ from fednode.errors import ConfigError, IdentityError
 from fednode.freed import trim
 from fednode.learn.learner import Learner
 from fednode.observe.telemetry import Telemetry
-from fednode.runtime.door import Door
-from fednode.runtime.driver import Driver
+from fednode.runtime.driver import Door, Driver
 from fednode.runtime.worker import Learning
 from fednode.settings.read import start_of
 from fednode.storage.store import RUNS, Store

@@ -30,7 +30,7 @@ from fednode.runtime.members import Listed, MemberDirectory
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.worker import Learning, Worker
 from fednode.storage.store import Store
-from fednode.transports.base import Address, Transport
+from fednode.transports.base import Address, OnFrame, Transport
 from fednode.wire import codec
 from fednode.wire.codec import Ack
 from fednode.wire.tensors import payload_bytes
@@ -51,6 +51,21 @@ class FrameRefused(Exception):
         super().__init__(text)
         self.code: ev.AckCode = code
         self.kind = kind
+
+
+class Door:
+    """The place where frames arrive. While a node loads, it is closed and answers "busy"."""
+
+    def __init__(self) -> None:
+        self._inside: OnFrame | None = None
+
+    def open(self, on_frame: OnFrame) -> None:
+        self._inside = on_frame
+
+    async def on_frame(self, frame: bytes, caller: str) -> bytes:
+        if self._inside is None:
+            return codec.encode_ack("busy", "this node is loading its model and images")
+        return await self._inside(frame, caller)
 
 
 class _Stopped(Exception):

@@ -248,11 +248,6 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     )
 
 
-def read_snapshot(folder: Path) -> Snapshot:
-    """Return the snapshot of the checkpoint that `newest` returns."""
-    return newest(folder)[0].snapshot
-
-
 def _newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """Return the newest whole checkpoint, and sentences on damaged newer ones.
 

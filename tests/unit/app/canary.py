@@ -23,8 +23,7 @@ from fednode.app.plan import NodePlan, learner_of, make, privacy_of
 from fednode.app.servers import Servers
 from fednode.learn.learner import Learner
 from fednode.observe.client import Client
-from fednode.runtime.door import Door
-from fednode.runtime.driver import Driver
+from fednode.runtime.driver import Door, Driver
 from fednode.storage.store import Store
 from fednode.transports.ports import free_ports
 from tests.unit.data.test_dicom import dicom, slope

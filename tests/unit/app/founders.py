@@ -22,7 +22,7 @@ from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
-from fednode.runtime.door import Door
+from fednode.runtime.driver import Door
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports

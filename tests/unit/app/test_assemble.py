@@ -29,8 +29,9 @@ from fednode.learn.privacy import Privacy
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
-from fednode.storage.store import Store, read_snapshot
+from fednode.storage.store import Store
 from tests.unit.commands.run import planned
+from tests.unit.storage.stored import read_snapshot
 
 
 def quiet_plan(folder: Path, *flags: str) -> NodePlan:

@@ -19,10 +19,10 @@ from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.learn.export import write_arrays
-from fednode.storage.store import read_snapshot
 from tests.unit.clip import folders, tiny
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import tune_in
+from tests.unit.storage.stored import read_snapshot
 
 
 def probabilities(fednode: Fednode, state: Path, images: Path) -> dict[str, dict[str, float]]:

@@ -17,7 +17,7 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.quadratic import QuadraticLearner
-from fednode.runtime.driver import Driver
+from fednode.runtime.driver import Door, Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
 from fednode.wire import codec
@@ -366,3 +366,12 @@ async def test_a_defect_that_a_node_survived_is_in_a_file(
         await a.driver._perform(Record("message.refused", "refused", cause=KeyError("lost")))
         texts = [one.record.text for one in a.driver.telemetry.events.kept]
     assert any(f"the details are in {tmp_path}/fednode-crash-" in text for text in texts)
+
+
+async def test_a_door_is_closed_until_its_node_has_loaded(tmp_path: Path) -> None:
+    door = Door()
+    ack = codec.decode_ack(await door.on_frame(b"anything", ""))
+    assert ack == codec.Ack("busy", "this node is loading its model and images")
+    async with running(Hub(), tmp_path, "a", most=1) as node:
+        door.open(node.driver.on_frame)
+        assert codec.decode_ack(await door.on_frame(b"anything", "")).code == "invalid"

@@ -8,7 +8,7 @@ import numpy as np
 
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.storage.disk import Disk
-from fednode.storage.store import Store
+from fednode.storage.store import Store, newest
 
 FACTS = {"mesh": "m", "policy.name": "zerodfl"}
 
@@ -44,6 +44,11 @@ def filled(folder: Path, rounds: int, disk: Disk | None = None) -> Store:
     for number in range(1, rounds + 1):
         store.commit(snapshot(number), traffic(number))
     return store
+
+
+def read_snapshot(folder: Path) -> Snapshot:
+    """Return the newest snapshot of a directory that a running node may be using."""
+    return newest(folder)[0].snapshot
 
 
 def files(folder: Path) -> list[Path]:

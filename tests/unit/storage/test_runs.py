@@ -9,9 +9,9 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage.disk import Disk
-from fednode.storage.store import CLASSES, SETTINGS, Store, earlier_runs, read_snapshot
+from fednode.storage.store import CLASSES, SETTINGS, Store, earlier_runs
 from tests.unit.storage.failing import Crash, FailingDisk, Way
-from tests.unit.storage.stored import FACTS, filled, snapshot, traffic
+from tests.unit.storage.stored import FACTS, filled, read_snapshot, snapshot, traffic
 
 OTHER = {"mesh": "m", "policy.name": "gda"}
 

@@ -17,9 +17,9 @@ import pytest
 from fednode.errors import StateError
 from fednode.storage import history
 from fednode.storage.disk import Disk, because
-from fednode.storage.store import CHECKPOINTS_KEPT, Store, read_snapshot
+from fednode.storage.store import CHECKPOINTS_KEPT, Store
 from tests.unit.storage.failing import Crash, FailingDisk, Way
-from tests.unit.storage.stored import FACTS, files, filled, snapshot, traffic
+from tests.unit.storage.stored import FACTS, files, filled, read_snapshot, snapshot, traffic
 
 
 def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:

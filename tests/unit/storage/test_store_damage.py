@@ -8,8 +8,8 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage import checkpoint
-from fednode.storage.store import Store, newest, read_snapshot
-from tests.unit.storage.stored import file_of, files, filled, snapshot
+from fednode.storage.store import Store, newest
+from tests.unit.storage.stored import file_of, files, filled, read_snapshot, snapshot
 
 
 @pytest.mark.parametrize(
