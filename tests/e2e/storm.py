@@ -96,7 +96,7 @@ class Node:
             rounds=rounds,
             seed=1,
             membership=PRESETS["wan"],
-            tolerance=Tolerance(budget=1e9),
+            tolerance=Tolerance(budget=10**9),
         )
         self.kernel = plan.build(name, peers, learner)(self.store.latest())
         self.driver = Driver(

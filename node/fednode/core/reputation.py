@@ -38,7 +38,7 @@ class Tolerance:
     """
 
     norm_ratio: float = 1000.0
-    budget: float = 5.0
+    budget: int = 5
     forgiven_s: float = 150.0
     quarantine_s: float = 60.0
 

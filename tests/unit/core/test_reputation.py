@@ -21,7 +21,7 @@ from fednode.core.types import Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, local, message, only, recorded, zerodfl
 
-LIMITS = Tolerance(budget=3.0, forgiven_s=50.0, quarantine_s=60.0)
+LIMITS = Tolerance(budget=3, forgiven_s=50.0, quarantine_s=60.0)
 
 
 def test_faults_are_forgiven_with_time_and_quarantine_doubles() -> None:

@@ -25,7 +25,7 @@ def known() -> Roster:
     return MESH.roster("a", "b")
 
 
-PATIENT = Tolerance(budget=2.5, quarantine_s=600.0)
+PATIENT = Tolerance(budget=3, quarantine_s=600.0)
 HURRIED = LimitSettings(messages_s=0.1)
 """In its burst of ten seconds one message fits."""
 
@@ -97,7 +97,7 @@ async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["frame", "identity"])
-async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
+async def test_a_frame_that_no_correct_node_sends_is_a_fault_of_its_caller(
     tmp_path: Path, fault: str
 ) -> None:
     async with running(
@@ -107,14 +107,14 @@ async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
         bad = {"frame": b"no frame", "identity": hello(a, "c")}[fault]
         for _ in range(2):
             assert (await answered(a, bad)).code == {"frame": "invalid"}.get(fault, "refused")
-        assert (await answered(a, hello(a))).code == "ok"  # two points are within the budget
+        assert (await answered(a, hello(a))).code == "ok"  # two faults are within the budget
         await answered(a, bad)
         assert (await answered(a, hello(a))).code == "refused"
         assert state(a) == "quarantined"
         assert a.driver.refusals.counts == {fault: 3}
 
 
-async def test_a_frame_of_a_stranger_costs_nobody_a_point(tmp_path: Path) -> None:
+async def test_a_frame_of_a_stranger_is_nobody_s_fault(tmp_path: Path) -> None:
     async with running(
         Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, members=known()
     ) as a:
