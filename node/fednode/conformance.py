@@ -35,6 +35,8 @@ NAMES: Final = ("a", "b", "c", "d")
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 NEAR: Final = 0.75
 """How alike, from 0 to 1, two names of hooks or policies are, if one is meant to be the other."""
+SENDING: Final = ("message", "recipients")
+"""Hooks of gossip of which a class defines both or none."""
 OURS: Final = "fednode."
 """Begins the names of modules whose classes are not checked."""
 HOOKS: Final = {
@@ -89,6 +91,10 @@ def class_fault(offered: Any) -> str:
     missing = sorted(getattr(offered, "__abstractmethods__", ()))
     if missing:
         return f"{title} has no method {missing[0]}, which every method of its kind needs."
+    if issubclass(offered, GossipMethod):
+        lacks = [hook for hook in SENDING if getattr(offered, hook) is getattr(GossipMethod, hook)]
+        if len(lacks) == 1:
+            return f"{title} has no {lacks[0]}, so nothing is sent: define {' and '.join(SENDING)}."
     prompts = offered.prompts
     module = isinstance(prompts, type) and issubclass(prompts, PromptModule)
     return _signature_fault(offered) or (_signature_fault(prompts) if module else "")

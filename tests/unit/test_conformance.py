@@ -102,6 +102,10 @@ class Twisted(CoOp):
             "Mine has no method merge",
         ),
         (
+            changed(Gossiping, recipients=GossipMethod.recipients),
+            "Mine has no recipients, so nothing is sent: define message and recipients.",
+        ),
+        (
             changed(Good, merge=lambda self, given: given),
             "Mine.merge takes (self, given); fednode calls it with (self, now, given).",
         ),
