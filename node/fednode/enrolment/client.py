@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -24,9 +25,11 @@ from fednode.wire.gen import enrolment_pb2_grpc
 from fednode.wire.replies import clean
 
 TIMEOUT_S: Final = 10.0
-RELAY_TRIES: Final = 3
+TRIES: Final = 3
+AGAIN_S: Final = 0.5
 RELAY_AGAIN_S: Final = 1.5
-"""Pause between two tries: a node tells its relays of a new invitation within two seconds."""
+"""Pauses between two tries: a node looks at its ledger three times a second, and tells its relays
+of a new invitation within two seconds."""
 APART_MAX_S: Final = 1800.0
 """Clocks that differ by more make certificates that do not hold yet, or no more."""
 _UNKNOWN: Final = (
@@ -82,23 +85,19 @@ class Newcomer:
         return reply
 
     async def _ask(self, method: str, request: Any) -> Any:
-        """Return the answer of the sponsor; its relays may not know of the invitation at once."""
+        """Return the answer of the sponsor, which may not know of the invitation at once."""
         invitation, key = self.invitation, self._identity.key
         authority = Authority.invitation(invitation.token)
         signed = authority.node(invitation.site, key.public_key(), INVITATION_DAYS)
         shown = Credential(self._identity.own().key, signed)
         transport = GrpcTransport(lambda: shown, self.roster, invitation.relays, proxy=self._proxy)
         place = invitation.sponsor, invitation.address
-        tries = RELAY_TRIES if invitation.address == RELAY else 1
         try:
-            while True:
-                tries -= 1
-                try:
+            for _ in range(TRIES - 1):
+                with contextlib.suppress(Unreachable):
                     return await _call(transport, place, method, request)
-                except Unreachable:
-                    if not tries:
-                        raise
-                await asyncio.sleep(RELAY_AGAIN_S)
+                await asyncio.sleep(RELAY_AGAIN_S if invitation.address == RELAY else AGAIN_S)
+            return await _call(transport, place, method, request)
         finally:
             await transport.close()
 

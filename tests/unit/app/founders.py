@@ -44,6 +44,7 @@ def founded(folder: Path, monkeypatch: pytest.MonkeyPatch, *relays: RelayEntry) 
     """
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("FEDNODE_TUNING__KIND", "closed-form")
+    monkeypatch.setattr("fednode.enrolment.client.AGAIN_S", 0.0)
     address = RELAY if relays else f"127.0.0.1:{free_ports(1)[0]}"
     files = folder / MESH
     mesh_key = create_mesh(MESH, "a", address, files)

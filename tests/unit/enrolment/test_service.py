@@ -68,8 +68,9 @@ async def test_a_copied_link_is_refused_and_the_operator_hears_of_it_once_a_minu
 
 
 async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_nothing(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fednode.enrolment.client.AGAIN_S", 0.0)
     async with Site.create(tmp_path, "a").serving() as a:
         ended = a.invite("b")
         a.ledger.settle("b", good=False)
@@ -82,6 +83,20 @@ async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_not
         other = dataclasses.replace(late, mesh="other", sponsor="a")
         with pytest.raises(Unreachable, match="a node of another mesh is there"):
             await newcomer(tmp_path / "c", other).describe()
+
+
+async def test_a_link_that_the_sponsor_hears_of_a_moment_later_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Site.create(tmp_path, "a").serving() as a:
+        link = a.invite("b")
+        a.roster.set_invitations({})
+
+        async def looks(_: float) -> None:
+            a.follow()
+
+        monkeypatch.setattr("fednode.enrolment.client.asyncio.sleep", looks)
+        assert list((await newcomer(tmp_path / "b", link).describe()).members) == ["a"]
 
 
 @pytest.mark.parametrize(("ahead_s", "said"), [(-3600, "60 minutes ahead of"), (7200, "behind")])
