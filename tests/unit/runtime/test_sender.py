@@ -103,17 +103,7 @@ async def test_a_broadcast_is_encoded_once(monkeypatch: pytest.MonkeyPatch, numb
 
 
 async def test_a_message_that_cannot_be_sent_ends_for_each_peer() -> None:
-    host = Host()
-    arrays = Tensors({"context": np.ones((1, LONG_BYTES // 4))})
-    said = Message(
-        mesh="m",
-        fingerprint="ff",
-        policy="promptfl",
-        sender="a",
-        round=1,
-        phase="a phase",
-        tensors=arrays,
-    )
+    host, said = Host(), message(LONG_BYTES // 4, "a phase")
     for peer in PEERS:
         host.sender.send(Send(peer, said))
     host.wire.open.set()
