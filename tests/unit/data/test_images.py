@@ -213,10 +213,3 @@ def test_a_value_that_is_no_verdict_is_replaced(tmp_path: Path, value: bytes) ->
     cache.kept.clear()
     assert examine([path], None, cache) == found
     assert cache.kept == {}
-
-
-def test_many_files_get_their_own_verdicts(tmp_path: Path) -> None:
-    paths = [save(tmp_path / f"{number}.png") for number in range(20)]
-    paths[7].write_bytes(b"no image")
-    verdicts = examine(paths)
-    assert [path for path in paths if verdicts[path].fault] == [paths[7]]

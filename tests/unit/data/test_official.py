@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +44,13 @@ def settings(root: Path, **changes: object) -> DataSettings:
     return replace(DataSettings(path=str(root), shots=0), **changes)  # type: ignore[arg-type]
 
 
+def write(root: Path, split: Mapping[str, list[Row]]) -> None:
+    (root / LAYOUTS[root.name][0]).write_text(json.dumps(split))
+
+
 def coop(root: Path, layout: str, names: Sequence[str] = CARS) -> dict[str, list[Row]]:
     """Write a data set in CoOp's layout; return its split, whose rows stand in no order."""
-    file, folder, pattern = LAYOUTS[layout]
+    _, folder, pattern = LAYOUTS[layout]
     split: dict[str, list[Row]] = {}
     for number, (part, count) in enumerate(PARTS.items()):
         rows: list[Row] = []
@@ -58,7 +61,7 @@ def coop(root: Path, layout: str, names: Sequence[str] = CARS) -> dict[str, list
         for row in rows:
             draw(root / layout / folder / row[0])
         split[part] = rows[::-1]
-    (root / layout / file).write_text(json.dumps(split))
+    write(root / layout, split)
     return split
 
 
@@ -94,13 +97,6 @@ def test_coops_splits_give_halves_by_label_and_their_own_test_images(
     assert data.notes[0] == (
         f"Classes, their order and the test images are those of '{LAYOUTS[layout][0]}'."
     )
-
-
-def test_the_same_images_in_another_folder_are_not_used(tmp_path: Path) -> None:
-    coop(tmp_path, "eurosat")
-    shutil.copytree(tmp_path / "eurosat/2750", tmp_path / "eurosat/128px")
-    data = load(settings(tmp_path / "eurosat"))
-    assert {Path(path).parts[-3] for path, _ in files(data.train)} == {"2750"}
 
 
 def test_without_validation_images_the_published_ones_are_left_alone(tmp_path: Path) -> None:
@@ -223,20 +219,6 @@ def test_parts_may_be_written_in_other_ways(tmp_path: Path, names: str) -> None:
         assert {Path(path).parts[-3] for path, _ in files(split)} == {part}
 
 
-def test_domains_as_folders_keep_their_names(tmp_path: Path) -> None:
-    for domain in ("Art", "Real World"):
-        for name in ("Alarm_Clock", "Backpack", "TV"):
-            for at in range(5):
-                draw(tmp_path / domain / name / f"{at:05d}.jpg")
-    (tmp_path / "ImageInfo.csv").write_text("Clipart, 1\n")
-    found = load_each(settings(tmp_path, halves=True))
-    assert set(found) == {"Art", "Real World"}
-    for data in found.values():
-        assert data.new is not None
-        assert (data.train.classes, data.new.classes) == (("Alarm Clock", "Backpack"), ("TV",))
-        assert data.notes == ()
-
-
 def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
     for name in ("train", "test", "bus"):
         for at in range(3):
@@ -264,7 +246,7 @@ def test_missing_files_are_skipped_and_named(tmp_path: Path) -> None:
 def test_an_image_listed_twice_is_tested_only(tmp_path: Path) -> None:
     split = coop(tmp_path, "dtd")
     split["train"].append(split["test"][0])
-    (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
+    write(tmp_path / "dtd", split)
     data: NodeData = load(settings(tmp_path / "dtd"))
     assert not files(data.train) & files(data.own)
     assert len(data.own.images) == len(CARS) * PARTS["test"]
@@ -273,7 +255,7 @@ def test_an_image_listed_twice_is_tested_only(tmp_path: Path) -> None:
 def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
     split = coop(tmp_path, "dtd")
     split["train"] = [one for one in split["train"] if one[1] != 3]
-    (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
+    write(tmp_path / "dtd", split)
     said = [text for kind, text in look(settings(tmp_path / "dtd"))[0] if kind == "fault"]
     assert said == [
         f"The class '{CARS[3]}' of 'split_zhou_DescribableTextures.json' has no image to train on "
@@ -326,10 +308,8 @@ def test_a_change_of_the_split_file_is_noticed(tmp_path: Path) -> None:
     asked = settings(tmp_path / "dtd")
     eyes = Rescan(asked, None, load(asked))
     assert eyes.look() is None
-    split["train"] = [one for one in split["train"] if one[1] != 4]
-    split["val"] = [one for one in split["val"] if one[1] != 4]
-    split["test"] = [one for one in split["test"] if one[1] != 4]
-    (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
+    fewer = {part: [one for one in rows if one[1] != 4] for part, rows in split.items()}
+    write(tmp_path / "dtd", fewer)
     found = fresh(eyes)
     assert found.train.classes == CARS[:4]
     file = next((tmp_path / "dtd/images" / CARS[0]).iterdir())

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -119,15 +120,21 @@ async def test_a_key_that_is_no_members_any_more_reads_nothing_more(store: Store
                 await call(where)
 
 
+async def watch(client: Client, where: str, most: int, held: AsyncExitStack) -> Any:
+    """Watch as often as may be, and once more in vain; return the last stream."""
+    for _ in range(most):
+        following = await held.enter_async_context(aclosing(client.watch(where)))
+        assert (await anext(following)).text == "text"
+    with pytest.raises(Refused, match=f"{most} watch this node already"):
+        await anext(client.watch(where))
+    return following
+
+
 async def test_watchers_are_bounded_and_those_that_go_make_room(store: Store) -> None:
     service = NodeService(store, ABOUT)
     service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
-        for _ in range(WATCHERS_MAX):
-            following = await held.enter_async_context(aclosing(client.watch(where)))
-            assert (await anext(following)).text == "text"
-        with pytest.raises(Refused, match="16 watch this node already"):
-            await anext(client.watch(where))
+        following = await watch(client, where, WATCHERS_MAX, held)
         await following.aclose()
         async with asyncio.timeout(180):
             while service._watchers[""] == WATCHERS_MAX:  # noqa: ASYNC110
@@ -144,11 +151,7 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
     service = NodeService(store, ABOUT, caller=lambda _: next(calls))
     service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
-        for _ in range(WATCHERS_EACH):
-            following = await held.enter_async_context(aclosing(client.watch(where)))
-            assert (await anext(following)).text == "text"
-        with pytest.raises(Refused, match="4 watch this node already"):
-            await anext(client.watch(where))
+        await watch(client, where, WATCHERS_EACH, held)
         for _ in range(int(BURST_S) - WATCHERS_EACH - 1):
             assert (await client.status(where)).name == "a"
         with pytest.raises(Refused, match="more than 1 messages a second"):

@@ -12,6 +12,10 @@ from fednode.transports.framing import Traffic, wire_bytes
 from fednode.wire.gen import status_pb2
 
 
+def adopted(telemetry: Telemetry, number: int, **metrics: float) -> None:
+    telemetry.committed(Snapshot(PolicyState(number, Tensors(), Tensors()), metrics), (), 0.0)
+
+
 def test_messages_and_bytes_are_counted_by_peer_and_together() -> None:
     telemetry = Telemetry()
     telemetry.count("b", "out", 10, 20)
@@ -34,11 +38,10 @@ def test_counters_have_the_names_of_the_status_service() -> None:
 def test_the_pace_is_the_median_of_the_latest_rounds() -> None:
     ends = iter([0.0, 2.0, 4.0, 100.0, 103.0, 105.0, *(110.0 + 5 * at for at in range(PACE_OF))])
     telemetry = Telemetry(clock=lambda: next(ends))
-    snapshot = Snapshot(PolicyState(1, Tensors(), Tensors()), {})
 
     def after(rounds: int) -> float:
         for _ in range(rounds):
-            telemetry.committed(snapshot, (), 0.0)
+            adopted(telemetry, 1)
         return telemetry.round_s
 
     assert after(1) == 0.0
@@ -60,11 +63,10 @@ def test_figures_of_a_run_end_where_the_rounds_begin_again() -> None:
     telemetry = Telemetry()
     telemetry.count("b", "out", 10, 20)
     for number in (1, 2):
-        state = PolicyState(number, Tensors(), Tensors())
-        telemetry.committed(Snapshot(state, {"own": 0.5, "zero_shot_own": 0.4}), (), 0.0)
+        adopted(telemetry, number, own=0.5, zero_shot_own=0.4)
     assert telemetry.measured == {"own": 0.5, "zero_shot_own": 0.4}
     assert telemetry.measured_at == 2
-    telemetry.committed(Snapshot(PolicyState(0, Tensors(), Tensors()), {}), (), 0.0)
+    adopted(telemetry, 0)
     assert telemetry.measured == {"zero_shot_own": 0.4}
     assert (telemetry.measured_at, telemetry.round_s) == (0, 0.0)
     assert telemetry.total.sent.messages == 1, "the traffic of the process counts on"
@@ -77,10 +79,6 @@ def test_old_events_make_room() -> None:
     kept = list(telemetry.events.troubles)
     assert len(kept) == TROUBLES
     assert kept[0].record.text == "5"
-
-
-def adopted(telemetry: Telemetry, number: int) -> None:
-    telemetry.committed(Snapshot(PolicyState(number, Tensors(), Tensors()), {}), (), 0.0)
 
 
 @pytest.mark.parametrize("kind", sorted(ORDINARY))
