@@ -12,8 +12,8 @@ from tests.unit.data.conftest import MakeFolder
 
 
 def test_classes_and_files_are_sorted_by_name(make_folder: MakeFolder) -> None:
-    found = scan(make_folder({"cat": 2, "Zebra": 1, "ant": 1}))
-    assert [one.name for one in found.classes] == ["Zebra", "ant", "cat"]
+    found = scan(make_folder({"cat": 2, "Zebra": 1, "cafe\u0301": 1}))
+    assert [one.name for one in found.classes] == ["Zebra", "caf\u00e9", "cat"], "composed"
     assert [path.name for path in found.classes[2].files] == ["000.png", "001.png"]
 
 
