@@ -45,8 +45,11 @@ def said(root: Path, **changes: object) -> str:
 NO_CLASSES = "holds no folder for each class, it seems"
 REFUSED = [
     (("train/", "test/", "train.csv"), f"{NO_CLASSES}: its folders 'test', 'train' are named"),
-    (("train/", "test/", "train.csv"), "the table 'train.csv' lies beside them. If a table"),
-    (("train/", "test/", "train.csv"), "set data.table to '{root}/train.csv'"),
+    (
+        ("train/", "test/", "train.csv"),
+        "classes; the table 'train.csv' lies beside them. If a table names the class of each "
+        "image, set data.table to '{root}/train.csv'; otherwise",
+    ),
     (("train_images/", "test_images/"), NO_CLASSES),
     (("HAM10000_images_part_1/", "HAM10000_images_part_2/"), NO_CLASSES),
     (("images_001/", "images_002/"), NO_CLASSES),
