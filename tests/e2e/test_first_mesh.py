@@ -243,6 +243,7 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
             await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
         await b.until(finished)
         assert "b admits newcomers until " in await a.types(fednode, "sponsor", "b")
+        await b.until(lambda reply: states(reply).get("d") == "alive")
         assert "is revoked" in await a.types(fednode, "remove", "d", "--yes")
         await b.until(lambda reply: states(reply).get("d") == "revoked")
         assert d.daemon is not None
