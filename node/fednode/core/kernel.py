@@ -100,6 +100,7 @@ class Kernel:
         self._members = self._swim.members
         self._boots = Boots()
         self._reach = reachability.Reach(context.address)
+        self._ready: set[str] = set()  # the peers that `_linked` was computed of
         self._linked: frozenset[str] = frozenset()  # the peers that the policy exchanges with
         self._linking = True  # whether this node was active when its links were last looked at
         self._gate = Gate(context, facts, self._members)
@@ -401,12 +402,18 @@ class Kernel:
             revoked = [one for one in message.members if heard and one.state == "revoked"]
             effects += self._swim.learn(now, revoked, sender)
             return [*effects, *self._refuse(now, message, token, verdict)]
-        self._pace.heard(self.round, message)
-        effects += self._swim.heard(now, sender, message.round)
+        newest = self._members[sender].round
+        late = message.phase not in PHASES and message.round < newest
+        if late and not self.policy.shared_state:
+            text = f"round {message.round} is older than round {newest}, which was heard before"
+            return [*effects, *self._refuse(now, message, token, ("stale", "stale", text))]
+        if not late:  # a late message says nothing of what the sender does now
+            self._pace.heard(self.round, message)
+            effects += self._swim.heard(now, sender, message.round)
         effects += self._reach.note_message(now, sender)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
-            if message.round > self.round:  # a late one says nothing of what the sender does now
+            if message.round > newest:
                 self._members.set_active(sender, True)
             effects += self._changes(now)
             if sender not in self._linked:
@@ -493,7 +500,9 @@ class Kernel:
             effects += self._changed.record(now, peer, after, members[peer].reason, before)
         ready = members.active() if self._linking else set[str]()
         old = self._linked
-        self._linked = neighbours(self.context.name, ready, self.context.topology)
+        if ready != self._ready:
+            self._ready = ready
+            self._linked = neighbours(self.context.name, ready, self.context.topology)
         effects += self._tell_all(now, map(ev.PeerDown, sorted(old - self._linked)))
         effects += self._tell_all(now, map(ev.PeerUp, sorted(self._linked - old)))
         return [*effects, *self._start_if_ready(now), *self._changes(now)]

@@ -74,10 +74,14 @@ def content_if_any(path: Path) -> bytes | None:
         raise
 
 
+def earlier_files(state: Path) -> list[str]:
+    """Return the files of EARLIER in a state directory."""
+    return [name for name in EARLIER if os.path.exists(state / name)]
+
+
 def refuse_earlier(state: Path) -> None:
     """Raise StateError if an earlier version of fednode wrote a state directory."""
-    earlier = [name for name in EARLIER if os.path.exists(state / name)]
-    if earlier:
+    if earlier := earlier_files(state):
         raise StateError(
             f"{state} is a state directory of an earlier version of fednode (it holds "
             f"{', '.join(earlier)}), which this version cannot read; nothing in it was changed. "

@@ -25,7 +25,7 @@ from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
 from fednode.storage.disk import ASIDE, Disk, because, lock
-from fednode.storage.files import refuse_earlier
+from fednode.storage.files import earlier_files, refuse_earlier
 from fednode.storage.history import History, RoundRow
 
 CHECKPOINTS: Final = "checkpoints"
@@ -40,6 +40,7 @@ POLICY: Final = "policy.name"
 """Named in place of all other settings: another policy has other settings."""
 OWNERS: Final = ("mesh", "name")
 """Facts that say whose directory it is; no run changes them."""
+UNREADABLE: Final = "cannot be read"
 SHOWN: Final = 4
 """Most differences that a sentence names."""
 _READ_TRIES: Final = 3
@@ -145,7 +146,7 @@ class Store:
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
-        with self._guard, _explained(self.folder, "cannot be read"):
+        with self._guard, _explained(self.folder, UNREADABLE):
             return self._history.rows(since, limit)
 
     def close(self) -> None:
@@ -171,12 +172,13 @@ class Store:
 @contextlib.contextmanager
 def _explained(folder: Path, what: str) -> Iterator[None]:
     """Turn an error of the disk into one sentence."""
+    room = "" if what == UNREADABLE else "there is room and that "
     try:
         yield
     except OSError as fault:
         raise StateError(
-            f"The state directory {folder} {what}: {because(fault)}. Make sure that there is room "
-            "and that this user may read and write there."
+            f"The state directory {folder} {what}: {because(fault)}. Make sure that {room}this user "
+            f"may read{' and write' if room else ''} there."
         ) from fault
 
 
@@ -213,8 +215,8 @@ def _shown(facts: Mapping[str, str], key: str) -> str:
 
 
 def is_state(folder: Path) -> bool:
-    """Tell whether a node ran in a directory."""
-    return (folder / CHECKPOINTS).is_dir()
+    """Tell whether a node ran in a directory, of this version or of an earlier one."""
+    return (folder / CHECKPOINTS).is_dir() or bool(earlier_files(folder))
 
 
 def has_rounds(folder: Path) -> bool:
@@ -238,7 +240,7 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed
-        with _explained(folder, "cannot be read"):
+        with _explained(folder, UNREADABLE):
             found, damaged = _newest(folder)
         if found is not None:
             number = found.snapshot.policy.round

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from fednode import registry
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
@@ -14,7 +15,7 @@ from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import StartSettings
 from fednode.core.types import MergeCounts, Snapshot
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
+from tests.unit.core.scenes import FACTS, PROMPTS, context, message, only, recorded, zerodfl
 from tests.unit.core.test_kernel import tuned
 
 ALL = StartSettings(peers=2)
@@ -143,9 +144,39 @@ def test_a_node_that_finished_with_merged_prompts_still_serves_them() -> None:
     assert only(kernel.step(1.0, hello("b")), ev.Answer)[0].code == "ok"
     assert "b" in kernel._linked
     kernel.step(2.0, ping("b", active=False))
-    for number, code in ((2, "stale"), (3, "ok")):  # only what is not late says that its rounds run
+    for number, code in ((0, "stale"), (1, "ok")):  # a later round of its own: its rounds run again
         effects = kernel.step(3.0, ev.Received(message(sender="b", round=number), 9))
         assert only(effects, ev.Answer)[0].code == code
+
+
+@pytest.mark.parametrize(("policy", "code"), [("zerodfl", "stale"), ("promptfl", "ok")])
+def test_a_late_message_says_nothing_of_its_sender(policy: str, code: str) -> None:
+    """Frames of earlier rounds are sent again; only mesh-wide rounds may still need them."""
+    kind = registry.policy(policy)
+    frame = context(policy, mode=kind.modes[0], start=ALL)
+    rounds = kind.start(kind.config_type(), frame, PROMPTS)
+    kernel = Kernel(frame, rounds, FACTS, anew=lambda: rounds)
+    kernel.step(0.0, ev.Started())
+    for sender in "bc":
+        kernel.step(1.0, hello(sender, policy=policy))
+    kernel.step(2.0, ev.Received(message("ping", "b", round=7, policy=policy), 8))
+    late = ev.Received(message(sender="b", round=3, policy=policy), 9)
+    assert only(kernel.step(3.0, late), ev.Answer)[0].code == code
+    assert kernel._members["b"].round == 7
+    kernel.step(4.0, ev.Received(message("bye", "b", round=7, policy=policy), 10))
+    kernel.step(5.0, late)
+    assert kernel._members["b"].state == "left"
+
+
+def test_arrays_that_were_mixed_are_not_taken_again_after_older_ones() -> None:
+    kernel, effects = begun()
+    newest = ev.Received(message(sender="b", round=5), 9)
+    kernel.step(2.0, newest)
+    (adopt,) = only(kernel.step(3.0, tuned(effects)), ev.Adopt)
+    kernel.step(4.0, ev.Adopted(adopt.snapshot))
+    kernel.step(5.0, ev.Received(message(sender="b", round=3), 9))
+    kernel.step(6.0, newest)
+    assert cast("Gossip", kernel.policy)._inbox == {}
 
 
 @pytest.mark.parametrize("active", [True, False])

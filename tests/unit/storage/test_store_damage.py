@@ -8,7 +8,7 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage import checkpoint
-from fednode.storage.store import Store, newest
+from fednode.storage.store import Store, is_state, newest
 from tests.unit.storage.stored import file_of, files, filled, read_snapshot, snapshot
 
 
@@ -96,6 +96,7 @@ def test_a_directory_of_a_version_before_checkpoints_is_named_and_not_touched(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "journal.db").write_bytes(b"SQLite format 3\0")
+    assert is_state(tmp_path)
     before = content(tmp_path)
     said = rf"{tmp_path} is a state directory of an earlier version .* begin anew"
     for look in (Store, newest):
