@@ -177,8 +177,8 @@ def _explained(folder: Path, what: str) -> Iterator[None]:
         yield
     except OSError as fault:
         raise StateError(
-            f"The state directory {folder} {what}: {because(fault)}. Make sure that {room}this user "
-            f"may read{' and write' if room else ''} there."
+            f"The state directory {folder} {what}: {because(fault)}. Make sure that {room}this "
+            f"user may read{' and write' if room else ''} there."
         ) from fault
 
 
