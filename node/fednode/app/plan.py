@@ -306,13 +306,37 @@ def sums_fault(plan: NodePlan, learner: Learner) -> str:
     The node would find out in its first round. A learner of formulas has no images.
     """
     names, _ = learner.announced
-    sends = plan.policy.name == SUMS and plan.settings.tuning.kind == "torch"
-    if not sends or len(names) <= CLASSES_MAX:
+    if not _sends_sums(plan) or len(names) <= CLASSES_MAX:
         return ""
     return (
         f"This node has {len(names):,} classes, and a message names at most {CLASSES_MAX:,}, "
         "so its peers would get nothing of it: name the classes to use in data.classes."
     )
+
+
+def sums_warning(plan: NodePlan, learner: Learner) -> str:
+    """Return that this node sends no class, or more classes than count; "" if neither is so."""
+    if not _sends_sums(plan) or not learner.samples:
+        return ""
+    least, most = plan.settings.privacy.least_images, plan.policy.config.classes_max
+    sent = len(learner.announced[0])
+    if sent > most:
+        return (
+            f"This node has {sent:,} classes, and policy.classes_max is {most:,}: its peers leave "
+            "out the others, unless half of the nodes have as many. Set it higher on all nodes, or "
+            "name the classes to use in data.classes."
+        )
+    if sent:
+        return ""
+    return (
+        f"None of this node's {len(learner.classes)} classes has privacy.least_images ({least}) "
+        "training images, so the node sends no sums and its peers learn nothing from it: add "
+        "images, raise data.shots, or lower privacy.least_images."
+    )
+
+
+def _sends_sums(plan: NodePlan) -> bool:
+    return plan.policy.name == SUMS and plan.settings.tuning.kind == "torch"
 
 
 def learner_of(

@@ -18,12 +18,14 @@ import click
 import uvloop
 
 from fednode.app.plan import (
+    SUMS,
     NodePlan,
     facts_of,
     learner_of,
     make,
     placed,
     sums_fault,
+    sums_warning,
     tie,
 )
 from fednode.clip.settings import MINI
@@ -32,6 +34,7 @@ from fednode.data.base import NodeData, ProgressFn
 from fednode.data.names import visible
 from fednode.data.skip_report import skip_report
 from fednode.errors import FednodeError
+from fednode.learn.learner import Learner
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import load_settings
 from fednode.shipped import config_file
@@ -181,11 +184,14 @@ def _of_learner(
     learner = learner_of(plan.settings, plan.name, data, progress)
     if text := sums_fault(plan, learner):
         yield ("fault", text)
+    elif text := sums_warning(plan, learner):
+        yield ("warning", text)
     said = () if data is None else (*data.notes, *skip_report(data.skipped, 1))
     notes = (note for note in (plan.policy.caution, *learner.notes) if note and note not in said)
     yield from (("note", text) for text in notes)
     facts = facts_of(plan, learner)
     if data is not None:
+        yield from _of_names(plan, learner, data)
         model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
         yield ("note", f"The model is {model}.")
     if _has_mesh(plan):
@@ -193,6 +199,34 @@ def _of_learner(
         from fednode.app.check_peers import peer_findings
 
         yield from _asked(peer_findings(plan, learner, fingerprint(facts), running))
+
+
+def _of_names(plan: NodePlan, learner: Learner, data: NodeData) -> Iterator[Finding]:
+    """Say which class names are one and the same for the model."""
+    from fednode.learn.prompt_module import indistinguishable_pairs
+    from fednode.learn.torch_learner import TorchLearner
+
+    assert isinstance(learner, TorchLearner), "there are images"
+    classes = data.train.classes
+    try:
+        pairs = indistinguishable_pairs(learner.module.handwritten(classes), classes)
+    except FednodeError:
+        return  # the model has no tokenizer, and its learner needs none
+    if pairs:
+        sums = plan.policy.name == SUMS
+        first, second = pairs[0]
+        more = f" (and {len(pairs) - 1} more pairs)" if len(pairs) > 1 else ""
+        advice = (
+            "images alone tell them apart"
+            if sums
+            else "prompts cannot tell them apart; give one another name with data.rename, take "
+            f"another model, or policy {SUMS}"
+        )
+        yield (
+            "note" if sums else "fault",
+            f"The class names '{first}' and '{second}' are one and the same for "
+            f"{plan.settings.model.title}{more}: {advice}.",
+        )
 
 
 def _of_state(plan: NodePlan, facts: dict[str, str], running: bool) -> Iterator[Finding]:

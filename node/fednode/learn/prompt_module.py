@@ -34,6 +34,8 @@ NAMES_MOST: Final = 8192
 """Hand-written texts whose features are kept: a state has at most 4,096 class names."""
 NAMES_AT_ONCE: Final = 16
 """So many names go through the text tower at once: each takes memory there."""
+SAME: Final = 0.9999
+"""Cosine from which two texts are one and the same for a model."""
 
 
 class Params(dict[str, "Tensor"]):
@@ -303,3 +305,12 @@ class ClassTexts:
     def _encode(self, names: tuple[str, ...], template: str) -> Tensor:
         with torch.no_grad():
             return self._text.encode(self._text.texts(names, template))
+
+
+def indistinguishable_pairs(texts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the pairs of class names whose unit text features [classes, D] are the same."""
+    pairs = []
+    for at, name in enumerate(classes[:-1]):
+        near = (texts[at + 1 :] @ texts[at] > SAME).nonzero().flatten().tolist()
+        pairs += [(name, classes[at + 1 + other]) for other in near]
+    return pairs

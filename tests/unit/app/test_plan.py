@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from fednode.app.plan import (
     make,
     placed,
     sums_fault,
+    sums_warning,
 )
 from fednode.core.facts import differences
 from fednode.data.base import DataSettings, PartitionSettings
@@ -144,23 +145,37 @@ def test_what_a_node_refuses_with_class_sums(
         make(peers, config, None, ("policy.name=gda", flag), None)
 
 
+class Counted:
+    """A learner with so many images of each class."""
+
+    def __init__(self, *counts: int) -> None:
+        self.classes = tuple(f"c{at:04}" for at in range(len(counts)))
+        self.samples = sum(counts)
+        self.announced = self.classes[sum(count < 5 for count in counts) :], 0
+
+
 @pytest.mark.parametrize(
-    ("count", "policy", "fault"),
+    ("counts", "policy", "fault", "warning"),
     [
-        (4096, "gda", ""),
-        (4097, "promptfl", ""),
-        (4097, "gda", "has 4,097 classes, and a message names at most 4,096"),
+        ((3, 2), "gda", "", "None of this node's 2 classes has privacy.least_images (5) training"),
+        ((3, 5), "gda", "", ""),
+        ((), "gda", "", ""),
+        ((3, 2), "promptfl", "", ""),
+        ([9] * 4097, "gda", "4,097 classes, and a message names at most 4,096", "4,097 "),
+        ([9] * 257, "gda", "", "This node has 257 classes, and policy.classes_max is 256"),
+        ([9] * 256, "gda", "", ""),
     ],
 )
 def test_class_sums_that_cannot_be_sent_are_said_before_anything_is_sent(
-    count: int, policy: str, fault: str
+    counts: Sequence[int], policy: str, fault: str, warning: str
 ) -> None:
     peers = Peers("m", tuple(PeerEntry(name, "") for name in "ab"))
     plan = NodePlan("a", Settings(policy=chosen_of({"name": policy})), peers, Path())
-    learner: Any = SimpleNamespace(announced=("c" * count, count))
-    said = sums_fault(plan, learner)
-    assert fault in said
-    assert bool(fault) == bool(said)
+    learner: Any = Counted(*counts)
+    for find, wanted in ((sums_fault, fault), (sums_warning, warning)):
+        said = find(plan, learner)
+        assert wanted in said
+        assert bool(wanted) == bool(said)
 
 
 def test_a_node_that_takes_no_connections_needs_relays(tmp_path: Path) -> None:

@@ -243,5 +243,21 @@ def test_class_sums_that_may_not_be_sent_are_foreseen(fednode: Fednode) -> None:
     words = ("policy.name=gda", "data.classes=[barrel, beaver, anchor]", "data.shots=8")
     flags = [part for flag in words for part in ("--set", flag)]
     assert fednode("check", *flags, "--set", "privacy.least_images=9") == 0
-    said = "note: 3 of 3 classes (anchor, barrel, beaver) have fewer than 9 training images: their"
+    assert "warning: None of this node's 3 classes has privacy.least_images (9)" in fednode.out
+    assert fednode.out.splitlines()[-1] == "No fault."
+
+
+@pytest.mark.parametrize(
+    ("policy", "said", "code"),
+    [
+        ("promptfl", "fault: The class names 'bcc' and 'nv' are one and the same for", 2),
+        ("gda", "note: The class names 'bcc' and 'nv' are one and the same for", 0),
+    ],
+)
+def test_names_that_the_model_takes_for_one_are_named(
+    fednode: Fednode, tmp_path: Path, policy: str, said: str, code: int
+) -> None:
+    draw(tmp_path, 6)
+    words = (f"data.path={tmp_path}", "data.rename={lemon: bcc, sea: nv}", f"policy.name={policy}")
+    assert fednode("check", *(part for word in words for part in ("--set", word))) == code
     assert said in fednode.out
