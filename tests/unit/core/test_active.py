@@ -155,7 +155,7 @@ def test_a_late_message_says_nothing_of_its_sender(policy: str, code: str) -> No
     kind = registry.policy(policy)
     frame = context(policy, mode=kind.modes[0], start=ALL)
     rounds = kind.start(kind.config_type(), frame, PROMPTS)
-    kernel = Kernel(frame, rounds, FACTS, anew=lambda: rounds)
+    kernel = Kernel(frame, rounds, FACTS, anew=lambda _: rounds)
     kernel.step(0.0, ev.Started())
     for sender in "bc":
         kernel.step(1.0, hello(sender, policy=policy))
