@@ -30,6 +30,12 @@ settings.load_profile("repeatable")
 gc.disable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-transcripts", action="store_true", help="write tests/unit/core/transcripts anew"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of daemons: they wait, and the others compute meanwhile."""
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)

@@ -45,7 +45,7 @@ _STORE: Final = "tests/unit/storage/test_store.py"
 _ROUNDS: Final = "node/fednode/core/rounds/engine.py"
 _SWIM: Final = "tests/unit/core/members/test_swim.py"
 _MEAN: Final = "tests/unit/core/merge/test_mean.py"
-_ENGINE: Final = "tests/unit/core/rounds/test_engine.py"
+_ENGINE: Final = "tests/unit/core/test_transcripts.py"
 _ALONE: Final = (
     "tests/simulation/test_never_alone.py::test_no_view_claims_a_federation_that_did_not_happen"
 )
