@@ -141,7 +141,8 @@ class Player:
                 return ev.Received(self.message(words[0], words[1], given), token)
             case "Delivered" | "Undelivered":
                 to, phase, *rest = words
-                return getattr(ev, kind)(to, self.sent[to, phase], *rest, **given)
+                sent = self.sent[to, phase]
+                return cast("ev.Event", getattr(ev, kind)(to, sent, *rest, **given))
             case "Tuned" | "TuneFailed":
                 job = cast("ev.Tune", self.tune).job
                 if kind == "TuneFailed":
@@ -160,7 +161,7 @@ class Player:
                 )
             case "Claimed":
                 return ev.Claimed(words[0], int(words[1]), self.base(value(words[2])))
-        return getattr(ev, kind)(*words, **given)
+        return cast("ev.Event", getattr(ev, kind)(*words, **given))
 
     def message(self, peer: str, phase: str, given: dict[str, Any]) -> Message:
         """Return a peer's message, which a node takes but for what is given."""
