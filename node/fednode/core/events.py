@@ -18,9 +18,10 @@ Level = Literal["debug", "info", "warning", "error"]
 AckCode = Literal["ok", "stale", "refused", "invalid", "busy", "silent", "inactive"]
 """The receiver's verdict on a message.
 
-ok: taken. inactive: taken by a node that takes part in no round. stale: not taken, because the two
-nodes see other members. refused: of no member, or of other settings. invalid: no correct node sends
-it. busy: not now. silent: the third node of an indirect ping does not answer.
+ok: taken. inactive: taken by a node that takes part in no round. stale: not taken, because it comes
+too late, or because the two nodes see other members. refused: of no member, or of other settings.
+invalid: no correct node sends it. busy: not now. silent: the third node of an indirect ping does
+not answer.
 """
 
 
