@@ -8,7 +8,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 from fednode.evaluation.intervals import (
     Numbers,
@@ -22,6 +21,8 @@ from fednode.evaluation.intervals import (
 
 @pytest.mark.parametrize(("right", "images"), [(0, 12), (7, 12), (12, 12), (96, 222), (1, 1)])
 def test_wilson_is_scipy_s(right: int, images: int) -> None:
+    from scipy.stats import binomtest  # takes seconds, which other workers need not wait
+
     expected = binomtest(right, images).proportion_ci(method="wilson")
     assert wilson(right, images) == pytest.approx((expected.low, expected.high))
     assert all(map(math.isnan, wilson(0, 0)))

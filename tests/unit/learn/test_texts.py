@@ -67,7 +67,7 @@ def test_a_name_goes_through_the_tower_once_whatever_list_it_stands_in(
     texts, sizes, real = ClassTexts(mini), list[int](), mini.text.encode
 
     def encode(tokens: Any, *more: Any) -> torch.Tensor:
-        sizes.append(len(tokens.names))
+        sizes.append(len(tokens.ids))
         return real(tokens, *more)
 
     monkeypatch.setattr(mini.text, "encode", encode)

@@ -84,7 +84,7 @@ def test_an_image_tower_trains_what_the_table_promises_and_refuses_the_rest(
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_text_tower_trains_what_the_table_promises(reader: Any, name: str) -> None:
     _, frozen, row = reader
-    needs_patches = {"fedotp"} if not row.patches else set()
+    needs_patches = {"fedotp"} if not row["patches"] else set()
     assert set(policies(row)) == set(NEEDS) - needs_patches
     if name in policies(row):
         step(frozen, name)
