@@ -58,7 +58,7 @@ def each_late_message_is_a_second_process(patch: pytest.MonkeyPatch) -> None:
     ("plant", "lies", "more", "seed"),
     [
         (any_word_is_believed, "false-past", {}, 1),
-        (the_paused_speak_on, "", {}, 46),
+        (the_paused_speak_on, "", {}, 6),
         (a_restart_forgets_that_nobody_decided, "nobody", BACKUPS, 6),
         (each_late_message_is_a_second_process, "nobody", {"crashes": 6}, 4),
     ],
