@@ -148,9 +148,12 @@ def mesh_sentence(sites: Sequence[tuple[int, int, int]]) -> str:
     """Return what nodes gain together over training alone. sites: the counts of each (`Gain`)."""
     gain, interval = pooled(sites)
     images, _, squares = map(sum, zip(*sites, strict=True))
-    verdict = "cannot tell"
+    verdict, share = "cannot tell", POINTS / 100
+    needed = max(squares / images, share - share**2) * (SEEN / share) ** 2
     if squares >= FEWEST and (interval[0] > 0 or interval[1] < 0):
         verdict = "the mesh helps" if gain > 0 else "the mesh harms"
+    elif needed <= images:
+        verdict = f"no difference found, and one of {POINTS} points would show"
     return (
         f"{len(sites)} nodes together, by the newest `fednode eval` of each: gain over training "
         f"alone: {_points(gain, interval, f', {images:,} images')}: {verdict}"
