@@ -119,6 +119,10 @@ def _signature_fault(own: Any) -> str:
                 if issubclass(kind, base) and name not in words:
                     what = "a method" if hook else "an attribute"
                     return f"{own.__name__} has {what} {name}, {_name_fault(base, name)}"
+            elif isinstance(
+                inspect.getattr_static(base, name, None), classmethod
+            ) and not isinstance(given, classmethod):
+                return f"{own.__name__} has a method {name}, {_name_fault(base, name)}"
             elif hook and callable(getattr(base, name, None)):
                 wanted, found = _parameters(getattr(base, name)), getattr(own, name)
                 try:

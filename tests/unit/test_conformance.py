@@ -101,6 +101,10 @@ class Twisted(CoOp):
             changed(Method, name="mine", config_type=AveragingConfig, prompts=CoOp),
             "Mine has no method merge",
         ),
+        *(
+            (changed(Good, start=start), "Mine has a method start, which is a hook of its prompts")
+            for start in (lambda self, inputs: None, lambda self, params, inputs: None)
+        ),
         (
             changed(Gossiping, recipients=GossipMethod.recipients),
             "Mine has no recipients, so nothing is sent: define message and recipients.",
