@@ -168,7 +168,7 @@ class Player:
         number = 0 if phase in PHASES else self.policy.round + 1
         said = {name: one for name, one in given.items() if not name.startswith("facts.")}
         facts = {
-            name[6:]: self.digest(str(one))
+            name[6:]: self.digest(one) if isinstance(one, str) else str(one)
             for name, one in given.items()
             if name.startswith("facts.")
         }
