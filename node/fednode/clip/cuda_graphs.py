@@ -55,7 +55,7 @@ class GraphedPasses:
     """
 
     def __init__(self, recorder: Callable[..., Pass] | None) -> None:
-        self._recorder, self._count = recorder, 0
+        self.recorder, self._count = recorder, 0
         self._known: dict[tuple[object, ...], _Known] = {}
         self.notes: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ class GraphedPasses:
     def run(self, owners: Sequence[object], work: Pass, given: Sequence[Tensor]) -> Any:
         """Return work(*given), from a recording if there is one that is free."""
         moving = torch.is_grad_enabled() and any(one.requires_grad for one in given)
-        if self._recorder is None or not moving:
+        if self.recorder is None or not moving:
             return work(*given)
         shapes = ((tuple(one.shape), one.dtype, one.requires_grad) for one in given)
         known = self._known.setdefault((*owners, *shapes), _Known())
@@ -83,7 +83,7 @@ class GraphedPasses:
         if graph is None and few and known.passes > ORDINARY and not known.refused:
             samples = (one.detach().clone().requires_grad_(one.requires_grad) for one in given)
             try:
-                graph = _Graph(self._recorder(work, tuple(samples)))
+                graph = _Graph(self.recorder(work, tuple(samples)))
                 known.graphs.append(graph)
                 self._count += 1
             except RuntimeError as fault:  # of CUDA; the end of the memory is one, too
@@ -92,12 +92,11 @@ class GraphedPasses:
                 self.notes = (f"Some steps run without CUDA graphs, more slowly: {first}",)
         return work(*given) if graph is None else graph(given)
 
-    def drop(self, for_good: bool = True) -> bool:
-        """Free the memory of all recordings, and record no more; tell whether there were any."""
-        had, self._count = self._count > 0, 0
-        self._known.clear()
-        if had and for_good:
-            self._recorder = None
+    def drop(self) -> bool:
+        """Free the memory of all recordings and record no more; tell whether there were any."""
+        if had := self._count > 0:
+            self.recorder, self._count = None, 0
+            self._known.clear()
             self.notes = ("The GPU's memory ended, so steps run without CUDA graphs, more slowly.",)
         return had
 

@@ -235,7 +235,7 @@ class TorchLearner(Learner):
         if fresh is not None:
             self.data, self._zero_shot, self._public = fresh, {}, None
             self._images.forget()
-            self._graphs.drop(for_good=False)
+            self._graphs = GraphedPasses(self._graphs.recorder)
             self._features.keep_only(fresh.files)
 
     def _measure(
