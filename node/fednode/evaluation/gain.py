@@ -1,4 +1,4 @@
-"""What the mesh brings a node over training alone, in figures and in words.
+"""The gain of the mesh over training alone, in figures and in words.
 
 The control (policy `local`) trains alone, with the same images, seed and budget. It is measured on
 the same test images as the mesh's prompts, so intervals of differences are paired. A classifier
@@ -67,7 +67,7 @@ def sentences(tests: Tests, unknown: str = "") -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """What a row gains over another on the same images, in shares (0..1).
+    """The gain of a row over another on the same images, in shares (0..1).
 
     accuracy, balanced: of all images, and the mean over classes; each with its 95 % interval, over
     patients if they are known. differ: images, or patients, on which the rows differ. needed: so
@@ -116,11 +116,9 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
     known = ours.patients if ours.patients.size else None
     patients = np.arange(ours.images) if known is None else known
     ((low, high),) = ratio_bootstrap(known, steps[:, None], np.ones((ours.images, 1)))
-    half, share = (high - low) / 2, POINTS / 100
-    spread = ours.images * (half / Z) ** 2 or float(np.square(steps).mean())
-    least = (share - share**2) * ours.images / len(np.unique(patients))
+    spread = ours.images * ((high - low) / 2 / Z) ** 2 or float(np.square(steps).mean())
+    needed = _images_needed(spread, ours.images / len(np.unique(patients)))
     of_patients = np.bincount(patients, steps)
-    needed = max(spread, least) * (SEEN / share) ** 2
     return Gain(
         accuracy=ours.accuracy - others.accuracy,
         accuracy_95=(float(low), float(high)),
@@ -136,6 +134,15 @@ def gain_over(ours: Evaluation, others: Evaluation) -> Gain:
     )
 
 
+def _images_needed(spread: float, of_patient: float = 1.0) -> float:
+    """Return how many images would show a difference of POINTS.
+
+    spread: the variance of a difference times the number of images. of_patient: images of one.
+    """
+    share = POINTS / 100
+    return max(spread, (share - share**2) * of_patient) * (SEEN / share) ** 2
+
+
 def is_possible(counts: Sequence[int]) -> bool:
     """Tell whether numbers that another node or a file has can be the counts of a Gain."""
     if len(counts) != 3 or not 0 < counts[0] < IMAGES_MAX:
@@ -146,13 +153,12 @@ def is_possible(counts: Sequence[int]) -> bool:
 
 def mesh_sentence(sites: Sequence[tuple[int, int, int]]) -> str:
     """Return what nodes gain together over training alone. sites: the counts of each (`Gain`)."""
-    gain, interval = pooled(sites)
-    images, _, squares = map(sum, zip(*sites, strict=True))
-    verdict, share = "cannot tell", POINTS / 100
-    needed = max(squares / images, share - share**2) * (SEEN / share) ** 2
+    images, difference, squares = map(sum, zip(*sites, strict=True))
+    gain, interval = pooled(images, difference, squares)
+    verdict = "cannot tell"
     if squares >= FEWEST and (interval[0] > 0 or interval[1] < 0):
         verdict = "the mesh helps" if gain > 0 else "the mesh harms"
-    elif needed <= images:
+    elif _images_needed(squares / images) <= images:
         verdict = f"no difference found, and one of {POINTS} points would show"
     return (
         f"{len(sites)} nodes together, by the newest `fednode eval` of each: gain over training "

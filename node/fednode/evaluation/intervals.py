@@ -11,7 +11,7 @@ Pure: numbers in, numbers out. Nothing here imports torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -78,15 +78,14 @@ def balanced_bootstrap(patients: Counts | None, truth: Counts, steps: Numbers) -
     return _percentiles(np.nanmean(_ratios(counts, above, below), axis=1))
 
 
-def pooled(sites: Iterable[tuple[int, int, int]]) -> tuple[float, Bounds]:
-    """Return the mean difference of all sites' images together, and its 95 % interval.
+def pooled(images: int, difference: int, squares: int) -> tuple[float, Bounds]:
+    """Return the mean difference of the images of all sites, and its 95 % interval.
 
-    Of each site: its images; on how many of them one row is right and the other is not, less the
-    reverse; the sum of the squares of this difference over patients, or over images. Patients are
-    independent, so the squares bound the variance of the sum. The interval is normal, and a little
-    wider than needed where the difference is large.
+    The arguments are sums over sites: of their images; of how many of them one row is right on and
+    the other is not, less the reverse; of the squares of this difference over patients, or over
+    images. Patients are independent, so the squares bound the variance of the sum. The interval is
+    normal, and a little wider than needed where the difference is large.
     """
-    images, difference, squares = map(sum, zip(*sites, strict=True))
     mean, half = difference / images, Z * math.sqrt(squares) / images
     return mean, (max(-1.0, mean - half), min(1.0, mean + half))
 

@@ -141,7 +141,7 @@ def test_the_pooled_interval_is_that_of_all_sites_patients() -> None:
         whose.append(of + 1000 * len(sites))
     of_all: Numbers = np.concatenate(every)
     _, patients_of = np.unique(np.concatenate(whose), return_inverse=True)
-    mean, (low, high) = pooled(sites)
+    mean, (low, high) = pooled(*map(sum, zip(*sites, strict=True)))
     assert mean == pytest.approx(of_all.mean())
     ((least, most),) = ratio_bootstrap(patients_of, of_all[:, None], np.ones((len(of_all), 1)))
     assert (high - low) / (most - least) == pytest.approx(1.0, abs=0.12)
