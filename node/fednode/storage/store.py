@@ -40,7 +40,8 @@ POLICY: Final = "policy.name"
 """Named in place of all other settings: another policy has other settings."""
 OWNERS: Final = ("mesh", "name")
 """Facts that say whose directory it is; no run changes them."""
-UNREADABLE: Final = "cannot be read"
+WRITABLE: Final = "there is room and that this user may read and write there"
+READABLE: Final = "this user may read there"
 SHOWN: Final = 4
 """Most differences that a sentence names."""
 _READ_TRIES: Final = 3
@@ -146,7 +147,7 @@ class Store:
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
-        with self._guard, _explained(self.folder, UNREADABLE):
+        with self._guard, _explained(self.folder, "cannot be read", READABLE):
             return self._history.rows(since, limit)
 
     def close(self) -> None:
@@ -170,15 +171,13 @@ class Store:
 
 
 @contextlib.contextmanager
-def _explained(folder: Path, what: str) -> Iterator[None]:
-    """Turn an error of the disk into one sentence."""
-    room = "" if what == UNREADABLE else "there is room and that "
+def _explained(folder: Path, what: str, sure: str = WRITABLE) -> Iterator[None]:
+    """Turn an error of the disk into one sentence. sure: of what the user is to make sure."""
     try:
         yield
     except OSError as fault:
         raise StateError(
-            f"The state directory {folder} {what}: {because(fault)}. Make sure that {room}this "
-            f"user may read{' and write' if room else ''} there."
+            f"The state directory {folder} {what}: {because(fault)}. Make sure that {sure}."
         ) from fault
 
 
@@ -240,7 +239,7 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed
-        with _explained(folder, UNREADABLE):
+        with _explained(folder, "cannot be read", READABLE):
             found, damaged = _newest(folder)
         if found is not None:
             number = found.snapshot.policy.round
