@@ -65,4 +65,5 @@ async def test_two_live_processes_of_one_key_are_named_at_its_peer(tmp_path: Pat
         (port,) = free_ports(1)
         async with nodes.running("a", "--set", f"listen=127.0.0.1:{port}", state=twin):
             named = "two processes speak with the key of a"
-            await nodes.until("b", lambda reply: warned(reply, named))
+            said = await nodes.until("b", lambda reply: warned(reply, named))
+    assert sum(named in text for text in said.warnings) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +93,7 @@ def issue(
 
 
 class Invitations:
-    """What the page of a sponsor shows of newcomers, and does for its operator."""
+    """The newcomers of a sponsor, as its page shows them to the operator, and its buttons."""
 
     def __init__(self, sponsor: Sponsor) -> None:
         self._sponsor, self._ledger = sponsor, sponsor.ledger
@@ -106,7 +106,7 @@ class Invitations:
         """Return the sites that wait for the operator, the first one first."""
         entries = self._ledger.read().entries.values()
         waiting = [(one.site, one.address, one.id) for one in entries if one.waiting]
-        return [Site(*site, await _words_of(site[2])) for site in waiting]
+        return await _with_words(waiting)
 
     async def members(self) -> list[Site]:
         """Return this node and the members whose keys it knows, at most MEMBERS_SHOWN."""
@@ -117,11 +117,11 @@ class Invitations:
             for peer in self._sponsor.known()
             if peer.id and peer.state not in GONE
         ]
-        return [Site(*site, await _words_of(site[2])) for site in [own, *others][:MEMBERS_SHOWN]]
+        return await _with_words([own, *others][:MEMBERS_SHOWN])
 
     async def mesh_words(self) -> str:
         """Return the words of the mesh key, which newcomers see."""
-        return await _words_of(str(self._sponsor.plan.peers.mesh_key))
+        return await asyncio.to_thread(words_of, str(self._sponsor.plan.peers.mesh_key))
 
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
@@ -141,9 +141,12 @@ class Invitations:
         return settled(name, good)
 
 
-async def _words_of(key: str) -> str:
-    """Return the words of a key; those of a new one take a tenth of a second, on a thread."""
-    return await asyncio.to_thread(words_of, key)
+async def _with_words(sites: Sequence[tuple[str, str, str]]) -> list[Site]:
+    """Return sites, given by name, address and id; the words of a new key take a tenth of a second.
+
+    So a thread works them out.
+    """
+    return await asyncio.to_thread(lambda: [Site(*site, words_of(site[2])) for site in sites])
 
 
 def settled(name: str, good: bool) -> str:

@@ -62,7 +62,7 @@ ENDING: Final[Mapping[Life, str]] = {
     Life.LEAVING: "this node is leaving the mesh",
     Life.STOPPING: "this node is stopping; it is known again when it comes back",
 }
-"""What a node answers to each message after `fednode leave`, and after SIGTERM."""
+"""The answer of a node to each message after `fednode leave`, and after SIGTERM."""
 NOTED: Final = frozenset({Phase.HELLO, Phase.PING, Phase.MEMBERS})
 """The acknowledgement of such a message says whether the receiver reaches the sender."""
 UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")

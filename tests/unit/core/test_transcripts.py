@@ -1,4 +1,4 @@
-"""What a node does, scene by scene, is what transcripts/*.txt say.
+"""Scenes of a node in transcripts/*.txt: the effects of its events are those written there.
 
 `pytest tests/unit/core/test_transcripts.py --rewrite-transcripts` writes them anew (player.py).
 """
