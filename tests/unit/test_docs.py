@@ -7,6 +7,7 @@ README's quick start is run in tests/e2e/test_readme.py; `make check` builds the
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -49,14 +50,16 @@ class Block(NamedTuple):
         return f"{self.page.name}-{self.line}"
 
 
-def blocks(*languages: str) -> list[Block]:
-    found = [
+@functools.cache
+def blocks(language: str = "") -> list[Block]:
+    if language:
+        return [one for one in blocks() if one.language == language]
+    return [
         Block(page, token.map[0] + 1, token.info, token.content)
         for page in PAGES
         for token in MarkdownIt().parse(page.read_text(encoding="utf-8"))
         if token.type == "fence" and token.map is not None
     ]
-    return [one for one in found if not languages or one.language in languages]
 
 
 def test_every_block_has_a_language_that_is_checked() -> None:

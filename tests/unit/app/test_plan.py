@@ -137,7 +137,7 @@ def test_nodes_must_have_the_same_hand_written_prompt(
 def test_what_a_node_refuses_with_class_sums(
     fednode: Fednode, peers: Path, tmp_path: Path, flag: str, fault: str
 ) -> None:
-    """Messages of gda name the classes of a node (tests/unit/policies/test_names_stay.py)."""
+    """Messages of gda name the classes of a node (tests/simulation/test_names_stay.py)."""
     config = tmp_path / "node.yaml"
     config.write_text("name: b\n")
     assert make(peers, config, None, ("policy.name=gda",), None).policy.name == "gda"

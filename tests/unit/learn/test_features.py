@@ -323,7 +323,11 @@ def test_a_module_with_visual_prompts_gets_tokens_or_pixels_whichever_is_smaller
     assert (name == "pixels") == (model.vision.num_tokens > 100)
 
 
-@pytest.mark.parametrize("policy", ["feddpt", "plan", "fedotp"])
+@pytest.mark.parametrize(
+    ("model", "policy"),
+    [("hybrid", "feddpt"), ("large", "feddpt"), ("plain", "plan"), ("hybrid", "fedotp")],
+    indirect=["model"],
+)
 def test_tuning_gives_equal_bits_with_and_without_the_cache(
     model: FrozenClip, files: list[Path], tmp_path: Path, policy: str
 ) -> None:

@@ -27,6 +27,12 @@ PROMISED = {
     "ViT": set(NEEDS),
     "SigLIP": set(NEEDS) - {"feddpt", "fedotp"},
 }
+ALIKE = {"local", "zerodfl", "fedtpg", "fedpgp", "diprompt"}
+"""Text prompts alone, as promptfl: what they need of a tower is the same."""
+every_policy = pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in ALIKE else ()) for one in TRAINED],
+)
 
 
 @pytest.fixture(scope="module", params=IMAGES)
@@ -68,7 +74,7 @@ def test_the_table_knows_every_policy() -> None:
     assert set(NEEDS) == set(registry.names())
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@every_policy
 def test_an_image_tower_trains_what_the_table_promises_and_refuses_the_rest(
     eye: Any, name: str
 ) -> None:
@@ -81,7 +87,7 @@ def test_an_image_tower_trains_what_the_table_promises_and_refuses_the_rest(
         step(frozen, name)
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@every_policy
 def test_a_text_tower_trains_what_the_table_promises(reader: Any, name: str) -> None:
     _, frozen, row = reader
     needs_patches = {"fedotp"} if not row["patches"] else set()

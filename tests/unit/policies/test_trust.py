@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from fednode.policies.gaussian import Floats, Sums
 from fednode.policies.trust import at_most, counted, mislabelled
@@ -108,6 +107,8 @@ def test_peers_in_another_order_are_judged_alike() -> None:
 @pytest.mark.parametrize("count", [1, 2, 30, 1100, 4096])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.6, 0.9, 1.0])
 def test_the_chance_of_few_right_names(count: int, share: float) -> None:
+    from scipy.stats import binom  # takes seconds, which other workers need not wait
+
     for right in {0, count // 5, count // 2, count - 1, count}:
         expected = float(binom.cdf(right, count, share))
         assert at_most(right, count, share) == pytest.approx(expected, rel=1e-6, abs=1e-30)

@@ -1,8 +1,7 @@
 """Processes started by `fednode start` end with the bits that the simulator has, PLAN and ZeroDFL.
 
-tests/unit/runtime/test_one_truth.py compares every policy, with daemons in one process. These slow
-tests compare whole processes: settings from the command line, and each its own model, images and
-state directory.
+test_one_truth.py compares every policy, with daemons in one process. These slow tests compare whole
+processes: settings from the command line, and each its own model, images and state directory.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from fednode.data.load import load
 from fednode.lab.sim.world import Checker, World
 from fednode.learn.features import Features
 from fednode.wire import codec
+from tests.simulation.test_one_truth import CASES, NODES, learners, plan
 from tests.unit.app.canary import CLASS, found, plant
 from tests.unit.policies.tiny import frozen
-from tests.unit.runtime.test_one_truth import CASES, NODES, learners, plan
 
 
 @dataclass
