@@ -73,6 +73,7 @@ async def test_the_quick_start_as_it_stands(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("FEDNODE_PAGE__LISTEN", "null")
+    monkeypatch.setenv("FEDNODE_ROUNDS__MIN_INTERVAL_S", "5")  # for nothing is read of later rounds
     monkeypatch.chdir(tmp_path)
     fednode, daemons, shown = Fednode(capsys), list[Daemon](), dict[str, str]()
     for folder in ("images", "b", "c"):
