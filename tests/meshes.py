@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 from fednode.identity.certificates import Credential
@@ -15,11 +14,12 @@ from tests.unit.identity.people import SmallMesh
 
 
 class Mesh(SmallMesh):
-    """A mesh whose nodes speak TLS, and may have relays."""
+    """A mesh whose nodes speak TLS, and may have relays. `close` closes them all."""
 
-    @classmethod
-    def new(cls, name: str = "mesh") -> Mesh:
-        return cls(name)
+    def __init__(self, name: str = "mesh") -> None:
+        super().__init__(name)
+        self._open = contextlib.AsyncExitStack()
+        self.close = self._open.aclose
 
     def transport(
         self,
@@ -31,17 +31,16 @@ class Mesh(SmallMesh):
     ) -> GrpcTransport:
         """Return the transport of a node. own: what it shows. more: as GrpcTransport."""
         shown, known = own or self.credential(name), roster or self.roster()
-        return GrpcTransport(lambda: shown, known, relays, **more)
+        made = GrpcTransport(lambda: shown, known, relays, **more)
+        self._open.push_async_callback(made.close)
+        return made
 
-    @contextlib.asynccontextmanager
-    async def relay(self, name: str = "relay") -> AsyncIterator[RunningRelay]:
+    async def relay(self, name: str = "relay") -> RunningRelay:
         """Run a relay."""
         running = RunningRelay(self, name)
         running.at = RelayEntry(name, await running.start("127.0.0.1:0"))
-        try:
-            yield running
-        finally:
-            await running.server.close()
+        self._open.push_async_callback(running.server.close)
+        return running
 
 
 class RunningRelay:

@@ -45,9 +45,9 @@ class TestGrpc(TransportContract):
 class TestGrpcOverTls(TransportContract):
     @pytest.fixture
     async def make(self) -> AsyncIterator[Make]:
-        mesh = Mesh.new()
-        async for make in provide(lambda: mesh.transport("a")):
-            yield make
+        mesh = Mesh()
+        yield lambda: mesh.transport("a")
+        await mesh.close()
 
 
 class Relayed(GrpcTransport):
@@ -76,9 +76,8 @@ class Relayed(GrpcTransport):
 class TestGrpcOverARelay(TransportContract):
     @pytest.fixture
     async def make(self) -> AsyncIterator[Make]:
-        mesh = Mesh.new()
-        async with mesh.relay() as relay:
-            names: dict[Address, str] = {}
-            count = iter(range(1, 30))
-            async for make in provide(lambda: Relayed(mesh, f"n{next(count)}", relay.at, names)):
-                yield make
+        mesh, names, count = Mesh(), dict[Address, str](), iter(range(1, 30))
+        relay = await mesh.relay()
+        async for make in provide(lambda: Relayed(mesh, f"n{next(count)}", relay.at, names)):
+            yield make
+        await mesh.close()

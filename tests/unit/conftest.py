@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # at run time only what needs a model imports torch
     from fednode.app.plan import NodePlan
     from fednode.clip.model import FrozenClip
     from fednode.clip.settings import ModelSettings
+    from tests.meshes import Mesh
 
 LOADED: dict[ModelSettings, FrozenClip] = {}
 
@@ -61,6 +62,16 @@ def founder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
     plan = founded(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path / MESH)
     return plan
+
+
+@pytest.fixture
+async def mesh() -> AsyncIterator[Mesh]:
+    """Return a mesh of certificates; all transports and relays that it makes are closed."""
+    from tests.meshes import Mesh
+
+    made = Mesh()
+    yield made
+    await made.close()
 
 
 @pytest.fixture

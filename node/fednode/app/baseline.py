@@ -37,7 +37,7 @@ from fednode.evaluation.gain import (
     sentences,
 )
 from fednode.settings.read import Chosen, Settings, start_of
-from fednode.storage.disk import Disk
+from fednode.storage.files import put
 
 if TYPE_CHECKING:
     from fednode.evaluation.results import Evaluation
@@ -199,8 +199,8 @@ def keep_comparison(folder: Path, sentences: Sequence[str], counts: Sequence[int
     counts: of the gain over training alone (`Gain.counts`), if there is one.
     """
     kept = {"sentences": list(sentences), "counts": list(counts)}
-    with contextlib.suppress(OSError):  # a full disk: status goes on to name the command
-        Disk().replace(folder / COMPARISON, json.dumps(kept).encode())
+    with contextlib.suppress(StateError):  # a full disk: status goes on to name the command
+        put(folder / COMPARISON, json.dumps(kept), "state directory")
 
 
 def comparison(settings: Settings, folder: Path) -> tuple[list[str], list[int]]:

@@ -16,7 +16,7 @@ from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Source, put_flags, settings_in
 from fednode.settings.shared import SHARED, overlay
 from fednode.shipped import config_file
-from fednode.storage.disk import because
+from fednode.storage.disk import explained
 from fednode.storage.files import put
 from fednode.transports.address import RelayEntry
 
@@ -129,11 +129,9 @@ def mesh_text(peers: Peers) -> str:
 
 
 def write_files(folder: Path, settings: str, peers: Peers) -> None:
-    """Write node.yaml and peers.yaml into a folder; raise ConfigError or StateError if it fails."""
-    try:
+    """Write node.yaml and peers.yaml into a folder; raise StateError if that fails."""
+    with explained(f"{folder} cannot be made", "."):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise ConfigError(f"{folder} cannot be made: {because(fault)}.") from fault
     for name, text in (("node.yaml", settings), ("peers.yaml", mesh_text(peers))):
         put(folder / name, text, "folder", for_all=True)
 

@@ -15,7 +15,7 @@ from fednode import units
 from fednode.core.types import NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, read_yaml, stored_settings, tree_of
-from fednode.storage.files import put
+from fednode.storage.files import content_if_any, put
 from fednode.storage.store import (
     BACKBONE,
     CLASSES,
@@ -116,13 +116,11 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
 
 def _text(folder: Path, name: str) -> str:
     """Return the text of a file that every start writes; raise StateError if it is damaged."""
+    content = content_if_any(folder / name)
+    if content is None:
+        raise StateError(f"{folder} has no {name}: {AGAIN}")
     try:
-        content = (folder / name).read_bytes()
         return content.decode("utf-8")
-    except FileNotFoundError:
-        raise StateError(f"{folder} has no {name}: {AGAIN}") from None
-    except OSError as fault:
-        raise StateError(f"{folder / name} cannot be read: {fault.strerror}.") from None
     except UnicodeDecodeError as fault:
         line = content[: fault.start].count(b"\n") + 1
         raise StateError(f"{folder / name}, line {line}, is not UTF-8 text: {AGAIN}") from None

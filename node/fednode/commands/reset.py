@@ -20,7 +20,7 @@ from fednode.errors import StateError
 from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
-from fednode.storage.disk import because, lock
+from fednode.storage.disk import explained, lock
 from fednode.storage.files import refuse_earlier
 from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
 from fednode.terminal.paths import PATH
@@ -97,14 +97,10 @@ def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
 def delete(doomed: list[Path]) -> None:
     """Delete files and folders; raise StateError if one cannot be deleted."""
     for path in doomed:
-        try:
+        with explained(f"{path} cannot be deleted", "; mend that and reset again."):
             if path.is_dir() and not path.is_symlink():
                 for file in sorted(path.glob("*.safetensors")):
                     file.unlink()  # the newest checkpoint last: no node goes on from an older one
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        except OSError as fault:
-            raise StateError(
-                f"{path} cannot be deleted: {because(fault)}; mend that and reset again."
-            ) from fault

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 from fednode.errors import ConfigError, IdentityError, StateError
 from fednode.settings.faults import meant
 from fednode.settings.read import Source, checked
-from fednode.storage.disk import Disk, alone, because, keep_private
+from fednode.storage.disk import Disk, alone, explained, keep_private
 from fednode.storage.files import content_if_any, put
 
 FOLDER: Final = "enrolment"
@@ -247,10 +247,8 @@ class Ledger:
     @contextlib.contextmanager
     def _change(self) -> Iterator[Book]:
         """Yield the content; store it in the end, unless the caller raises."""
-        try:
+        with explained(f"{self._folder} cannot be made", "."):
             self._disk.make_folder(self._folder)
-        except OSError as fault:
-            raise StateError(f"{self._folder} cannot be made: {because(fault)}.") from fault
         keep_private(self._folder)
         with alone(self._folder / "lock"):
             book = self.read()

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from fednode.errors import IdentityError, StateError
-from fednode.storage.disk import Disk, because
+from fednode.storage.disk import Disk, explained
 from fednode.storage.files import content_of
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
@@ -135,12 +135,7 @@ def store(path: Path, key: PrivateKey) -> None:
 
     Raise StateError if that fails.
     """
-    disk = Disk()
-    try:
+    disk, sure = Disk(), "this user may read and write there"
+    with explained(f"The key {path} cannot be used", f". Make sure that {sure}."):
         disk.make_folder(path.parent)
         disk.replace(path, pem_of(key))
-    except OSError as fault:
-        raise StateError(
-            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
-            "may read and write there."
-        ) from fault

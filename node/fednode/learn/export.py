@@ -23,9 +23,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fednode.core.types import Array, Tensors
-from fednode.errors import ModelError, StateError
+from fednode.errors import ModelError
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
 from fednode.storage.disk import because
+from fednode.storage.files import put
 
 FORMAT: Final = "fednode prompts 1"
 ROWS: Final = "rows"
@@ -130,9 +131,4 @@ def write_matrix(
 
 
 def _write(path: Path, arrays: Mapping[str, Array], facts: dict[str, str]) -> None:
-    try:
-        path.write_bytes(save(dict(arrays), facts))
-    except OSError as fault:
-        raise StateError(
-            f"{path} cannot be written: {because(fault)}; give another place for TO."
-        ) from fault
+    put(path, save(dict(arrays), facts), "place for TO", for_all=True)

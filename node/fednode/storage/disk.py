@@ -124,6 +124,15 @@ def because(fault: OSError) -> str:
     return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
 
 
+@contextlib.contextmanager
+def explained(what: str, advice: str) -> Iterator[None]:
+    """Turn an error of the system into a StateError: what is wrong, the reason, and advice."""
+    try:
+        yield
+    except OSError as fault:
+        raise StateError(f"{what}: {because(fault)}{advice}") from fault
+
+
 def writing_fault(folder: Path, disk: Disk | None = None) -> str:
     """Return why a folder, or the folder that it would be made in, cannot be written; "" if it can.
 
@@ -152,10 +161,8 @@ def alone(path: Path) -> Iterator[None]:
 
     Others hold the lock for moments only, so wait for them; raise StateError after WAIT_S.
     """
-    try:
+    with explained(f"{path} cannot be opened to lock it", "."):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
-    except OSError as fault:
-        raise StateError(f"{path} cannot be opened to lock it: {because(fault)}.") from fault
     try:
         end = time.monotonic() + WAIT_S
         while True:

@@ -1,4 +1,4 @@
-"""Write a file completely or not at all, read a file, and say in one sentence why that failed."""
+"""Write a file completely or not at all; read a file. StateError says why that failed."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from pathlib import Path
 from typing import Final
 
 from fednode.errors import StateError
-from fednode.storage.disk import ASIDE, FILE_MODE, Disk, because
+from fednode.storage.disk import ASIDE, FILE_MODE, Disk, explained
 
 EARLIER: Final = ("journal.db", "identity/lease", "admission")
 """Files of a state directory by versions before checkpoints and certificates."""
 
 
 def put(
-    path: Path, text: str, another: str, for_all: bool = False, disk: Disk | None = None
+    path: Path, content: str | bytes, another: str, for_all: bool = False, disk: Disk | None = None
 ) -> None:
     """Write a file aside, sync it, rename it and sync its folder.
 
-    After a power loss the file holds the old text or the new text, never a part of either.
+    After a power loss the file holds the old or the new content, never a part of either.
     another: what to choose if this place does not work, for the error. for_all: the process's umask
     says who may read the file; without it only the owner may. Raise StateError if the file cannot
     be written.
     """
     suffix = f".{secrets.token_hex(4)}{ASIDE}"  # several machines may write one file at a time
     aside = path.with_name(path.name + suffix)
-    try:
-        aside.touch(0o666 if for_all else FILE_MODE)
-        (disk or Disk()).replace(path, text.encode("utf-8"), suffix)
-    except OSError as fault:
-        with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
-        raise StateError(
-            f"{path} cannot be written: {fault.strerror}; free space there or choose another "
-            f"{another}."
-        ) from fault
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    advice = f"; free space there or choose another {another}."
+    with explained(f"{path} cannot be written", advice):
+        try:
+            aside.touch(0o666 if for_all else FILE_MODE)
+            (disk or Disk()).replace(path, data, suffix)
+        finally:
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
 
 
 def content_of(path: Path) -> bytes:
@@ -45,13 +44,8 @@ def content_of(path: Path) -> bytes:
     Raise StateError if the system does not give them. That says nothing about the content: with
     free descriptors, or once the disk answers, the same file may be sound.
     """
-    try:
+    with explained(f"{path} cannot be read", ". Try again when it can; it was not changed."):
         return path.read_bytes()
-    except OSError as fault:
-        raise StateError(
-            f"{path} cannot be read ({because(fault)}): try again when it can; nothing in it was "
-            "changed."
-        ) from fault
 
 
 def text_of(path: Path) -> str:

@@ -17,14 +17,14 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
-from fednode.storage.disk import ASIDE, Disk, because, lock
+from fednode.storage.disk import ASIDE, Disk, explained, lock
 from fednode.storage.files import earlier_files, refuse_earlier
 from fednode.storage.history import History, RoundRow
 
@@ -170,15 +170,11 @@ class Store:
                 self._disk.remove(path)
 
 
-@contextlib.contextmanager
-def _explained(folder: Path, what: str, sure: str = WRITABLE) -> Iterator[None]:
+def _explained(
+    folder: Path, what: str, sure: str = WRITABLE
+) -> contextlib.AbstractContextManager[None]:
     """Turn an error of the disk into one sentence. sure: of what the user is to make sure."""
-    try:
-        yield
-    except OSError as fault:
-        raise StateError(
-            f"The state directory {folder} {what}: {because(fault)}. Make sure that {sure}."
-        ) from fault
+    return explained(f"The state directory {folder} {what}", f". Make sure that {sure}.")
 
 
 def difference(

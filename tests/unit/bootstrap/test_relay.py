@@ -68,8 +68,8 @@ async def who(frame: bytes, caller: str) -> bytes:
     return caller.encode()
 
 
-async def test_it_serves_shows_what_it_does_and_stops(tmp_path: Path) -> None:
-    mesh, (page,) = Mesh.new(), free_ports(1)
+async def test_it_serves_shows_what_it_does_and_stops(mesh: Mesh, tmp_path: Path) -> None:
+    (page,) = free_ports(1)
     state = folder(mesh, tmp_path / "relay")
     running = Running(state, f"127.0.0.1:{page}")
     await running.until("health and metrics")
@@ -93,14 +93,14 @@ async def test_it_serves_shows_what_it_does_and_stops(tmp_path: Path) -> None:
     assert found["fednode_relay_waiting"] == found["fednode_relay_streams"] == 1
     assert found["fednode_relay_bytes_total"] > 1000
     assert 'fednode_relay_refusals_total{reason="absent"}' in text
-    for one in (node, caller):
-        await one.close()
+    await mesh.close()
     await running.end()
     assert "stopped after 1 streams" in running.said[-1]
 
 
-async def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path: Path) -> None:
-    mesh = Mesh.new()
+async def test_a_revocation_that_a_node_passes_on_outlives_the_process(
+    mesh: Mesh, tmp_path: Path
+) -> None:
     state = folder(mesh, tmp_path / "relay")
     mesh.id("n1")
     running = Running(state)
@@ -117,12 +117,11 @@ async def test_a_revocation_that_a_node_passes_on_outlives_the_process(tmp_path:
     with pytest.raises(Unreachable, match="was revoked"):
         await gone.send("relay", b"", GUARD_S, "n2")
     await again.until("refused: from 127.0.0.1: its key was revoked")
-    await gone.close()
     await again.end()
 
 
-async def test_what_is_missing_is_said(tmp_path: Path) -> None:
-    mesh, (port,) = Mesh.new(), free_ports(1)
+async def test_what_is_missing_is_said(mesh: Mesh, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
     where, stop = f"127.0.0.1:{port}", asyncio.Event()
     state = folder(mesh, tmp_path / "relay")
 
@@ -148,9 +147,9 @@ def test_a_missing_file_is_said(fednode: Fednode, tmp_path: Path) -> None:
 
 
 async def test_the_certificate_is_renewed_in_its_last_third(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mesh: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mesh, said = Mesh.new(), list[str]()
+    said = list[str]()
     state = folder(mesh, tmp_path)
     peers, roster = load_peers(state / "peers.yaml"), mesh.roster()
     identity, asked = NodeIdentity(state), list[object]()

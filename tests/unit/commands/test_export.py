@@ -133,12 +133,11 @@ def test_a_place_that_cannot_be_written_is_a_sentence(
     fednode: Fednode, tuned: Path, tmp_path: Path
 ) -> None:
     to = tmp_path / "no/such/folder/p.safetensors"
-    assert fednode.fault("export", "--state", tuned / "state", to) == (
-        f"{to} cannot be written: No such file or directory; give another place for TO."
-    )
+    said = fednode.fault("export", "--state", tuned / "state", to)
+    assert said.startswith(f"{to} cannot be written: No such file or directory; free space")
     (tmp_path / "file").touch()
     said = fednode.fault("export", "--state", tuned / "state", tmp_path / "file" / "p.safetensors")
-    assert "cannot be written: a file is where a folder is to be; give another place" in said
+    assert "cannot be written: a file is where a folder is to be; free space" in said
 
 
 def test_class_sums_leave_as_weights_unless_they_are_asked_for(

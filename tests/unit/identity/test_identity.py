@@ -157,7 +157,7 @@ def test_a_file_that_the_system_does_not_give_is_not_called_damaged(
 
     use()
     monkeypatch.setattr(Path, "read_bytes", denied)
-    with pytest.raises(StateError, match=f"{name} cannot be read .*: try again when it can"):
+    with pytest.raises(StateError, match=f"{name} cannot be read: .*. Try again when it can"):
         use()
 
 

@@ -14,6 +14,8 @@ from fednode.errors import ModelError, StateError
 from fednode.learn import export
 from fednode.learn.export import affine, read_arrays, write_arrays
 from fednode.settings.read import Settings, chosen_of
+from fednode.storage import files
+from tests.unit.storage.failing import FailingDisk
 
 
 @pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
@@ -68,8 +70,19 @@ def test_a_file_that_fednode_did_not_write_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
-        StateError, match=r"none/p\.safetensors cannot be written: .*; give another place for TO"
+        StateError, match=r"none/p\.safetensors cannot be written: .* choose another place for TO"
     ):
         write_arrays(PROMPTS, {}, tmp_path / "none" / "p.safetensors")
     with pytest.raises(StateError, match="cannot be written: Is a directory"):
         write_arrays(PROMPTS, {}, tmp_path)
+
+
+def test_a_full_disk_leaves_the_file_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "p.safetensors"
+    write_arrays(PROMPTS, {}, path)
+    monkeypatch.setattr(files, "Disk", lambda: FailingDisk(1, "full"))
+    with pytest.raises(StateError, match="cannot be written: the disk is full"):
+        write_arrays(Tensors({"context": [1.0]}), {}, path)
+    assert read_arrays(path)[0] == PROMPTS

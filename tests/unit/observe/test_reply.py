@@ -50,31 +50,30 @@ async def frame_back(frame: bytes, caller: str) -> bytes:
     return frame
 
 
-async def test_paths_and_relays_are_read_from_the_transport() -> None:
-    mesh = Mesh()
-    async with mesh.relay() as relay:
-        receiver, caller = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
-        for one in (receiver, caller):
-            await one.listen("relay", frame_back)
-            assert one.relay is not None
-            await one.relay.up.wait()
-        await caller.send("relay", b"x", GUARD_S, "b")
-        client = caller.relay
-        assert client is not None
-        about = replace(ABOUT, transport=caller)
-        node = FakeNode(peers=(Member(name="b"),), addresses={"b": "relay"})
-        (peer,) = running(node, QuadraticLearner("a"), about).peers
-        assert peer.path == f"relay {relay.at.address}"
-        made = loading(about, 0.0, "")
-        (shown,) = made.relays
-        assert (shown.address, shown.state, shown.why) == (relay.at.address, "waiting", "")
-        assert list(made.warnings) == []
-        client.relays[0].up, client.relays[0].why = False, "nobody answers there"
-        made = loading(about, 0.0, "")
-        assert made.relays[0].state == "lost"
-        assert list(made.warnings) == [client.trouble]
-        for one in (receiver, caller):
-            await one.close()
+async def test_paths_and_relays_are_read_from_the_transport(mesh: Mesh) -> None:
+    relay = await mesh.relay()
+    receiver, caller = mesh.transport("b", relay.at), mesh.transport("a", relay.at)
+    for one in (receiver, caller):
+        await one.listen("relay", frame_back)
+        assert one.relay is not None
+        await one.relay.up.wait()
+    await caller.send("relay", b"x", GUARD_S, "b")
+    client = caller.relay
+    assert client is not None
+    about = replace(ABOUT, transport=caller)
+    node = FakeNode(peers=(Member(name="b"),), addresses={"b": "relay"})
+    (peer,) = running(node, QuadraticLearner("a"), about).peers
+    assert peer.path == f"relay {relay.at.address}"
+    made = loading(about, 0.0, "")
+    (shown,) = made.relays
+    assert (shown.address, shown.state, shown.why) == (relay.at.address, "waiting", "")
+    assert list(made.warnings) == []
+    client.relays[0].up, client.relays[0].why = False, "nobody answers there"
+    made = loading(about, 0.0, "")
+    assert made.relays[0].state == "lost"
+    assert list(made.warnings) == [client.trouble]
+    for one in (receiver, caller):
+        await one.close()
 
 
 async def test_a_node_without_keys_has_no_paths() -> None:

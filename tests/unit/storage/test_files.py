@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
     path = tmp_path / "revoked.txt"
     path.write_text("old")
     for fail_at in range(4):
-        with pytest.raises(StateError, match="cannot be written: No space left"):
+        with pytest.raises(StateError, match="cannot be written: the disk is full; free"):
             put(path, "new", "folder", disk=FailingDisk(fail_at, "full"))
         assert [one.name for one in tmp_path.iterdir()] == ["revoked.txt"]
         assert path.read_text() == "old"

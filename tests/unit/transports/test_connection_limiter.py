@@ -86,6 +86,12 @@ async def doors(folder: Path, most: int = 16) -> AsyncIterator[Doors]:
         server.close()
 
 
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Doors]:
+    async with doors(tmp_path) as opened:
+        yield opened
+
+
 async def closed(reader: asyncio.StreamReader) -> bool:
     """Tell whether a connection ends."""
     async with asyncio.timeout(GUARD_S):
@@ -94,42 +100,44 @@ async def closed(reader: asyncio.StreamReader) -> bool:
     return True
 
 
-class TestAccount:
-    def test_what_no_call_explains_drains_steadily(self) -> None:
-        account = Account(room=100, leak_s=10, call_room=50, calls_s=1.0, at=0.0)
-        assert account.add(100, 0.0) <= 0
-        assert account.add(40, 0.0) == 40
-        assert account.add(0, 4.0) <= 0
-        assert account.add(-100, 4.0) <= 0
-        assert account.level == 0.0
+def test_what_no_call_explains_drains_steadily() -> None:
+    account = Account(room=100, leak_s=10, call_room=50, calls_s=1.0, at=0.0)
+    assert account.add(100, 0.0) <= 0
+    assert account.add(40, 0.0) == 40
+    assert account.add(0, 4.0) <= 0
+    assert account.add(-100, 4.0) <= 0
+    assert account.level == 0.0
 
-    def test_a_call_that_is_read_makes_room(self) -> None:
-        account = Account(room=100, leak_s=10, call_room=50, calls_s=1.0, at=0.0)
-        account.reading = 2
-        assert account.add(100 + module.WINDOW + 2 * 50, 0.0) <= 0
-        account.reading = 0
-        assert account.add(0, 0.0) == module.WINDOW + 2 * 50
 
-    def test_calls_are_bounded_in_a_second_and_at_once(self) -> None:
-        account = Account(room=100, leak_s=10, call_room=50, calls_s=2.0, at=0.0)
-        for _ in range(int(2 * module.BURST_S)):
-            assert account.add(0, 0.0, calls=1) <= 0
-        assert account.add(0, 0.0, calls=1) > 0
-        assert account.add(0, 0.5) <= 0
+def test_a_call_that_is_read_makes_room() -> None:
+    account = Account(room=100, leak_s=10, call_room=50, calls_s=1.0, at=0.0)
+    account.reading = 2
+    assert account.add(100 + module.WINDOW + 2 * 50, 0.0) <= 0
+    account.reading = 0
+    assert account.add(0, 0.0) == module.WINDOW + 2 * 50
 
-    async def test_an_account_is_forgotten_once_it_is_empty(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "ACCOUNTS_MAX", 3)
-        limiter = module.ConnectionLimiter(tmp_path, 1 << 20)
-        for number in range(9):
-            limiter._account(f"source {number}", module.SOURCE_ROOM, module.SOURCE_LEAK_S)
-        assert len(limiter._accounts) <= 3
-        owing = limiter._account("owing", module.ROOM, module.LEAK_S)
-        owing.add(module.ROOM, asyncio.get_running_loop().time())
-        for number in range(9):
-            limiter._account(f"key {number}", module.ROOM, module.LEAK_S)
-        assert limiter._accounts["owing"] is owing
+
+def test_calls_are_bounded_in_a_second_and_at_once() -> None:
+    account = Account(room=100, leak_s=10, call_room=50, calls_s=2.0, at=0.0)
+    for _ in range(int(2 * module.BURST_S)):
+        assert account.add(0, 0.0, calls=1) <= 0
+    assert account.add(0, 0.0, calls=1) > 0
+    assert account.add(0, 0.5) <= 0
+
+
+async def test_an_account_is_forgotten_once_it_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ACCOUNTS_MAX", 3)
+    limiter = module.ConnectionLimiter(tmp_path, 1 << 20)
+    for number in range(9):
+        limiter._account(f"source {number}", module.SOURCE_ROOM, module.SOURCE_LEAK_S)
+    assert len(limiter._accounts) <= 3
+    owing = limiter._account("owing", module.ROOM, module.LEAK_S)
+    owing.add(module.ROOM, asyncio.get_running_loop().time())
+    for number in range(9):
+        limiter._account(f"key {number}", module.ROOM, module.LEAK_S)
+    assert limiter._accounts["owing"] is owing
 
 
 @pytest.mark.parametrize(
@@ -145,147 +153,143 @@ def test_sources_are_addresses_networks_and_callers_of_relays(name: object, sour
     assert module._source(name) == source
 
 
-class TestConnections:
-    async def test_a_source_without_a_key_holds_few(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "UNKNOWN_PER_SOURCE", 2)
-        async with doors(tmp_path) as opened:
-            for _ in range(2):
-                await opened.enter()
-            assert await closed(await opened.enter())
-            await opened.enter(THERE)
-            assert len(opened.peers()) == 3
-
-    async def test_a_key_holds_few(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "PER_KEY", 1)
-        async with doors(tmp_path) as opened:
-            readers = [await opened.enter() for _ in range(2)]
-            first, second = opened.peers()
-            assert opened.limiter.calls(first, "key")
-            assert not opened.limiter.calls(second, "key")
-            assert await closed(readers[1])
-            assert opened.limiter.calls(first, "key")
-
-    async def test_connections_of_a_source_cost_it_bytes(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "SOURCE_ROOM", 2 * module.DOOR_BYTES)
-        monkeypatch.setattr(module, "SOURCE_LEAK_S", 1)
-        async with doors(tmp_path) as opened:
-            await opened.enter()
-            await opened.enter()
-            assert await closed(await opened.enter())
-
-    async def test_who_names_no_key_is_closed_in_the_end(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "UNKNOWN_S", 0.0)
-        async with doors(tmp_path) as opened:
-            assert await closed(await opened.enter())
-
-    async def test_of_too_many_the_source_with_most_loses_one(self, tmp_path: Path) -> None:
-        async with doors(tmp_path, most=3) as opened:
-            alone = await opened.enter(THERE)
-            crowd = [await opened.enter() for _ in range(2)]
-            await opened.enter()
-            assert await closed(crowd[0])
-            assert THERE in {opened.limiter.source(peer) for peer in opened.peers()}
-            assert not alone.at_eof()
-
-    async def test_sockets_that_a_cleaner_took_are_named_once(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        async with doors(tmp_path) as opened:
-            os.unlink(opened.limiter.core)
-            for _ in range(2):
-                assert await closed(await opened.enter())
-        assert caplog.text.count(f"The sockets of this node in {tmp_path} are gone") == 1
-
-    async def test_who_sends_a_first_byte_while_a_node_stops_is_no_fault(
-        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        async with doors(tmp_path) as opened:
-            reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
-            await opened.enter()  # the limiter has taken the connection before this one, too
-            opened.limiter.stop_accepting()
-            os.unlink(opened.limiter.core)  # as gRPC does when its server stops
-            writer.write(b"x")
-            async with asyncio.timeout(GUARD_S):
-                assert await reader.read() == b""
-            writer.close()
-            assert not caplog.records
-
-    async def test_a_banned_key_is_cut_off_and_comes_back(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with doors(tmp_path) as opened:
-            reader = await opened.enter()
-            assert opened.limiter.calls(opened.peers()[0], "key")
-            opened.limiter.ban("key", 1e6)
-            assert await closed(reader)
-            reader = await opened.enter()
-            assert not opened.limiter.calls(opened.peers()[-1], "key")
-            assert await closed(reader)
-            opened.limiter.ban("key", -1.0)
-            await opened.enter()
-            assert opened.limiter.calls(opened.peers()[-1], "key")
+async def test_a_source_without_a_key_holds_few(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_PER_SOURCE", 2)
+    for _ in range(2):
+        await opened.enter()
+    assert await closed(await opened.enter())
+    await opened.enter(THERE)
+    assert len(opened.peers()) == 3
 
 
-class TestBytes:
-    async def test_a_stranger_sends_a_handshake_and_no_more(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "UNKNOWN_BYTES", 1000)
-        async with doors(tmp_path) as opened:
-            await opened.enter()
-            opened.writers[0].write(bytes(2000))
-            await opened.core.until(2001)
-            line = next(iter(opened.limiter._all))
-            assert not line.transport.is_reading()
-            assert opened.limiter.calls(opened.peers()[0], "key")
-            assert line.transport.is_reading()
+async def test_a_key_holds_few(opened: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PER_KEY", 1)
+    readers = [await opened.enter() for _ in range(2)]
+    first, second = opened.peers()
+    assert opened.limiter.calls(first, "key")
+    assert not opened.limiter.calls(second, "key")
+    assert await closed(readers[1])
+    assert opened.limiter.calls(first, "key")
 
-    async def test_bytes_that_no_call_explains_stop_the_reading_until_they_are_explained(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "LEAK_S", 1)
-        async with doors(tmp_path) as opened:
-            await opened.enter()
-            (peer,), (line,) = opened.peers(), opened.limiter._all
-            assert opened.limiter.calls(peer, "key")
-            opened.writers[0].write(bytes(module.ROOM + 1))
-            await opened.core.until(module.ROOM + 2)
-            assert not line.transport.is_reading()
-            opened.limiter.explains(peer, module.ROOM)
-            assert line.transport.is_reading()
 
-    async def test_too_many_calls_stop_the_reading(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(module, "BURST_S", 0.01)
-        async with doors(tmp_path) as opened:
-            await opened.enter()
-            (peer,), (line,) = opened.peers(), opened.limiter._all
-            assert opened.limiter.calls(peer, "key")
-            assert line.transport.is_reading()
-            for _ in range(2000):
-                opened.limiter.calls(peer, "key")
-            assert not line.transport.is_reading()
+async def test_connections_of_a_source_cost_it_bytes(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SOURCE_ROOM", 2 * module.DOOR_BYTES)
+    monkeypatch.setattr(module, "SOURCE_LEAK_S", 1)
+    await opened.enter()
+    await opened.enter()
+    assert await closed(await opened.enter())
 
-    async def test_a_call_that_is_given_up_leaves_no_room_behind(self) -> None:
-        mesh, stuck = Mesh.new(), Stuck()
-        server, sender = mesh.transport("v"), mesh.transport("a")
-        to = await server.listen("127.0.0.1:0", stuck)
-        for size in (10, 1 << 20):
-            call = asyncio.ensure_future(sender.send(to, bytes(size), GUARD_S, "v"))
-            await stuck.taken.wait()
-            stuck.taken.clear()
-            call.cancel()
-            await stuck.cancelled.wait()
-            stuck.cancelled.clear()
-        await sender.close()
-        limiter = server._limits.connections
-        assert limiter is not None
-        assert not any(one.reading for one in limiter._accounts.values())
-        await server.close()
+
+async def test_who_names_no_key_is_closed_in_the_end(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_S", 0.0)
+    assert await closed(await opened.enter())
+
+
+async def test_of_too_many_the_source_with_most_loses_one(tmp_path: Path) -> None:
+    async with doors(tmp_path, most=3) as opened:
+        alone = await opened.enter(THERE)
+        crowd = [await opened.enter() for _ in range(2)]
+        await opened.enter()
+        assert await closed(crowd[0])
+        assert THERE in {opened.limiter.source(peer) for peer in opened.peers()}
+        assert not alone.at_eof()
+
+
+async def test_sockets_that_a_cleaner_took_are_named_once(
+    opened: Doors, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.unlink(opened.limiter.core)
+    for _ in range(2):
+        assert await closed(await opened.enter())
+    assert caplog.text.count(f"The sockets of this node in {tmp_path} are gone") == 1
+
+
+async def test_who_sends_a_first_byte_while_a_node_stops_is_no_fault(
+    opened: Doors, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+    await opened.enter()  # the limiter has taken the connection before this one, too
+    opened.limiter.stop_accepting()
+    os.unlink(opened.limiter.core)  # as gRPC does when its server stops
+    writer.write(b"x")
+    async with asyncio.timeout(GUARD_S):
+        assert await reader.read() == b""
+    writer.close()
+    assert not caplog.records
+
+
+async def test_a_banned_key_is_cut_off_and_comes_back(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = await opened.enter()
+    assert opened.limiter.calls(opened.peers()[0], "key")
+    opened.limiter.ban("key", 1e6)
+    assert await closed(reader)
+    reader = await opened.enter()
+    assert not opened.limiter.calls(opened.peers()[-1], "key")
+    assert await closed(reader)
+    opened.limiter.ban("key", -1.0)
+    await opened.enter()
+    assert opened.limiter.calls(opened.peers()[-1], "key")
+
+
+async def test_a_stranger_sends_a_handshake_and_no_more(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_BYTES", 1000)
+    await opened.enter()
+    opened.writers[0].write(bytes(2000))
+    await opened.core.until(2001)
+    line = next(iter(opened.limiter._all))
+    assert not line.transport.is_reading()
+    assert opened.limiter.calls(opened.peers()[0], "key")
+    assert line.transport.is_reading()
+
+
+async def test_bytes_that_no_call_explains_stop_the_reading_until_they_are_explained(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAK_S", 1)
+    await opened.enter()
+    (peer,), (line,) = opened.peers(), opened.limiter._all
+    assert opened.limiter.calls(peer, "key")
+    opened.writers[0].write(bytes(module.ROOM + 1))
+    await opened.core.until(module.ROOM + 2)
+    assert not line.transport.is_reading()
+    opened.limiter.explains(peer, module.ROOM)
+    assert line.transport.is_reading()
+
+
+async def test_too_many_calls_stop_the_reading(
+    opened: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BURST_S", 0.01)
+    await opened.enter()
+    (peer,), (line,) = opened.peers(), opened.limiter._all
+    assert opened.limiter.calls(peer, "key")
+    assert line.transport.is_reading()
+    for _ in range(2000):
+        opened.limiter.calls(peer, "key")
+    assert not line.transport.is_reading()
+
+
+async def test_a_call_that_is_given_up_leaves_no_room_behind(mesh: Mesh) -> None:
+    stuck = Stuck()
+    server, sender = mesh.transport("v"), mesh.transport("a")
+    to = await server.listen("127.0.0.1:0", stuck)
+    for size in (10, 1 << 20):
+        call = asyncio.ensure_future(sender.send(to, bytes(size), GUARD_S, "v"))
+        await stuck.taken.wait()
+        stuck.taken.clear()
+        call.cancel()
+        await stuck.cancelled.wait()
+        stuck.cancelled.clear()
+    limiter = server._limits.connections
+    assert limiter is not None
+    assert not any(one.reading for one in limiter._accounts.values())

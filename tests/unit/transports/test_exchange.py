@@ -60,10 +60,9 @@ async def test_pieces_together_are_the_frame() -> None:
 
 
 async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
-    monkeypatch: pytest.MonkeyPatch,
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "EXPECTED_MIN", 100)
-    mesh = Mesh.new()
     a, b = mesh.transport("a"), mesh.transport("b")
     a.expect(200)
     address = await a.listen(ANY, echo)
@@ -77,7 +76,6 @@ async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
     a.expect(1000)  # as soon as the node knows more
     await deliver(chunks(bytes(400), bytes(401)), timeout=GUARD_S)
     await channel.close()
-    await asyncio.gather(a.close(), b.close())
 
 
 async def silent() -> AsyncIterator[exchange_pb2.Frame]:

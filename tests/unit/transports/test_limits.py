@@ -62,29 +62,20 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[tuple[Mesh, Stuck, Open]]:
-    """Give a node `v` with a handler that is stuck, and what opens channels to it."""
-    mesh, stuck = Mesh.new(), Stuck()
-    server = mesh.transport("v")
+async def opened(mesh: Mesh) -> AsyncIterator[tuple[Stuck, Open]]:
+    """Give the handler of a node `v`, which is stuck, and what opens channels to the node."""
+    stuck, server = Stuck(), mesh.transport("v")
     server.add_service(register)
-    to, made = await server.listen(ANY, stuck), list[Any]()
-
-    async def channel(name: str) -> Any:
-        transport = mesh.transport(name)
-        made.append(transport)
-        return await transport.channel(to, "v")
-
-    yield mesh, stuck, channel
+    to = await server.listen(ANY, stuck)
+    yield stuck, lambda name: mesh.transport(name).channel(to, "v")
     stuck.free.set()
-    await asyncio.gather(*(one.close() for one in made))
-    await server.close()
 
 
 async def test_calls_of_a_key_are_bounded_and_others_are_not_in_its_way(
-    opened: tuple[Mesh, Stuck, Open], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Stuck, Open], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CALLS_PER_KEY", 1)
-    _, stuck, channel = opened
+    stuck, channel = opened
     a, b = await channel("a"), await channel("b")
     first = a.unary_unary(DELIVER)(wrapped(b"x"))
     await stuck.taken.wait()
@@ -98,11 +89,11 @@ async def test_calls_of_a_key_are_bounded_and_others_are_not_in_its_way(
 
 
 async def test_streams_are_counted_apart_and_end_without_an_error(
-    opened: tuple[Mesh, Stuck, Open], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Stuck, Open], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STREAMS_PER_KEY", 1)
     monkeypatch.setattr(limits, "CALLS_PER_KEY", 1)
-    _, stuck, channel = opened
+    stuck, channel = opened
     a = await channel("a")
     held = a.unary_stream(STREAM)(b"")
     assert await held.read() == b"one"
@@ -112,29 +103,27 @@ async def test_streams_are_counted_apart_and_end_without_an_error(
     held.cancel()
 
 
-async def test_a_stream_of_answers_ends_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_of_answers_ends_after_its_time(
+    opened: tuple[Stuck, Open], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "STREAM_MAX_S", 0.0)
-    mesh = Mesh.new()
-    server, one = mesh.transport("v"), mesh.transport("a")
-    server.add_service(register)
-    channel = await one.channel(await server.listen(ANY, None), "v")
+    channel = await opened[1]("a")
     assert (await end(channel.unary_stream(STREAM)(b"")))[0] is grpc.StatusCode.OK
-    await asyncio.gather(one.close(), server.close())
 
 
 async def test_a_request_that_does_not_arrive_ends_its_call(
-    opened: tuple[Mesh, Stuck, Open], monkeypatch: pytest.MonkeyPatch
+    opened: tuple[Stuck, Open], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REQUEST_MAX_S", 0.0)
-    channel = await opened[2]("a")
+    channel = await opened[1]("a")
     code, text = await end(channel.stream_unary(DELIVER)(silent()))
     assert (code, text) == (grpc.StatusCode.DEADLINE_EXCEEDED, "the request came too slowly")
 
 
 async def test_a_defect_ends_the_call_and_tells_the_caller_nothing(
-    opened: tuple[Mesh, Stuck, Open],
+    opened: tuple[Stuck, Open],
 ) -> None:
-    channel = await opened[2]("a")
+    channel = await opened[1]("a")
     assert await end(channel.unary_unary(DEFECT)(b"")) == (
         grpc.StatusCode.INTERNAL,
         limits.FAILED,
@@ -143,9 +132,9 @@ async def test_a_defect_ends_the_call_and_tells_the_caller_nothing(
 
 @pytest.mark.parametrize("method", ["/test.Test/Other", "/no.Such/Method"])
 async def test_an_unknown_method_is_counted_as_a_call(
-    opened: tuple[Mesh, Stuck, Open], method: str
+    opened: tuple[Stuck, Open], method: str
 ) -> None:
-    channel = await opened[2]("a")
+    channel = await opened[1]("a")
     code, _ = await end(channel.unary_unary(method)(b""))
     assert code is grpc.StatusCode.UNIMPLEMENTED
 
@@ -153,17 +142,14 @@ async def test_an_unknown_method_is_counted_as_a_call(
 @pytest.mark.parametrize("by", ["", "n1"])
 @pytest.mark.parametrize("method", [DELIVER, DELIVER_CHUNKS, DIAL, f"{limits.ENROLMENT}Enrol"])
 async def test_a_guest_may_enrol_or_dial_who_invited_it_and_nothing_else(
-    by: str, method: str
+    mesh: Mesh, by: str, method: str
 ) -> None:
-    mesh = Mesh.new()
     roster = mesh.roster()
     roster.set_invitations({invitation_key(TOKEN): "site"}, by=by)
     server = mesh.transport("v", roster=roster)
     server.add_service(register)
     to = await server.listen(ANY, Stuck())
-    one = mesh.transport("", own=guest_of(TOKEN))
-    channel = await one.channel(to, "v")
+    channel = await mesh.transport("", own=guest_of(TOKEN)).channel(to, "v")
     code, _ = await end(channel.unary_unary(method)(wrapped(b"x")))
     may = method == (DIAL if by else f"{limits.ENROLMENT}Enrol")
     assert code is (grpc.StatusCode.OK if may else grpc.StatusCode.PERMISSION_DENIED)
-    await asyncio.gather(one.close(), server.close())

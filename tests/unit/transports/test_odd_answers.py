@@ -57,17 +57,13 @@ async def echo(frame: bytes, caller: str) -> bytes:
 
 
 @pytest.mark.parametrize("size", [1, 2 << 20])
-async def test_an_answer_to_a_message(size: int) -> None:
-    mesh = Mesh.new()
+async def test_an_answer_to_a_message(mesh: Mesh, size: int) -> None:
     async with odd(mesh, "evil") as (there, _):
-        a = mesh.transport("a")
         with pytest.raises(FrameError, match=r"the answer of .* is no frame"):
-            await a.send(there, bytes(size), GUARD_S, "evil")
-        await a.close()
+            await mesh.transport("a").send(there, bytes(size), GUARD_S, "evil")
 
 
-async def test_an_answer_to_a_command_and_to_a_renewal(tmp_path: Path) -> None:
-    mesh = Mesh.new()
+async def test_an_answer_to_a_command_and_to_a_renewal(mesh: Mesh, tmp_path: Path) -> None:
     identity = NodeIdentity.create(tmp_path)
     async with odd(mesh, "evil") as (there, _):
         async with Client(transport=mesh.transport("a")) as client:
@@ -86,11 +82,9 @@ async def test_an_answer_to_a_command_and_to_a_renewal(tmp_path: Path) -> None:
         assert await ask(a.channel, {"evil": there}, ["evil"]) == {}
         with pytest.raises(Unreachable, match="The answer of evil cannot be read"):
             await enrolment.renew(a, [("evil", there)], identity, mesh.roster())
-        await a.close()
 
 
-async def test_a_ticket_of_a_relay() -> None:
-    mesh = Mesh.new()
+async def test_a_ticket_of_a_relay(mesh: Mesh) -> None:
     async with odd(mesh, "relay") as (there, answers):
         a = mesh.transport("a", RelayEntry("relay", there))
         await a.listen("relay", echo)

@@ -28,10 +28,10 @@ async def move(transport: GrpcTransport, first: int, last: int) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors on Linux")
 async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
-    monkeypatch: pytest.MonkeyPatch,
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOVES_MAX", 1000)
-    transport = Mesh.new().transport("a")
+    transport = mesh.transport("a")
     await move(transport, 2, 5)
     before = descriptors()
     for number in range(10, 14):
@@ -40,12 +40,11 @@ async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
     await move(transport, 20, 60)
     assert descriptors() - before < 10
     assert len(transport._peers) <= PER_PEER
-    await transport.close()
 
 
 @pytest.mark.parametrize("keyed", [True, False])
-async def test_few_new_addresses_of_a_peer_are_dialled_in_a_minute(keyed: bool) -> None:
-    transport = Mesh.new().transport("a") if keyed else GrpcTransport()
+async def test_few_new_addresses_of_a_peer_are_dialled_in_a_minute(mesh: Mesh, keyed: bool) -> None:
+    transport = mesh.transport("a") if keyed else GrpcTransport()
     await move(transport, 2, 2 + MOVES_MAX)
     for _ in range(2):
         with pytest.raises(Unreachable, match="'b' named more than 6 new addresses in a minute"):
@@ -53,19 +52,14 @@ async def test_few_new_addresses_of_a_peer_are_dialled_in_a_minute(keyed: bool) 
     await transport.close()
 
 
-async def test_a_peer_that_comes_back_to_its_place_is_reached() -> None:
+async def test_a_peer_that_comes_back_to_its_place_is_reached(mesh: Mesh) -> None:
     async def who(frame: bytes, caller: str) -> bytes:
         return b"here"
 
-    mesh = Mesh.new()
-    there = mesh.transport("b")
-    to = await there.listen("127.0.0.1:0", who)
-    transport = mesh.transport("a")
+    to, transport = await mesh.transport("b").listen("127.0.0.1:0", who), mesh.transport("a")
     assert await transport.send(to, b"x", GUARD_S, "b") == b"here"
     await move(transport, 2, 5)
     assert await transport.send(to, b"x", GUARD_S, "b") == b"here"
-    await transport.close()
-    await there.close()
 
 
 def test_a_further_move_waits_for_its_share_of_a_minute_and_each_peer_has_its_own() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -65,31 +63,32 @@ async def end(call: Any) -> tuple[grpc.StatusCode, str]:
 class Place:
     """A relay, and those that call it."""
 
-    def __init__(self, mesh: Mesh, relay: RunningRelay, stack: contextlib.AsyncExitStack) -> None:
-        self.mesh, self.relay, self._stack = mesh, relay, stack
+    def __init__(self, mesh: Mesh, relay: RunningRelay) -> None:
+        self.mesh, self.relay = mesh, relay
 
     async def caller(self, name: str, own: Credential | None = None) -> Caller:
         transport = self.mesh.transport(name, own=own)
-        self._stack.push_async_callback(transport.close)
-        channel = await transport.channel(self.relay.at.address, "relay")
-        self._stack.push_async_callback(channel.close)
-        return Caller(channel)
+        return Caller(await transport.channel(self.relay.at.address, "relay"))
+
+    async def joined(self) -> tuple[Caller, Caller, Any, Any, Any]:
+        """Return a and b, the waiting of b, the call of a, and its end at b."""
+        a, b = await self.caller("a"), await self.caller("b")
+        waiting = await b.wait()
+        dialled = a.dial("b")
+        ticket = await ticket_of(waiting)
+        assert ticket.caller == "a"
+        taken = b.take(ticket.ticket)
+        await dialled.initial_metadata()
+        return a, b, waiting, dialled, taken
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    mesh = Mesh.new()
-    async with mesh.relay() as relay, contextlib.AsyncExitStack() as stack:
-        yield Place(mesh, relay, stack)
+async def place(mesh: Mesh) -> Place:
+    return Place(mesh, await mesh.relay())
 
 
 async def test_bytes_run_both_ways_until_one_end_closes(place: Place) -> None:
-    a, b = await place.caller("a"), await place.caller("b")
-    waiting = await b.wait()
-    dialled = a.dial("b")
-    ticket = await ticket_of(waiting)
-    assert ticket.caller == "a"
-    taken = b.take(ticket.ticket)
+    _, _, _, dialled, taken = await place.joined()
     await dialled.write(b"there")
     assert await taken.read() == b"there"
     await taken.write(b"back")
@@ -134,23 +133,17 @@ async def test_a_call_that_nobody_takes_ends(place: Place, monkeypatch: pytest.M
     ],
 )
 async def test_streams_and_dials_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, name: str, most: float, text: str
+    mesh: Mesh, monkeypatch: pytest.MonkeyPatch, name: str, most: float, text: str
 ) -> None:
     monkeypatch.setattr(module, name, most)
-    mesh = Mesh.new()
-    async with mesh.relay() as relay, contextlib.AsyncExitStack() as stack:
-        place = Place(mesh, relay, stack)
-        a, b = await place.caller("a"), await place.caller("b")
-        waiting = await b.wait()
-        first = a.dial("b")
-        taken = b.take((await ticket_of(waiting)).ticket)
-        await first.initial_metadata()
-        assert await end(a.dial("b")) == (Code.RESOURCE_EXHAUSTED, text)
-        taken.cancel()
-        assert (await end(first))[0] is Code.OK
-        other = await place.caller("c") if name == "DIALS_S" else a
-        other.dial("b")
-        assert (await ticket_of(waiting)).ticket, "the stream has ended, and c has its own dials"
+    place = Place(mesh, await mesh.relay())
+    a, _, waiting, first, taken = await place.joined()
+    assert await end(a.dial("b")) == (Code.RESOURCE_EXHAUSTED, text)
+    taken.cancel()
+    assert (await end(first))[0] is Code.OK
+    other = await place.caller("c") if name == "DIALS_S" else a
+    other.dial("b")
+    assert (await ticket_of(waiting)).ticket, "the stream has ended, and c has its own dials"
 
 
 async def test_few_nodes_wait_and_each_begins_seldom(
@@ -243,11 +236,8 @@ async def test_a_revocation_ends_the_waiting_and_the_streams_of_a_key(
 ) -> None:
     """a dialled, and b took the call; one of the two is revoked."""
     monkeypatch.setattr(module, "PING_S", 0.01)
-    a, b, c = [await place.caller(name) for name in "abc"]
-    waiting, own = await b.wait(), await a.wait()
-    dialled = a.dial("b")
-    taken = b.take((await ticket_of(waiting)).ticket)
-    await dialled.initial_metadata()
+    a, b, waiting, dialled, taken = await place.joined()
+    own, c = await a.wait(), await place.caller("c")
     revoked, ended, stream = {"a": (a, own, taken), "b": (b, waiting, dialled)}[gone]
     await c.wait(revocations=[b"nonsense", place.mesh.revocation(gone)])
     async with asyncio.timeout(GUARD_S):
@@ -261,11 +251,7 @@ async def test_a_revocation_ends_the_waiting_and_the_streams_of_a_key(
 
 
 async def test_a_relay_that_drains_ends_the_waiting_and_lets_streams_end(place: Place) -> None:
-    a, b = await place.caller("a"), await place.caller("b")
-    waiting = await b.wait()
-    dialled = a.dial("b")
-    taken = b.take((await ticket_of(waiting)).ticket)
-    await dialled.initial_metadata()
+    a, _, waiting, dialled, taken = await place.joined()
     draining = asyncio.ensure_future(place.relay.service.drain(GUARD_S))
     assert await end(waiting) == (Code.UNAVAILABLE, "this relay is about to stop")
     assert (await end(a.dial("b")))[0] is Code.UNAVAILABLE

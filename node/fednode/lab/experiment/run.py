@@ -24,7 +24,7 @@ from fednode import __version__
 from fednode.clip import model as clip
 from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
-from fednode.errors import FednodeError, StateError
+from fednode.errors import FednodeError
 from fednode.lab.experiment import scene
 from fednode.lab.experiment.cell import Parts
 from fednode.lab.experiment.cell import run as run_cell
@@ -36,6 +36,7 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.settings.read import tree_of
+from fednode.storage.disk import explained
 from fednode.storage.files import put
 
 REASON_MAX: Final = 400
@@ -99,7 +100,8 @@ def run_all(
         else:
             ended[cell.file] = Done(cell, outcome, fresh=False)
             progress(ended[cell.file])
-    _make(folder / FOLDER)  # tables are written even if no cell is missing
+    with explained(f"{folder / FOLDER} cannot be made", f"; choose another {ELSEWHERE}."):
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)  # for tables, if no cell is missing
     for done in _run(experiment, todo, pool):
         ended[done.cell.file] = _written(done, folder)
         progress(ended[done.cell.file])
@@ -181,12 +183,3 @@ def _read(path: Path) -> Outcome | None:
     except (OSError, ValueError):
         return None  # torn by a crash of the machine: made anew
     return outcome if isinstance(outcome, dict) and "scores" in outcome else None
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise StateError(
-            f"{folder} cannot be made: {fault.strerror}; choose another {ELSEWHERE}."
-        ) from fault
