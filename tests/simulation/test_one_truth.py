@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,15 @@ from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
-from fednode.runtime.worker import Learning
 from fednode.settings.read import Settings, Source, settings_of, start_of
-from fednode.storage.store import Store
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
+from tests.unit.runtime.daemons import GUARD_S, driver_of, on_loopback
 
 NODES = ("node-1", "node-2", "node-3")
 DOMAINS = ("photo", "art", "photo")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
-GUARD_S = 180.0
 PATIENT = Timing(0.05, 30.0, suspicion_mult=1e4, sync_interval_s=30.0)
 CASES: dict[str, dict[str, Any]] = {
     "local": {},
@@ -149,45 +146,6 @@ class Shuffling(GrpcTransport):
         return await super().send(to, frame, timeout_s, who)
 
 
-@asynccontextmanager
-async def daemons(
-    folder: Path, case: str, learned: dict[str, TorchLearner], seed: int
-) -> AsyncIterator[dict[str, Driver]]:
-    shared = plan(case)
-    dtype: Dtype = getattr(shared.config, "wire_dtype", "float32")
-    transports = {name: Shuffling(seed + at) for at, name in enumerate(NODES)}
-    places: dict[str, Address] = {}
-    made: dict[str, Driver] = {}
-    async with AsyncExitStack() as stack:
-        order = list(NODES)
-        random.Random(seed).shuffle(order)
-        for name in order:
-            store = Store(folder / name)
-            build = shared.build(name, tuple(one for one in NODES if one != name), learned[name])
-            kernel = build(store.latest())
-            driver = Driver(
-                kernel=kernel,
-                transport=transports[name],
-                store=store,
-                learning=Learning(learner=learned[name], dtype=dtype),
-                addresses={},
-            )
-            places[name] = await transports[name].listen("127.0.0.1:0", driver.on_frame)
-            made[name] = driver
-        tasks = []
-        for name in order:
-            made[name].addresses.update({one: places[one] for one in NODES if one != name})
-            tasks.append(asyncio.create_task(made[name].run()))
-        stack.push_async_callback(end, made, tasks)
-        yield made
-
-
-async def end(made: dict[str, Driver], tasks: list[asyncio.Task[None]]) -> None:
-    for driver in made.values():
-        driver.stop()
-    await asyncio.gather(*tasks)
-
-
 def through(made: dict[str, Driver], monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Event]:
     """Return an event for each node that is set once its rounds are done.
 
@@ -234,7 +192,14 @@ async def test_daemons_and_simulator_end_with_the_same_bits(
 ) -> None:
     learned = learners(case, model, data, features)
     expected = simulated(case, learned, seed=1)
-    async with daemons(tmp_path, case, learned, seed=3) as made, asyncio.timeout(GUARD_S):
+    shared, order = plan(case), [*NODES]
+    random.Random(3).shuffle(order)
+    dtype: Dtype = getattr(shared.config, "wire_dtype", "float32")
+    made = {
+        name: driver_of(shared, tmp_path, name, NODES, learned[name], Shuffling(at), dtype)
+        for at, name in enumerate(order, 3)
+    }
+    async with on_loopback(made), asyncio.timeout(GUARD_S):
         await asyncio.gather(*(ended.wait() for ended in through(made, monkeypatch)))
         found = {name: driver.kernel.policy.state() for name, driver in made.items()}
         kinds = {

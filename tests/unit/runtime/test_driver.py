@@ -23,7 +23,7 @@ from fednode.storage.store import Store
 from fednode.wire import codec
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.unit.identity.people import SmallMesh
-from tests.unit.runtime.daemons import address, make, running
+from tests.unit.runtime.daemons import address, driver_of, running, zerodfl
 
 
 class Slow(QuadraticLearner):
@@ -244,16 +244,6 @@ async def test_nothing_is_sent_after_the_goodbye(
         assert sent[-1] == "bye"
 
 
-async def test_frames_that_are_none_are_answered_with_a_sentence(tmp_path: Path) -> None:
-    hub = Hub()
-    async with running(hub, tmp_path, "a", most=1):
-        for frame in (b"", b"\x00" * 40, b"GET / HTTP/1.1"):
-            reply = await MemoryTransport(hub).send(address("a"), frame, 5.0)
-            ack = codec.decode_ack(reply)
-            assert ack.code == "invalid"
-            assert ack.detail
-
-
 async def test_messages_of_strangers_are_answered_and_not_counted_as_traffic(
     tmp_path: Path,
 ) -> None:
@@ -274,11 +264,10 @@ async def test_messages_of_strangers_are_answered_and_not_counted_as_traffic(
         assert node.driver.kernel.view().refused == {"sender": 1}
 
 
-@pytest.mark.parametrize("times", [1, 3])
-async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
+async def test_stop_may_be_called_again(tmp_path: Path) -> None:
     async with running(Hub(), tmp_path, "a", most=1) as node:
         await node.until(lambda: node.round == 1)
-        for _ in range(times):
+        for _ in range(3):
             node.driver.stop()
     assert node.task.done()
     assert node.task.exception() is None
@@ -339,9 +328,9 @@ class Sick(MemoryTransport):
 
 
 async def test_a_task_that_dies_ends_the_node_with_its_reason(tmp_path: Path) -> None:
-    hub = Hub()
-    driver, _ = make(hub, tmp_path, "a", ("b",), RoundSettings("async", max=5))
-    driver._sender._transport = Sick(hub)
+    plan = zerodfl(RoundSettings("async", max=5))
+    driver = driver_of(plan, tmp_path, "a", "ab", QuadraticLearner("a"), Sick(Hub()))
+    driver.addresses["b"] = address("b")
     with pytest.raises(ValueError, match="a defect of the transport"):
         await asyncio.wait_for(driver.run(), 20)
 

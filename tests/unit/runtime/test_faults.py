@@ -12,15 +12,12 @@ from fednode.core.settings import PRESETS, RoundSettings, StartSettings
 from fednode.lab.sim.setup import Setup
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.promptfl import PromptFLConfig
-from fednode.runtime.driver import Driver
-from fednode.runtime.worker import Learning
-from fednode.storage.store import Store
+from fednode.transports.base import Transport
 from fednode.transports.grpc import GrpcTransport
 from tests.contract.faults import WHATS, WHENS, Faulty, What, When, pause
 from tests.unit.policies.methods import PROMPTFL
+from tests.unit.runtime.daemons import GUARD_S, driver_of, on_loopback
 
-NAMES = ("a", "b", "c")
-GUARD_S = 180.0
 ROUNDS = 6
 
 
@@ -39,37 +36,17 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
         seed=1,
         membership=membership,
     )
-    drivers, places = {}, {}
-    for at, name in enumerate(NAMES):
-        # One of the three misbehaves; the others are as they should be.
-        real = GrpcTransport()
-        transport = Faulty(real, what, when) if at == 0 else real
-        store = Store(tmp_path / name)
-        learner = QuadraticLearner(name)
-        kernel = plan.build(name, tuple(one for one in NAMES if one != name), learner)(None)
-        drivers[name] = Driver(
-            kernel=kernel,
-            transport=transport,
-            store=store,
-            learning=Learning(learner=learner),
-            addresses={},
-        )
-        places[name] = await transport.listen("127.0.0.1:0", drivers[name].on_frame)
-    for name, driver in drivers.items():
-        driver.addresses.update({one: places[one] for one in NAMES if one != name})
-    tasks = [asyncio.create_task(driver.run()) for driver in drivers.values()]
-    try:
-        async with asyncio.timeout(GUARD_S):
-            while any(one.kernel.view().life != "finished" for one in drivers.values()):
-                assert not any(task.done() for task in tasks)
-                await pause(0.01)
-        faulty = drivers["a"].transport
-        assert isinstance(faulty, Faulty)
+    faulty = Faulty(GrpcTransport(), what, when)
+    transports: dict[str, Transport] = {"a": faulty, "b": GrpcTransport(), "c": GrpcTransport()}
+    drivers = {
+        name: driver_of(plan, tmp_path, name, transports, QuadraticLearner(name), transport)
+        for name, transport in transports.items()
+    }
+    async with on_loopback(drivers) as tasks, asyncio.timeout(GUARD_S):
+        while any(one.kernel.view().life != "finished" for one in drivers.values()):
+            assert not any(task.done() for task in tasks)
+            await pause(0.01)
         assert faulty.times > 0, "no fault happened"
-        states = {name: one.kernel.policy.state() for name, one in drivers.items()}
-        assert {one.round for one in states.values()} == {ROUNDS}
-        assert len({one.tensors.digest for one in states.values()}) == 1
-    finally:
-        for driver in drivers.values():
-            driver.stop()
-        await asyncio.gather(*tasks)
+        states = [one.kernel.policy.state() for one in drivers.values()]
+        assert {one.round for one in states} == {ROUNDS}
+        assert len({one.tensors.digest for one in states}) == 1

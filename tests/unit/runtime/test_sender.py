@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 
 import numpy as np
 import pytest
@@ -12,55 +11,39 @@ from fednode.core.events import Delivered, Event, Send, Undelivered
 from fednode.core.types import Dtype, Message, Tensors
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.sender import LONG_BYTES, OUTBOX_MAX, Sender
-from fednode.transports.base import Address
 from fednode.wire import codec
+from tests.contract.memory_transport import Hub, MemoryTransport
 
-PEERS = "bcdef"
-
-
-class Wire:
-    """A transport that acknowledges each frame once `open` is set."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.frames: list[bytes] = []
-
-    async def listen(self, address: Address, on_frame: object) -> Address:
-        raise AssertionError("a sender does not listen")
-
-    async def send(self, address: Address, frame: bytes, timeout_s: float, peer: str = "") -> bytes:
-        await self.open.wait()
-        self.frames.append(frame)
-        return codec.encode_ack("ok", "")
-
-    def expect(self, frame_bytes: int) -> None:
-        raise AssertionError("a sender expects nothing")
-
-    def disconnect(self, id: str, seconds: float) -> None:
-        raise AssertionError("a sender turns nobody away")
-
-    async def close(self) -> None:
-        """There is nothing to close."""
+PEERS, PLACE = "bcdef", "127.0.0.1:1"
 
 
 class Host:
-    """The driver's side of a sender."""
+    """The driver's side of a sender, and the receiver of its messages."""
 
     def __init__(self) -> None:
-        self.wire = Wire()
-        self.ended: list[Event] = []
+        hub = Hub()
+        self.receiver = MemoryTransport(hub)
+        self.frames, self.ended = list[bytes](), list[Event]()
         self.tasks: list[asyncio.Task[None]] = []
-        places: dict[str, Address] = dict.fromkeys(PEERS, "127.0.0.1:1")
         self.sender = Sender(
-            self.wire, places, Telemetry(), dtype="float32", post=self.ended.append, spawn=self.run
+            MemoryTransport(hub),
+            dict.fromkeys(PEERS, PLACE),
+            Telemetry(),
+            dtype="float32",
+            post=self.ended.append,
+            spawn=lambda work: self.tasks.append(asyncio.ensure_future(work)),
         )
         for peer in PEERS:
             self.sender.open(peer)
 
-    def run(self, work: Coroutine[None, None, None]) -> None:
-        self.tasks.append(asyncio.ensure_future(work))
+    async def take(self, frame: bytes, caller: str) -> bytes:
+        self.frames.append(frame)
+        return codec.encode_ack("ok", "")
 
     async def end(self) -> None:
+        """Let all messages go, which wait in their outboxes until now."""
+        await self.receiver.listen(PLACE, self.take)
+        await self.sender.emptied()
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
@@ -93,12 +76,10 @@ async def test_a_broadcast_is_encoded_once(monkeypatch: pytest.MonkeyPatch, numb
     for peer in PEERS:
         host.sender.send(Send(peer, said))
     host.sender.send(Send("b", message(1, "done")))
-    host.wire.open.set()
-    await host.sender.emptied()
     await host.end()
     assert [one.phase for one in encoded] == ["prompts", "done"]
-    assert len(host.wire.frames) == len(PEERS) + 1
-    assert codec.decode(host.wire.frames[0]).tensors == said.tensors
+    assert len(host.frames) == len(PEERS) + 1
+    assert codec.decode(host.frames[0]).tensors == said.tensors
     assert sorted(one.to for one in host.ended if isinstance(one, Delivered)) == ["b", *PEERS]
 
 
@@ -106,12 +87,10 @@ async def test_a_message_that_cannot_be_sent_ends_for_each_peer() -> None:
     host, said = Host(), message(LONG_BYTES // 4, "a phase")
     for peer in PEERS:
         host.sender.send(Send(peer, said))
-    host.wire.open.set()
-    await host.sender.emptied()
     await host.end()
     codes = [(one.code, one.sent) for one in host.ended if isinstance(one, Undelivered)]
     assert codes == [("invalid", False)] * len(PEERS)
-    assert host.wire.frames == []
+    assert host.frames == []
 
 
 async def test_an_outbox_that_is_full_says_so_and_others_go_on() -> None:
@@ -125,8 +104,6 @@ async def test_an_outbox_that_is_full_says_so_and_others_go_on() -> None:
     host.sender.send(Send("stranger", message(1)))
     assert isinstance(host.ended[-1], Undelivered)
     assert host.ended[-1].reason == "this node knows no address of stranger"
-    host.wire.open.set()
     host.sender.send(Send("c", message(1)))
-    await host.sender.emptied()
     await host.end()
-    assert len(host.wire.frames) == OUTBOX_MAX + 1
+    assert len(host.frames) == OUTBOX_MAX + 1
