@@ -10,8 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from random import SystemRandom
+from collections.abc import Iterator
 from typing import Final
 
 from fednode.app.plan import NodePlan
@@ -20,7 +19,7 @@ from fednode.core.members.table import GONE, Member
 from fednode.core.types import Update
 from fednode.enrolment.client import Place, renew
 from fednode.enrolment.ledger import FOLDER, Ledger
-from fednode.enrolment.service import CONTACTS_MAX, EnrolmentService
+from fednode.enrolment.service import EnrolmentService
 from fednode.errors import FednodeError, StateError
 from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
@@ -169,31 +168,20 @@ class Sponsor(EnrolmentService):
     def known(self) -> tuple[Member, ...]:
         return () if self._node is None else tuple(self._node.view().peers)
 
-    def greet(self, new: pb.Contact) -> None:
+    def greet(self, name: str, address: str, proof: bytes) -> None:
         """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
-        if not any(member.id and member.name != new.name for member in self.known()):
+        if not any(member.id and member.name != name for member in self.known()):
             LOG.info(
                 "%s is the first site that joined. Let it admit sites and renew certificates, too, "
                 "so that the mesh outlives this machine: fednode sponsor %s",
-                *(new.name, new.name),
+                *(name, name),
             )
-        update = Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
-        news = self.roster.filter_gossip("", [update])
+        news = self.roster.filter_gossip("", [Update(name, "alive", 0, address, "", proof)])
         if self._node is not None:
             self._node.tell(news)
 
     def tell(self, record: Record) -> None:
         self._refusals.show(record)
-
-    def contacts(self, but: str) -> Iterable[pb.Contact]:
-        """Return this node, and some others that live, drawn at random."""
-        own = pb.Contact(name=self.plan.name, address=self.plan.address, proof=self.identity.proof)
-        live = [
-            pb.Contact(name=member.name, address=member.address, proof=member.proof)
-            for member in self.known()
-            if member.answers and member.proof and member.address and member.name != but
-        ]
-        return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
     def describe(self, guest: str) -> pb.DescribeReply:
         members = (one.name for one in self.known() if one.state not in GONE)

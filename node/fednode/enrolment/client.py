@@ -74,14 +74,13 @@ class Newcomer:
             )
         return reply
 
-    async def enrol(self, address: Address) -> pb.EnrolReply:
+    async def enrol(self, address: Address) -> pb.CertificateReply:
         """Use the invitation: get and store a certificate. Raise what `describe` raises.
 
         address: where the members will reach this node.
         """
-        reply: pb.EnrolReply = await self._ask("Enrol", pb.EnrolRequest(address=address))
-        self.roster.learn_revocations(reply.revocations)
-        self._identity.take_certificate(reply.chain, self.roster)
+        reply: pb.CertificateReply = await self._ask("Enrol", pb.EnrolRequest(address=address))
+        _take(reply, self._identity, self.roster)
         return reply
 
     async def _ask(self, method: str, request: Any) -> Any:
@@ -114,15 +113,20 @@ async def renew(
     for place in places:
         try:
             reply = await _call(transport, place, "Renew", pb.RenewRequest())
-            roster.learn_revocations(reply.revocations)
-            if identity.sponsor() is None:  # a sponsor since a moment signs its own
-                identity.take_certificate(reply.chain, roster)
+            _take(reply, identity, roster)
         except (Unreachable, Refused, IdentityError) as fault:
             faults.append(fault)
         else:
             return
     refusals = [fault for fault in faults if not isinstance(fault, Unreachable)]
     raise next(iter(refusals or faults), Unreachable("no member is known that could renew it"))
+
+
+def _take(reply: pb.CertificateReply, identity: NodeIdentity, roster: Roster) -> None:
+    """Store what a sponsor answered; raise IdentityError if the certificate does not hold."""
+    roster.learn_revocations(reply.revocations)
+    if identity.sponsor() is None:  # a sponsor since a moment signs its own
+        identity.take_certificate(reply.chain, roster)
 
 
 async def _call(transport: GrpcTransport, place: Place, method: str, request: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -25,7 +25,6 @@ from fednode.transports.credentials import chain_of
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc
 
-CONTACTS_MAX: Final = 8
 AGAIN_S: Final = 60.0
 """The operator hears of an invitation once in this time, however often its link is shown."""
 CLOCKS_S: Final = 24 * 3600.0
@@ -70,7 +69,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         reply.clock = time.time()
         return reply
 
-    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.EnrolReply:
+    async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.CertificateReply:
         """Give a guest a certificate on the name that it is invited under."""
         guest, key = await self._guest(context)
         name, address, owner = guest.name, request.address, self.roster.id_of(guest.name)
@@ -87,14 +86,10 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         chain = await self._apart(context, guest, enrol, address)
         if self._is_new("enrolled", name):
             LOG.info("%s was enrolled at %s, key %s", name, address, guest.id[:12])
-        self.greet(pb.Contact(name=name, address=address, proof=Chain.read(chain).pack()))
-        return pb.EnrolReply(
-            chain=chain,
-            contacts=list(self.contacts(name))[:CONTACTS_MAX],
-            revocations=list(self.roster.revocations()),
-        )
+        self.greet(name, address, Chain.read(chain).pack())
+        return self._issued(chain)
 
-    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.RenewReply:
+    async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.CertificateReply:
         """Give a member a new certificate for the key and the name that it has."""
         chain = chain_of(context)
         member = self.roster.identify(chain)
@@ -113,21 +108,20 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         renewed = await self._apart(context, member, renew)
         if self._is_new("renewed", member.name):
             LOG.info("the certificate of %s was renewed", member.name)
-        return pb.RenewReply(chain=renewed, revocations=list(self.roster.revocations()))
+        return self._issued(renewed)
 
     def describe(self, guest: str) -> pb.DescribeReply:
         """Return what a guest is told of the mesh."""
         return pb.DescribeReply()
 
-    def contacts(self, but: str) -> Iterable[pb.Contact]:
-        """Return members to greet first, but not the one of a name."""
-        return ()
-
-    def greet(self, new: pb.Contact) -> None:
-        """Take a new member."""
+    def greet(self, name: str, address: str, proof: bytes) -> None:
+        """Take a new member. proof: its certificates, as gossip carries them."""
 
     def tell(self, record: Record) -> None:
         """Tell the operator of a copied link, or of a site that waits."""
+
+    def _issued(self, chain: bytes) -> pb.CertificateReply:
+        return pb.CertificateReply(chain=chain, revocations=self.roster.revocations())
 
     def _authority(self) -> Authority:
         """Return what signs certificates; raise IdentityError if this node may not."""

@@ -59,8 +59,7 @@ async def test_an_invited_site_is_told_of_the_members_and_the_shared_settings(
         offer = await newcomer.describe()
         assert offer.members == ["a", "c", "f"], "nobody is a member before it joins"
         assert parse(offer.settings)["rounds"]["max"] == 3
-        reply = await newcomer.enrol(AWAY)
-        assert [(one.name, one.address) for one in reply.contacts] == [("a", founder.address)]
+        await newcomer.enrol(AWAY)
         own = NodeIdentity(tmp_path / "e")
         assert mesh.roster is not None
         assert mesh.roster.identify(own.own().chain) == Known("e", own.id)

@@ -10,8 +10,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.core import types
 from fednode.core.events import ASKS, Record
+from fednode.core.types import Update
 from fednode.enrolment.client import Newcomer
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
@@ -99,13 +99,10 @@ class Service(EnrolmentService):
     def describe(self, guest: str) -> pb.DescribeReply:
         return pb.DescribeReply(members=[self.identity.name], settings=b"{}")
 
-    def contacts(self, but: str) -> list[pb.Contact]:
-        return [pb.Contact(name=f"not {but}")]
-
-    def greet(self, new: pb.Contact) -> None:
-        news = types.Update(new.name, "alive", 0, new.address, "", bytes(new.proof))
+    def greet(self, name: str, address: str, proof: bytes) -> None:
+        news = [Update(name, "alive", 0, address, "", proof)]
         self.site.greeted += [
-            f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", [news])
+            f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", news)
         ]
 
     def tell(self, record: Record) -> None:

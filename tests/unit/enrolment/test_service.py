@@ -37,8 +37,7 @@ async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path
         new = newcomer(tmp_path / "b", a.invite("b"))
         told = await new.describe()
         assert (list(told.members), a.ledger.read().holders) == (["a"], {})
-        reply = await new.enrol(AWAY)
-        assert [one.name for one in reply.contacts] == ["not b"]
+        await new.enrol(AWAY)
         own = NodeIdentity(tmp_path / "b")
         assert (own.name, own.id) == ("b", a.ledger.read().holders["b"].id)
         assert a.roster.identify(own.own().chain) == Member("b", own.id)
@@ -186,10 +185,10 @@ ODD: dict[str, Callable[[NodeIdentity, Authority], bytes]] = {
 async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str) -> None:
     evil = Site.create(tmp_path, "evil")
 
-    async def odd(request: Any, context: Any) -> pb.RenewReply:
+    async def odd(request: Any, context: Any) -> pb.CertificateReply:
         sponsor = evil.identity.sponsor()
         assert sponsor is not None
-        return pb.RenewReply(chain=ODD[answer](own, sponsor), revocations=[b"x"])
+        return pb.CertificateReply(chain=ODD[answer](own, sponsor), revocations=[b"x"])
 
     async with Site.create(tmp_path, "a").serving() as a, evil.serving(odd):
         await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fednode/wire/gen/enrolment.proto\x12\nfednode.v1\"\x11\n\x0f\x44\x65scribeRequest\"P\n\rDescribeReply\x12\x10\n\x08settings\x18\x01 \x01(\x0c\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05\x63lock\x18\x04 \x01(\x01\"\x1f\n\x0c\x45nrolRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"W\n\nEnrolReply\x12\r\n\x05\x63hain\x18\x01 \x01(\x0c\x12%\n\x08\x63ontacts\x18\x02 \x03(\x0b\x32\x13.fednode.v1.Contact\x12\x13\n\x0brevocations\x18\x03 \x03(\x0c\"\x0e\n\x0cRenewRequest\"0\n\nRenewReply\x12\r\n\x05\x63hain\x18\x01 \x01(\x0c\x12\x13\n\x0brevocations\x18\x02 \x03(\x0c\"7\n\x07\x43ontact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12\r\n\x05proof\x18\x03 \x01(\x0c\x32\xc5\x01\n\tEnrolment\x12\x42\n\x08\x44\x65scribe\x12\x1b.fednode.v1.DescribeRequest\x1a\x19.fednode.v1.DescribeReply\x12\x39\n\x05\x45nrol\x12\x18.fednode.v1.EnrolRequest\x1a\x16.fednode.v1.EnrolReply\x12\x39\n\x05Renew\x12\x18.fednode.v1.RenewRequest\x1a\x16.fednode.v1.RenewReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n fednode/wire/gen/enrolment.proto\x12\nfednode.v1\"\x11\n\x0f\x44\x65scribeRequest\"P\n\rDescribeReply\x12\x10\n\x08settings\x18\x01 \x01(\x0c\x12\x0f\n\x07members\x18\x02 \x03(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\r\n\x05\x63lock\x18\x04 \x01(\x01\"\x1f\n\x0c\x45nrolRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"\x0e\n\x0cRenewRequest\"6\n\x10\x43\x65rtificateReply\x12\r\n\x05\x63hain\x18\x01 \x01(\x0c\x12\x13\n\x0brevocations\x18\x02 \x03(\x0c\x32\xd1\x01\n\tEnrolment\x12\x42\n\x08\x44\x65scribe\x12\x1b.fednode.v1.DescribeRequest\x1a\x19.fednode.v1.DescribeReply\x12?\n\x05\x45nrol\x12\x18.fednode.v1.EnrolRequest\x1a\x1c.fednode.v1.CertificateReply\x12?\n\x05Renew\x12\x18.fednode.v1.RenewRequest\x1a\x1c.fednode.v1.CertificateReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DESCRIBEREPLY']._serialized_end=147
   _globals['_ENROLREQUEST']._serialized_start=149
   _globals['_ENROLREQUEST']._serialized_end=180
-  _globals['_ENROLREPLY']._serialized_start=182
-  _globals['_ENROLREPLY']._serialized_end=269
-  _globals['_RENEWREQUEST']._serialized_start=271
-  _globals['_RENEWREQUEST']._serialized_end=285
-  _globals['_RENEWREPLY']._serialized_start=287
-  _globals['_RENEWREPLY']._serialized_end=335
-  _globals['_CONTACT']._serialized_start=337
-  _globals['_CONTACT']._serialized_end=392
-  _globals['_ENROLMENT']._serialized_start=395
-  _globals['_ENROLMENT']._serialized_end=592
+  _globals['_RENEWREQUEST']._serialized_start=182
+  _globals['_RENEWREQUEST']._serialized_end=196
+  _globals['_CERTIFICATEREPLY']._serialized_start=198
+  _globals['_CERTIFICATEREPLY']._serialized_end=252
+  _globals['_ENROLMENT']._serialized_start=255
+  _globals['_ENROLMENT']._serialized_end=464
 # @@protoc_insertion_point(module_scope)

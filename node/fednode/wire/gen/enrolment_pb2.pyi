@@ -1,8 +1,8 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable, Mapping as _Mapping
-from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+from collections.abc import Iterable as _Iterable
+from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -28,34 +28,14 @@ class EnrolRequest(_message.Message):
     address: str
     def __init__(self, address: _Optional[str] = ...) -> None: ...
 
-class EnrolReply(_message.Message):
-    __slots__ = ("chain", "contacts", "revocations")
-    CHAIN_FIELD_NUMBER: _ClassVar[int]
-    CONTACTS_FIELD_NUMBER: _ClassVar[int]
-    REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
-    chain: bytes
-    contacts: _containers.RepeatedCompositeFieldContainer[Contact]
-    revocations: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, chain: _Optional[bytes] = ..., contacts: _Optional[_Iterable[_Union[Contact, _Mapping]]] = ..., revocations: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
 class RenewRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class RenewReply(_message.Message):
+class CertificateReply(_message.Message):
     __slots__ = ("chain", "revocations")
     CHAIN_FIELD_NUMBER: _ClassVar[int]
     REVOCATIONS_FIELD_NUMBER: _ClassVar[int]
     chain: bytes
     revocations: _containers.RepeatedScalarFieldContainer[bytes]
     def __init__(self, chain: _Optional[bytes] = ..., revocations: _Optional[_Iterable[bytes]] = ...) -> None: ...
-
-class Contact(_message.Message):
-    __slots__ = ("name", "address", "proof")
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    PROOF_FIELD_NUMBER: _ClassVar[int]
-    name: str
-    address: str
-    proof: bytes
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...

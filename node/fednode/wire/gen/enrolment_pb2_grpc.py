@@ -13,19 +13,19 @@ class EnrolmentStub:
             response_deserializer=enrolment_pb2.DescribeReply.FromString)
         self.Enrol = channel.unary_unary("/fednode.v1.Enrolment/Enrol",
             request_serializer=enrolment_pb2.EnrolRequest.SerializeToString,
-            response_deserializer=enrolment_pb2.EnrolReply.FromString)
+            response_deserializer=enrolment_pb2.CertificateReply.FromString)
         self.Renew = channel.unary_unary("/fednode.v1.Enrolment/Renew",
             request_serializer=enrolment_pb2.RenewRequest.SerializeToString,
-            response_deserializer=enrolment_pb2.RenewReply.FromString)
+            response_deserializer=enrolment_pb2.CertificateReply.FromString)
 
 class EnrolmentServicer:
     async def Describe(self, request: enrolment_pb2.DescribeRequest, context: Any) -> enrolment_pb2.DescribeReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Describe")
-    async def Enrol(self, request: enrolment_pb2.EnrolRequest, context: Any) -> enrolment_pb2.EnrolReply:
+    async def Enrol(self, request: enrolment_pb2.EnrolRequest, context: Any) -> enrolment_pb2.CertificateReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Enrol")
-    async def Renew(self, request: enrolment_pb2.RenewRequest, context: Any) -> enrolment_pb2.RenewReply:
+    async def Renew(self, request: enrolment_pb2.RenewRequest, context: Any) -> enrolment_pb2.CertificateReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Renew")
 
@@ -36,10 +36,10 @@ def add_EnrolmentServicer_to_server(servicer: EnrolmentServicer, server: Any) ->
             response_serializer=enrolment_pb2.DescribeReply.SerializeToString),
         "Enrol": grpc.unary_unary_rpc_method_handler(servicer.Enrol,
             request_deserializer=enrolment_pb2.EnrolRequest.FromString,
-            response_serializer=enrolment_pb2.EnrolReply.SerializeToString),
+            response_serializer=enrolment_pb2.CertificateReply.SerializeToString),
         "Renew": grpc.unary_unary_rpc_method_handler(servicer.Renew,
             request_deserializer=enrolment_pb2.RenewRequest.FromString,
-            response_serializer=enrolment_pb2.RenewReply.SerializeToString),
+            response_serializer=enrolment_pb2.CertificateReply.SerializeToString),
     }
     generic = grpc.method_handlers_generic_handler("fednode.v1.Enrolment", handlers)
     server.add_generic_rpc_handlers((generic,))
