@@ -86,7 +86,7 @@ async def test_a_node_that_was_down_when_a_site_was_removed_tells_the_mesh_at_it
 ) -> None:
     nodes = Nodes(tmp_path, "abc", PACED)
     go_to_desk_of_a(nodes, monkeypatch)
-    Ledger(tmp_path / "a" / FOLDER).record("c", nodes.keys.id("c"), nodes.address["c"])
+    Ledger(tmp_path / "a" / FOLDER).record("c", nodes.keys.id("c"))
     async with nodes.running("b"), nodes.running("c") as c:
         async with nodes.running("a"):
             await nodes.until("a", lambda reply: alive(reply, "b", "c"))

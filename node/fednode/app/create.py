@@ -83,7 +83,7 @@ def require_new(mesh: str) -> None:
         )
 
 
-def create_mesh(mesh: str, site: str, address: str, folder: Path) -> str:
+def create_mesh(mesh: str, site: str, folder: Path) -> str:
     """Make the mesh key, the founder's key and certificate, and its right to sign certificates.
 
     folder: of node.yaml and peers.yaml. Return the public mesh key, as peers.yaml gives it. Raise
@@ -95,7 +95,7 @@ def create_mesh(mesh: str, site: str, address: str, folder: Path) -> str:
     identity = NodeIdentity.create(state)
     right = Authority.root(mesh, key).sponsor(site, identity.key.public_key())
     identity.take_sponsor(right, Roster(mesh, key.public_key()))
-    Ledger(state / FOLDER).record(site, identity.id, address)
+    Ledger(state / FOLDER).record(site, identity.id)
     remember_files(state, folder)
     return keys.written(key.public_key())
 

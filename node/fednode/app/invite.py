@@ -81,13 +81,13 @@ def issue(
     listed = tuple(PeerEntry(*entry) for entry in peers.items() if entry[0] not in relays)
     doors = tuple(RelayEntry(*entry) for entry in relays.items())
     text = mesh_text(Peers(mesh, listed, mesh_key=mesh_key, relays=doors))
-    for name, address in nodes.items():
+    for name in nodes:
         own = folder / name
         if name == plan.name and not (own / IDENTITY / keys.KEY_FILE).exists():
             keys.store(own / IDENTITY / keys.KEY_FILE, NodeIdentity(plan.state).key)
         keep_identity_private(own)  # a key there may be somebody else's
         identity = NodeIdentity.create(own)
-        ledger.record(name, identity.id, address)
+        ledger.record(name, identity.id)
         identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
         put(own / "peers.yaml", text, "folder", for_all=True)
 
@@ -104,8 +104,8 @@ class Invitations:
 
     async def waiting(self) -> list[Site]:
         """Return the sites that wait for the operator, the first one first."""
-        entries = self._ledger.read().entries.values()
-        waiting = [(one.site, one.address, one.id) for one in entries if one.waiting]
+        entries = self._ledger.read().entries.items()
+        waiting = [(site, one.address, one.id) for site, one in entries if one.waiting]
         return await _with_words(waiting)
 
     async def members(self) -> list[Site]:

@@ -128,7 +128,7 @@ def _create(
         raise ConfigError("\n".join(faults))
     text = with_values(text, {"name": site, "rounds": {"start": {"peers": wait - 1}}})
     _check(text)
-    mesh_key = create_mesh(mesh, site, address, folder)
+    mesh_key = create_mesh(mesh, site, folder)
     entries = (PeerEntry(site, address),)
     write_files(folder, text, Peers(mesh, entries, mesh_key=mesh_key, relays=listed))
     plan_in(folder)  # finds faults

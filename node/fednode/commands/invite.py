@@ -57,9 +57,11 @@ def invite(
     if listing:
         _list(ledger)
     elif accept is not None:
-        click.echo(settled(ledger.settle(accept, good=True).site, good=True))
+        ledger.settle(accept, good=True)
+        click.echo(settled(accept, good=True))
     elif refuse is not None:
-        click.echo(settled(ledger.settle(refuse, good=False).site, good=False))
+        ledger.settle(refuse, good=False)
+        click.echo(settled(refuse, good=False))
     elif len(sites) > 1:
         raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
     else:
@@ -85,14 +87,14 @@ def _show(link: str, site: str, plan: NodePlan, approve: bool) -> None:
 
 
 def _list(ledger: Ledger) -> None:
-    entries = list(ledger.read().entries.values())
-    for entry in entries:
+    entries = ledger.read().entries
+    for site, entry in entries.items():
         if entry.waiting:
             words = words_of(entry.id)
-            click.echo(f"{entry.site} at {entry.address} waits: {words}")
+            click.echo(f"{site} at {entry.address} waits: {words}")
         elif not entry.used:
-            click.echo(f"{entry.site} has a link until {day(entry.end)}")
-    if all(entry.used for entry in entries):
+            click.echo(f"{site} has a link until {day(entry.end)}")
+    if all(entry.used for entry in entries.values()):
         click.echo("No link is open, and no site waits.")
 
 

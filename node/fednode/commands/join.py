@@ -39,7 +39,7 @@ from fednode.enrolment.words import same, words_of
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.identity import NodeIdentity
-from fednode.identity.roster import Roster
+from fednode.identity.roster import FOREIGN, Roster
 from fednode.learn.learner import Learner
 from fednode.settings import trees
 from fednode.settings.peers import Peers
@@ -95,7 +95,7 @@ def join(
         )
     identity = NodeIdentity.create(state)
     roster = Roster(invitation.mesh, keys.read_public(invitation.mesh_key))
-    if identity.name and not roster.is_of_mesh(identity.own().chain):
+    if identity.name and roster.explain(identity.own().chain) == FOREIGN:
         raise ConfigError(
             f"The link is of another mesh called {invitation.mesh!r} than the one that {state} "
             "belongs to: remove that folder if you want to leave the other mesh for good."

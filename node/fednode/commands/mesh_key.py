@@ -118,8 +118,7 @@ def _id_of(
     peers: those that the node of this machine knows; none if it did not answer. fault: then, why.
     Raise ConfigError if the site is not known, or is this node itself.
     """
-    holders = ledger.read().holders.values()
-    ids = {holder.name: holder.id for holder in holders}
+    ids = dict(ledger.read().holders)
     met = roster_in(plan.state, plan.peers)[2]
     ids |= {member.name: member.id for member in met if member.state != "revoked"}
     ids |= {peer.name: peer.id for peer in peers if peer.id}

@@ -27,7 +27,7 @@ FOLDER: Final = "enrolment"
 FILE: Final = "ledger.json"
 DAY_S: Final = 24 * 3600
 REPEAT_S: Final = 3600.0
-"""For so long an answer that was lost can be asked again."""
+"""A link that was used holds for so long: an answer may be lost, and its copies are found."""
 INVITATIONS_MAX: Final = 64
 """Invitations at a time, used ones included: TLS looks through all of them at each handshake."""
 HOLDERS_MAX: Final = 1024
@@ -47,22 +47,21 @@ class TokenReused(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An invitation. It stays until its end, so that its copies are found.
+    """An invitation.
 
     key: its public key, in hexadecimal digits. end: seconds since the epoch. again: the name
     belonged to a key that was lost. id, address: of the first key that showed the link. accepted:
-    that key may have the name. used: when it got a certificate, as `end`; 0 before.
+    that key may have the name. used: it got a certificate.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
-    site: str
     key: str
     end: int
     again: bool = False
     accepted: bool = True
     id: str = ""
     address: str = ""
-    used: int = 0
+    used: bool = False
 
     @property
     def waiting(self) -> bool:
@@ -70,23 +69,16 @@ class Entry:
         return bool(self.id) and not self.accepted
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The key that got a certificate for a name."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
-    name: str
-    id: str
-    address: str
-
-
 @dataclass(slots=True)
 class Book:
-    """What the file holds: invitations by site, in the order in which they were made; holders."""
+    """What the file holds: invitations by site, in the order in which they were made.
+
+    holders: by name, the id of the key that got a certificate.
+    """
 
     __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
     entries: dict[str, Entry]
-    holders: dict[str, Holder]
+    holders: dict[str, str]
 
 
 class Ledger:
@@ -116,43 +108,46 @@ class Ledger:
                 )
             before = book.entries.pop(site, None)
             again = again or (before is not None and before.again and not before.used)
-            used = [entry.site for entry in book.entries.values() if entry.used]
-            for name in used[: max(0, len(book.entries) + 1 - INVITATIONS_MAX)]:
-                del book.entries[name]
             if len(book.entries) >= INVITATIONS_MAX:
                 raise ConfigError(
-                    f"{INVITATIONS_MAX} invitations are open, which is the limit: end one with "
-                    "`fednode invite --refuse SITE`."
+                    f"{INVITATIONS_MAX} invitations are open, or were used in the last hour, which "
+                    "is the limit: end one with `fednode invite --refuse SITE`."
                 )
             end = int(self._clock() + days * DAY_S)
-            book.entries[site] = Entry(site, key.hex(), end, again, not approve)
+            book.entries[site] = Entry(key.hex(), end, again, not approve)
 
-    def settle(self, site: str, good: bool, id: str = "") -> Entry:
+    def settle(self, site: str, good: bool, id: str = "") -> None:
         """Let the key that waits for a name have it, or end the invitation of a site.
 
-        id: the key that the operator saw. Return the entry. Raise ConfigError if no such key waits,
-        or if there is no such invitation of a site that is no member yet.
+        id: the key that the operator saw. Raise ConfigError if no such key waits, or if there is no
+        such invitation of a site that is no member yet.
         """
+        waiting = good or bool(id)
         with self._change() as book:
-            entry = _find(book, site, id, waiting=good or bool(id))
+            open_ = {
+                name: entry
+                for name, entry in book.entries.items()
+                if not entry.used and id in {"", entry.id} and (entry.waiting or not waiting)
+            }
+            if site not in open_:
+                what = "waits" if waiting else "has an open invitation"
+                rest = f"there {'waits' if waiting else 'is'}: {', '.join(open_) or 'none'}."
+                raise ConfigError(f"No site {site!r} {what}; {meant(site, list(open_)) or rest}")
             if good:
-                book.entries[site] = replace(entry, accepted=True)
+                book.entries[site] = replace(open_[site], accepted=True)
             else:
                 del book.entries[site]
-            return entry
 
     def forget(self, name: str) -> None:
         with self._change() as book:
             book.entries.pop(name, None)
             book.holders.pop(name, None)
 
-    def record(self, name: str, id: str, address: str) -> None:
+    def record(self, name: str, id: str) -> None:
         """Note a name that is issued without an invitation; raise ConfigError if it is taken."""
         with self._change() as book:
-            holder = book.holders.get(name)
-            if holder is not None and holder.id != id:
+            if book.holders.setdefault(name, id) != id:
                 raise ConfigError(f"{name!r} is a member already: choose another name.")
-            book.holders[name] = Holder(name, id, address)
 
     # For the running node --------------------------------------------------------------------
 
@@ -168,12 +163,14 @@ class Ledger:
         """
         with self._change() as book:
             entry = self._require(book, site, id, owner)
-            used = entry.used or int(self._clock())
-            known = replace(entry, id=id, address=address, used=used if entry.accepted else 0)
-            book.entries[site] = known
-            if entry.accepted:
-                book.holders[site] = Holder(site, id, address)
-        if not known.used:
+            end = entry.end
+            if entry.accepted and not entry.used:
+                end = min(end, int(self._clock() + REPEAT_S))
+                book.holders[site] = id
+            book.entries[site] = replace(
+                entry, id=id, address=address, used=entry.accepted, end=end
+            )
+        if not entry.accepted:
             raise ApprovalPending(
                 f"the operator has to approve the key of {site!r} first: wait for word, then run "
                 "the same command again"
@@ -187,9 +184,9 @@ class Ledger:
         try:
             tree: dict[str, Any] = json.loads(text)
             book = checked(Book, Source("the ledger", tree))
-            for entry in book.entries.values():
+            for site, entry in book.entries.items():
                 if not _HEX.fullmatch(entry.key):
-                    raise ConfigError(f"entries.{entry.site}.key is {entry.key!r}")
+                    raise ConfigError(f"entries.{site}.key is {entry.key!r}")
         except (ValueError, RecursionError, ConfigError) as fault:
             first = str(fault).partition("\n")[0].partition(";")[0].rstrip(".")
             raise StateError(
@@ -201,14 +198,8 @@ class Ledger:
         return book
 
     def invitations(self) -> dict[bytes, str]:
-        """Return the site of each invitation, by its public key.
-
-        One that was used is left out after REPEAT_S: whoever holds its link is known no more.
-        """
-        since = self._clock() - REPEAT_S
-        entries = self.read().entries.values()
-        open_ = (entry for entry in entries if not entry.used or entry.used > since)
-        return {bytes.fromhex(entry.key): entry.site for entry in open_}
+        """Return the site of each invitation, by its public key."""
+        return {bytes.fromhex(entry.key): site for site, entry in self.read().entries.items()}
 
     def stamp(self) -> object:
         """Return something that differs once the ledger was changed."""
@@ -230,14 +221,12 @@ class Ledger:
                 f"the link for {site!r} was used before, by another key: ask for a new link, and "
                 "tell its sender, because somebody else may have a copy of this link"
             )
-        holder = book.holders.get(site)
-        others = {owner, "" if holder is None else holder.id} - {"", id}
-        if others and not entry.again:
+        if {owner, book.holders.get(site, "")} - {"", id} and not entry.again:
             raise IdentityError(
                 f"the name {site!r} belongs to another key: if that key is lost, it needs "
                 "a link from `fednode invite --again`"
             )
-        other = next((one.name for one in book.holders.values() if one.id == id), site)
+        other = next((name for name, holder in book.holders.items() if holder == id), site)
         if other != site:
             raise IdentityError(f"this key has the name {other!r}: a key has one name")
         if site not in book.holders and len(book.holders) >= HOLDERS_MAX:
@@ -254,17 +243,3 @@ class Ledger:
             book = self.read()
             yield book
             put(self._file, json.dumps(asdict(book), indent=1), ELSEWHERE, disk=self._disk)
-
-
-def _find(book: Book, site: str, id: str, waiting: bool) -> Entry:
-    """Return the invitation of a site that is no member yet; raise ConfigError if there is none."""
-    open_ = {
-        name: entry
-        for name, entry in book.entries.items()
-        if not entry.used and id in {"", entry.id} and (entry.waiting or not waiting)
-    }
-    if site in open_:
-        return open_[site]
-    what = "waits" if waiting else "has an open invitation"
-    rest = f"there {'waits' if waiting else 'is'}: {', '.join(open_) or 'none'}."
-    raise ConfigError(f"No site {site!r} {what}; {meant(site, list(open_)) or rest}")

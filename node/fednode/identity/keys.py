@@ -6,9 +6,10 @@ A node's own key is P-256; the mesh key is Ed25519.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -24,6 +25,7 @@ from fednode.storage.files import content_of
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey
+Kind = TypeVar("Kind", ec.EllipticCurvePrivateKey, Ed25519PrivateKey)
 CURVE: Final = ec.SECP256R1()
 """Of all keys of nodes: P-256."""
 KEY_FILE: Final = "node.key"
@@ -91,33 +93,24 @@ def pem_of(key: PrivateKey) -> bytes:
 
 def load(path: Path) -> Ed25519PrivateKey:
     """Return the mesh key in a file; raise StateError if it cannot be used."""
-    key = _load(path)
-    if not isinstance(key, Ed25519PrivateKey):
-        raise _damaged(path)
-    return key
+    return _load(
+        path, Ed25519PrivateKey, "give the copy that the founder kept with --mesh-key FILE"
+    )
 
 
 def load_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     """Return the key of a node in a folder; raise StateError if it cannot be used."""
-    key = _load(folder / KEY_FILE)
-    if not (isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)):
-        raise _damaged(folder / KEY_FILE)
-    return key
-
-
-def _load(path: Path) -> object:
-    try:
-        return serialization.load_pem_private_key(content_of(path), password=None)
-    # TypeError: the key is encrypted, and there is no password.
-    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
-        raise _damaged(path) from fault
-
-
-def _damaged(path: Path) -> StateError:
     advice = "restore it from a backup, or rename its folder and ask for a new link"
-    if path.name != KEY_FILE:
-        advice = "give the copy that the founder kept with --mesh-key FILE"
-    return StateError(
+    return _load(folder / KEY_FILE, ec.EllipticCurvePrivateKey, advice)
+
+
+def _load(path: Path, kind: type[Kind], advice: str) -> Kind:
+    # TypeError: the key is encrypted, and there is no password.
+    with contextlib.suppress(ValueError, TypeError, UnsupportedAlgorithm):
+        key = serialization.load_pem_private_key(content_of(path), password=None)
+        if isinstance(key, kind) and getattr(key, "curve", CURVE).name == CURVE.name:
+            return key
+    raise StateError(
         f"The key {path} is damaged, has a password, or is of another kind, as earlier versions of "
         f"fednode made: {advice}."
     )

@@ -169,10 +169,6 @@ class Roster:
         ids = () if found is None else (found.own.id, found.sponsor_id)
         return next((self._revoked[id] for id in ids if id in self._revoked), b"")
 
-    def is_of_mesh(self, chain: bytes) -> bool:
-        """Tell whether the mesh key, or a sponsor, signed a chain (PEM), whenever that was."""
-        return self._chain_in(chain) is not None
-
     def _chain_in(self, pem: bytes) -> Chain | None:
         """Return the chain in a text if it leads to a trusted certificate; None if it does not."""
         return self._read(pem) if len(pem) <= CHAIN_BYTES_MAX else None

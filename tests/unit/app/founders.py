@@ -47,7 +47,7 @@ def founded(folder: Path, monkeypatch: pytest.MonkeyPatch, *relays: RelayEntry) 
     monkeypatch.setattr("fednode.enrolment.client.AGAIN_S", 0.0)
     address = RELAY if relays else f"127.0.0.1:{free_ports(1)[0]}"
     files = folder / MESH
-    mesh_key = create_mesh(MESH, "a", address, files)
+    mesh_key = create_mesh(MESH, "a", files)
     return planned(files, "a", mesh_key, [PeerEntry("a", address)], relays)
 
 
@@ -101,7 +101,7 @@ def joined(founder: NodePlan, folder: Path, name: str) -> NodePlan:
     authority = own.sponsor()
     assert isinstance(authority, Authority)
     identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
-    ledger_of(founder).record(name, identity.id, address)
+    ledger_of(founder).record(name, identity.id)
     remember_files(state, folder / f"files-{name}")
     entries = [PeerEntry(founder.name, founder.address), PeerEntry(name, address)]
     return planned(folder / f"files-{name}", name, mesh_key, entries, ())

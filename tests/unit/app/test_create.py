@@ -36,7 +36,7 @@ def test_the_founder_has_a_certificate_and_the_right_to_sign_others(
     assert mesh_key_file(MESH).parent == founder.state.parent
     assert founder.peers.mesh_key == keys.written(keys.load(mesh_key_file(MESH)).public_key())
     with pytest.raises(ConfigError, match="This machine founded a mesh 'ward' already"):
-        create_mesh(MESH, "a", "127.0.0.1:7100", tmp_path)
+        create_mesh(MESH, "a", tmp_path)
 
 
 def test_the_node_that_admits_is_found_from_any_folder(

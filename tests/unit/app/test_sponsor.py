@@ -92,7 +92,7 @@ async def test_guests_come_in_while_the_ledger_has_their_invitation_and_the_node
         await sponsor.look()
         with pytest.raises(Unreachable, match="it does not know the link"):
             await newcomer.describe()
-        bad_key = '{"entries": {"c": {"site": "c", "key": "0g", "end": 9999999999}}, "holders": {}}'
+        bad_key = '{"entries": {"c": {"key": "0g", "end": 9999999999}}, "holders": {}}'
         for damaged in ("{", bad_key):
             caplog.clear()
             (founder.state / "enrolment" / "ledger.json").write_text(damaged)

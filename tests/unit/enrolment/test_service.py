@@ -39,7 +39,7 @@ async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path
         assert (list(told.members), a.ledger.read().holders) == (["a"], {})
         await new.enrol(AWAY)
         own = NodeIdentity(tmp_path / "b")
-        assert (own.name, own.id) == ("b", a.ledger.read().holders["b"].id)
+        assert a.ledger.read().holders == {own.name: own.id}
         assert a.roster.identify(own.own().chain) == Member("b", own.id)
         assert a.greeted == [f"b at {AWAY}"]
         # An answer that was lost is asked for again.
@@ -63,7 +63,7 @@ async def test_a_copied_link_is_refused_and_the_operator_hears_of_it_once_a_minu
             assert len(a.warned) == warnings
         assert a.warned[0].startswith("a copied link: the link for")
         assert NodeIdentity(tmp_path / "thief").id in a.warned[0]
-        assert a.ledger.read().holders["b"].id == NodeIdentity(tmp_path / "b").id
+        assert a.ledger.read().holders == {"b": NodeIdentity(tmp_path / "b").id}
 
 
 async def test_a_link_that_ended_or_was_replaced_or_is_of_another_mesh_opens_nothing(

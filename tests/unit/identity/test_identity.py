@@ -20,15 +20,12 @@ DAY = 86_400
 
 
 def test_a_key_is_made_once(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no key of a node"):
+        NodeIdentity(tmp_path)
     one, again = NodeIdentity.create(tmp_path), NodeIdentity.create(tmp_path)
     assert one.id == again.id
     assert (one.name, one.proof, one.own().chain) == ("", b"", b"")
     assert (tmp_path / "identity" / "node.key").stat().st_mode & 0o777 == 0o600
-
-
-def test_no_key_is_made_to_read_one(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="no key of a node"):
-        NodeIdentity(tmp_path)
 
 
 def test_a_certificate_gives_the_name_and_is_shown_from_then_on(tmp_path: Path) -> None:
@@ -48,14 +45,15 @@ def test_a_certificate_gives_the_name_and_is_shown_from_then_on(tmp_path: Path) 
 def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) -> None:
     mesh = SmallMesh()
     mesh.write(tmp_path, "b")
-    node, roster = NodeIdentity(tmp_path), mesh.roster()
-    with pytest.raises(IdentityError, match="is for 'c' with the key"):
-        node.take_certificate(mesh.chain("c"), roster)
     mesh.keys["d"] = mesh.key("b")
-    with pytest.raises(IdentityError, match="this node is 'b'"):
-        node.take_certificate(mesh.chain("d"), roster)
-    with pytest.raises(IdentityError, match="no certificate of this mesh"):
-        node.take_certificate(SmallMesh().chain("b"), roster)
+    node, roster = NodeIdentity(tmp_path), mesh.roster()
+    for chain, said in (
+        (mesh.chain("c"), "is for 'c' with the key"),
+        (mesh.chain("d"), "this node is 'b'"),
+        (SmallMesh().chain("b"), "no certificate of this mesh"),
+    ):
+        with pytest.raises(IdentityError, match=said):
+            node.take_certificate(chain, roster)
     assert NodeIdentity(tmp_path).name == "b"
 
 
@@ -127,11 +125,20 @@ def test_the_right_of_another_node_or_mesh_is_not_taken(tmp_path: Path) -> None:
     assert not NodeIdentity(tmp_path).sponsor_end
 
 
-@pytest.mark.parametrize("name", ["node.key", "node.crt"])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("node.key", b"x", "node.key is damaged"),
+        ("node.crt", b"x", "node.crt is damaged"),
+        ("node.crt", SmallMesh().chain("b"), "node.crt is the certificate of another key than"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
     SmallMesh().write(tmp_path, "b")
-    (tmp_path / "identity" / name).write_text("x")
-    with pytest.raises(StateError, match=name):
+    (tmp_path / "identity" / name).write_bytes(content)
+    with pytest.raises(StateError, match=said):
         NodeIdentity(tmp_path)
 
 
@@ -159,13 +166,6 @@ def test_a_file_that_the_system_does_not_give_is_not_called_damaged(
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(StateError, match=f"{name} cannot be read: .*. Try again when it can"):
         use()
-
-
-def test_the_certificate_of_another_key_is_refused(tmp_path: Path) -> None:
-    SmallMesh().write(tmp_path, "b")
-    (tmp_path / "identity" / "node.crt").write_bytes(SmallMesh().chain("b"))
-    with pytest.raises(StateError, match="of another key"):
-        NodeIdentity(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["identity/lease", "admission", "journal.db"])

@@ -10,24 +10,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity.keys import KEY_FILE, id_of, load_node_key
-
-
-def pem(
-    key: Ed25519PrivateKey | X25519PrivateKey | ec.EllipticCurvePrivateKey, password: bytes = b""
-) -> bytes:
-    protection = (
-        serialization.BestAvailableEncryption(password)
-        if password
-        else serialization.NoEncryption()
-    )
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection
-    )
+from fednode.identity.keys import KEY_FILE, id_of, load_node_key, pem_of
 
 
 def create(folder: Path) -> ec.EllipticCurvePrivateKey:
@@ -63,14 +49,17 @@ def test_the_mesh_key_is_written_as_text_and_read_back(tmp_path: Path) -> None:
     [
         b"",
         b"-----BEGIN PRIVATE KEY-----\n",
-        pem(X25519PrivateKey.generate()),
-        pem(ec.generate_private_key(ec.SECP384R1())),
-        pem(Ed25519PrivateKey.generate(), b"secret"),
-        pem(Ed25519PrivateKey.generate())[:-40],
-        pem(Ed25519PrivateKey.generate()),
+        pem_of(ec.generate_private_key(ec.SECP384R1())),
+        ec.generate_private_key(ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        ),
+        pem_of(ec.generate_private_key(ec.SECP256R1()))[:-40],
+        pem_of(Ed25519PrivateKey.generate()),
         b"x" * 100_000,
     ],
-    ids=["empty", "cut", "of another kind", "another curve", "encrypted", "cut short", "old", "x"],
+    ids=["empty", "cut", "another curve", "encrypted", "cut short", "old", "x"],
 )
 def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / KEY_FILE
