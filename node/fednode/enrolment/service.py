@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import grpc
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from fednode.core.events import ASKS, Record
 from fednode.core.rate_limit import TokenBuckets
@@ -18,7 +17,6 @@ from fednode.enrolment.words import words_of
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity.certificates import Authority, Chain
 from fednode.identity.identity import NodeIdentity
-from fednode.identity.keys import CURVE
 from fednode.identity.roster import Guest, Member, Roster
 from fednode.transports.address import parse
 from fednode.transports.credentials import chain_of
@@ -32,7 +30,12 @@ CLOCKS_S: Final = 24 * 3600.0
 TOO_EARLY: Final = "a certificate is renewed in its last third, and this one's has not begun"
 BROKEN: Final = "the ledger of this node cannot be used now; its log says why"
 LOG: Final = logging.getLogger("fednode")
+_OTHERS: Final[dict[type, str]] = {
+    Guest: "this node is a member already: only an invited site enrols",
+    Member: "only a member renews",
+}
 Returned = TypeVar("Returned")
+Caller = TypeVar("Caller", Guest, Member)
 
 
 class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
@@ -57,7 +60,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:
         """Say what the mesh is, to a guest whose invitation is good."""
-        guest, _ = await self._guest(context)
+        guest, _ = await self._caller(context, Guest)
         owner = self.roster.id_of(guest.name)
 
         def check() -> None:
@@ -71,7 +74,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     async def Enrol(self, request: pb.EnrolRequest, context: Any) -> pb.CertificateReply:
         """Give a guest a certificate on the name that it is invited under."""
-        guest, key = await self._guest(context)
+        guest, shown = await self._caller(context, Guest)
         name, address, owner = guest.name, request.address, self.roster.id_of(guest.name)
 
         def enrol() -> bytes:
@@ -81,7 +84,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
                 raise IdentityError(str(fault)) from fault
             authority = self._authority()
             self.ledger.enrol(name, guest.id, address, owner)
-            return authority.node(name, key)
+            return authority.node(name, shown.key)
 
         chain = await self._apart(context, guest, enrol, address)
         if self._is_new("enrolled", name):
@@ -91,24 +94,19 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
 
     async def Renew(self, request: pb.RenewRequest, context: Any) -> pb.CertificateReply:
         """Give a member a new certificate for the key and the name that it has."""
-        chain = chain_of(context)
-        member = self.roster.identify(chain)
-        if not isinstance(member, Member):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "only a member renews")
-        assert isinstance(member, Member)  # abort raises
+        member, shown = await self._caller(context, Member)
 
         def renew() -> bytes:
             authority = self._authority()
-            shown = Chain.read(chain)
             soon = shown.is_late(self.identity.clock() + CLOCKS_S)
-            if not soon and not self.roster.proof(chain):
+            if not soon and not self.roster.proof(shown.pem):
                 raise IdentityError(TOO_EARLY)
             return authority.node(member.name, shown.key)
 
-        renewed = await self._apart(context, member, renew)
+        chain = await self._apart(context, member, renew)
         if self._is_new("renewed", member.name):
             LOG.info("the certificate of %s was renewed", member.name)
-        return self._issued(renewed)
+        return self._issued(chain)
 
     def describe(self, guest: str) -> pb.DescribeReply:
         """Return what a guest is told of the mesh."""
@@ -133,19 +131,14 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             )
         return authority
 
-    async def _guest(self, context: Any) -> tuple[Guest, ec.EllipticCurvePublicKey]:
-        """Return who calls, and its key; end the call of anybody but a guest with a P-256 key."""
+    async def _caller(self, context: Any, kind: type[Caller]) -> tuple[Caller, Chain]:
+        """Return who calls, and what it shows; end the call of a caller of the other kind."""
         chain = chain_of(context)
-        guest = self.roster.identify(chain)
-        if not isinstance(guest, Guest):
-            text = "this node is a member already: only an invited site enrols"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        key = Chain.read(chain).key
-        if not isinstance(key, ec.EllipticCurvePublicKey) or key.curve.name != CURVE.name:
-            text = "a node's key must be of the kind P-256"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        assert isinstance(guest, Guest) and isinstance(key, ec.EllipticCurvePublicKey)  # noqa: PT018
-        return guest, key
+        caller = self.roster.identify(chain)
+        if not isinstance(caller, kind):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, _OTHERS[kind])
+            raise AssertionError  # abort raises
+        return caller, Chain.read(chain)
 
     async def _apart(
         self,
@@ -155,34 +148,33 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
         address: str = "",
     ) -> Returned:
         """Return what a piece of work returns, done on a thread; end the call if it refuses."""
-        name = caller.name
         try:
             return await asyncio.to_thread(work)
-        except TokenReused as fault:
-            if self._is_new("copied", name):
-                text = f"a copied link: {fault} (the key {caller.id} came with it)"
-                self.tell(Record("admission.copied", text, "warning"))
-            text = str(fault)
-        except ApprovalPending as fault:
-            if self._is_new("waits", name):
-                words = await asyncio.to_thread(words_of, caller.id)
-                text = (
-                    f"{name} at {address} asks to join, words of its key: {words}; compare them by "
-                    f"phone, then `fednode invite --accept {name}` or `fednode invite --refuse "
-                    f"{name}`"
-                )
-                self.tell(Record(ASKS, text, "warning", {"peer": name}))
-            text = str(fault)
         except IdentityError as fault:
-            if self._is_new("refused", name):
-                LOG.info("%s was refused: %s", name, fault)
-            text = str(fault)
+            if self._is_new(type(fault).__name__, caller.name):
+                await self._show(fault, caller, address)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except StateError as fault:
-            if self._is_new("broken", name):
-                LOG.error("%s was not answered: %s", name, fault)
+            if self._is_new("broken", caller.name):
+                LOG.error("%s was not answered: %s", caller.name, fault)
             await context.abort(grpc.StatusCode.INTERNAL, BROKEN)
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         raise AssertionError  # abort raises
+
+    async def _show(self, fault: IdentityError, caller: Guest | Member, address: str) -> None:
+        """Tell the operator why a caller was refused."""
+        name = caller.name
+        if isinstance(fault, TokenReused):
+            text = f"a copied link: {fault} (the key {caller.id} came with it)"
+            self.tell(Record("admission.copied", text, "warning"))
+        elif isinstance(fault, ApprovalPending):
+            words = await asyncio.to_thread(words_of, caller.id)
+            text = (
+                f"{name} at {address} asks to join, words of its key: {words}; compare them by "
+                f"phone, then `fednode invite --accept {name}` or `fednode invite --refuse {name}`"
+            )
+            self.tell(Record(ASKS, text, "warning", {"peer": name}))
+        else:
+            LOG.info("%s was refused: %s", name, fault)
 
     def _is_new(self, kind: str, name: str) -> bool:
         """Tell whether the operator did not hear this of a name in the last minute."""

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.events import ASKS, Record
 from fednode.core.types import Update
-from fednode.enrolment.client import Newcomer
+from fednode.enrolment.client import Newcomer, renew
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
 from fednode.enrolment.service import EnrolmentService
@@ -36,13 +36,15 @@ class Site:
 
     identity: NodeIdentity
     roster: Roster
-    ledger: Ledger
-    transport: GrpcTransport
     address: str = ""
     warned: list[str] = dataclasses.field(default_factory=list)
     asked: list[str] = dataclasses.field(default_factory=list)
     greeted: list[str] = dataclasses.field(default_factory=list)
     now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.identity.state / "enrolment")
+        self.transport = GrpcTransport(self.identity.own, self.roster)
 
     @classmethod
     def create(cls, folder: Path, name: str, sponsor: bool = True) -> Site:
@@ -54,8 +56,7 @@ class Site:
             identity.take_sponsor(ROOT.sponsor(name, public), roster)
         else:
             identity.take_certificate(ROOT.node(name, public), roster)
-        ledger = Ledger(state / "enrolment")
-        return cls(identity, roster, ledger, GrpcTransport(identity.own, roster))
+        return cls(identity, roster)
 
     @contextlib.asynccontextmanager
     async def serving(self, renew: Any = None) -> AsyncIterator[Site]:
@@ -83,6 +84,24 @@ class Site:
             sponsor=self.identity.name,
             address=self.address,
         )
+
+    @contextlib.asynccontextmanager
+    async def admitted(self, folder: Path, **more: bool) -> AsyncIterator[Site]:
+        """Admit b, with its state in a folder. more: of the invitation."""
+        new = newcomer(folder, self.invite("b", **more))
+        await new.enrol(AWAY)
+        site = Site(NodeIdentity(folder), new.roster)
+        try:
+            yield site
+        finally:
+            await site.transport.close()
+
+    async def renews(self, *sites: Site) -> bool:
+        """Ask sites in turn for a new certificate; tell whether this site shows it now."""
+        before = self.identity.own()
+        places = [(site.identity.name, site.address) for site in sites]
+        await renew(self.transport, places, self.identity, self.roster)
+        return self.identity.own() != before
 
     def follow(self) -> None:
         """Tell TLS of the invitations, as the running node does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -31,45 +32,26 @@ LINK = Invitation(
     address="192.168.100.107:57101",
 )
 RELAY = RelayEntry(name="relay-1", address="relay.example.org:443")
+OTHER = RelayEntry(name="relay-2", address="10.0.0.3:7700")
 TEXT = encode(LINK)
 
 
-def test_a_link_is_short_and_read_back_as_it_was() -> None:
-    assert len(TEXT) == 176
-    assert decode(TEXT) == LINK
-
-
-def test_relays_are_read_back() -> None:
-    more = replace(
-        LINK,
-        address="[2001:db8::1]:7100",
-        relays=(RELAY, RelayEntry(name="relay-2", address="10.0.0.3:7700")),
-    )
-    assert decode(encode(more)) == more
-
-
-def test_an_address_is_written_in_the_one_form_that_is_read() -> None:
-    odd = replace(LINK, address="node.example.org:07100")
-    assert decode(encode(odd)) == replace(LINK, address="node.example.org:7100")
-
-
-def test_a_link_of_a_node_behind_relays_names_no_address() -> None:
-    behind = replace(LINK, address="relay", relays=(RELAY,))
-    assert decode(encode(behind)) == behind
-
-
-MARKS = (
-    "\u200b",
-    "\u00ad",
-    "\ufeff",
-    "\u200e",
-    "\u200f",
-    "\u202a",
-    "\u2060",
-    "\u00a0",
-    "\t",
-    "=\n",
+@pytest.mark.parametrize(
+    ("changed", "read"),
+    [
+        ({}, {}),
+        ({"address": "[2001:db8::1]:7100", "relays": (RELAY, OTHER)}, {}),
+        ({"address": "relay", "relays": (RELAY,)}, {}),
+        ({"address": "node.example.org:07100"}, {"address": "node.example.org:7100"}),
+    ],
+    ids=["as it is", "relays", "no address", "an odd address"],
 )
+def test_a_link_is_read_back(changed: dict[str, Any], read: dict[str, Any]) -> None:
+    link = replace(LINK, **changed)
+    assert decode(encode(link)) == replace(link, **read)
+
+
+MARKS = (*"\u200b\u00ad\ufeff\u200e\u200f\u202a\u2060\u00a0\t", "=\n")
 
 
 @pytest.mark.parametrize(
@@ -142,17 +124,11 @@ def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:
 
 
 def test_a_link_that_goes_on_in_the_next_line_is_known() -> None:
+    assert len(TEXT) == 176
     for end in range(1, len(TEXT)):
         assert is_unfinished(TEXT[:end]), end
         assert is_unfinished(f"> {TEXT[:end].lower()}\n")
-    for other in (
-        TEXT,
-        TEXT + "A",
-        "",
-        "  ",
-        "hello",
-        HEAD + _letters(NEWER)[:20],
-    ):
+    for other in (TEXT, TEXT + "A", "", "  ", "hello", HEAD + _letters(NEWER)[:20]):
         assert not is_unfinished(other), other
 
 

@@ -14,7 +14,6 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fednode.enrolment.client import renew
 from fednode.enrolment.words import words_of
 from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity import keys
@@ -28,8 +27,10 @@ from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc
 from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, ROOT, Site, newcomer
 
-LATE_S = 70 * 24 * 3600
-"""After so long the last third of a certificate of 90 days has begun."""
+
+def late(days: float) -> Callable[[], float]:
+    """Return a clock that is ahead; after 60 days the last third of a certificate begins."""
+    return lambda: time.time() + days * 24 * 3600
 
 
 async def test_an_invited_site_is_told_of_the_mesh_and_becomes_a_member(tmp_path: Path) -> None:
@@ -132,42 +133,40 @@ async def test_the_operator_compares_words_before_a_site_that_waits_is_a_member(
         assert NodeIdentity(tmp_path / "b").name == "b"
 
 
-async def test_a_guest_does_not_renew(tmp_path: Path) -> None:
+async def test_a_guest_does_not_renew_and_a_member_does_not_enrol(tmp_path: Path) -> None:
     async with Site.create(tmp_path, "a").serving() as a:
-        new = newcomer(tmp_path / "b", a.invite("b"))
+        new = newcomer(tmp_path / "c", a.invite("c"))
         with pytest.raises(Refused, match="only a member renews"):
             await new._ask("Renew", pb.RenewRequest())
+        async with a.admitted(tmp_path / "b") as b:
+            stub = enrolment_pb2_grpc.EnrolmentStub(await b.transport.channel(a.address, "a"))
+            with pytest.raises(grpc.aio.AioRpcError, match="only an invited site enrols"):
+                await stub.Enrol(pb.EnrolRequest(address=AWAY))
 
 
 async def test_a_member_renews_at_any_sponsor_and_a_refusal_is_no_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    plain = Site.create(tmp_path, "c", sponsor=False)
-    async with Site.create(tmp_path, "a").serving() as a, plain.serving() as c:
-        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
-        a.identity.clock = lambda: time.time() + LATE_S
-        own = NodeIdentity(tmp_path / "b")
-        before = own.own()
-        transport = GrpcTransport(own.own, a.roster)
-
-        async def renewed(*places: tuple[str, str]) -> None:
-            await renew(transport, places, own, a.roster)
-
-        silent, plain_one, sponsor = ("z", AWAY), ("c", c.address), ("a", a.address)
-        await renewed(silent, plain_one, sponsor)
-        assert own.own() != before
-        assert a.roster.identify(own.own().chain) == Member("b", own.id)
+    c, z = (Site.create(tmp_path, name, sponsor=False) for name in "cz")
+    z.address = AWAY
+    async with (
+        Site.create(tmp_path, "a").serving() as a,
+        c.serving(),
+        a.admitted(tmp_path / "b") as b,
+    ):
+        a.identity.clock = late(70)
+        assert await b.renews(z, c, a)
+        assert a.roster.identify(b.identity.own().chain) == Member("b", b.identity.id)
         for a.now, times in ((59.0, 1), (60.0, 2)):
-            await renewed(sponsor)
+            await b.renews(a)
             assert caplog.messages.count("the certificate of b was renewed") == times
         with pytest.raises(Refused, match="c may not admit sites or renew certificates now"):
-            await renewed(silent, plain_one)
+            await b.renews(z, c)
         with pytest.raises(Unreachable, match=r"z at .* does not answer"):
-            await renewed(silent)
+            await b.renews(z)
         with pytest.raises(Unreachable, match="no member is known that could renew it"):
-            await renewed()
-        await transport.close()
+            await b.renews()
 
 
 ODD: dict[str, Callable[[NodeIdentity, Authority], bytes]] = {
@@ -190,37 +189,28 @@ async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str)
         assert sponsor is not None
         return pb.CertificateReply(chain=ODD[answer](own, sponsor), revocations=[b"x"])
 
-    async with Site.create(tmp_path, "a").serving() as a, evil.serving(odd):
-        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
-        a.identity.clock = lambda: time.time() + LATE_S
-        own = NodeIdentity(tmp_path / "b")
-        before = own.own()
-        transport = GrpcTransport(own.own, a.roster)
-        places = [("evil", evil.address), ("a", a.address)]
-        await renew(transport, places, own, a.roster)
-        assert own.own() != before
-        assert Chain.read(own.own().chain).sponsor == Chain.read(before.chain).sponsor
-        await transport.close()
+    async with (
+        Site.create(tmp_path, "a").serving() as a,
+        evil.serving(odd),
+        a.admitted(tmp_path / "b") as b,
+    ):
+        own, before = b.identity, Chain.read(b.identity.own().chain)
+        a.identity.clock = late(70)
+        assert await b.renews(evil, a)
+        assert Chain.read(own.own().chain).sponsor == before.sponsor
 
 
 async def test_a_sponsor_tells_the_keys_that_were_revoked(tmp_path: Path) -> None:
-    async with Site.create(tmp_path, "a").serving() as a:
-        member = newcomer(tmp_path / "b", a.invite("b"))
-        await member.enrol(AWAY)
-        a.identity.clock = lambda: time.time() + LATE_S
-        own = NodeIdentity(tmp_path / "b")
+    async with Site.create(tmp_path, "a").serving() as a, a.admitted(tmp_path / "b") as b:
+        a.identity.clock = late(70)
         gone = a.roster.take_revocation(
             Revocation(MESH, "x", a.identity.id[::-1], 1_800_000_000).sign(MESH_KEY)
         )
         new = newcomer(tmp_path / "c", a.invite("c"))
         await new.enrol(AWAY)
-        assert new.roster.is_revoked(gone.id)
-        transport = GrpcTransport(own.own, a.roster)
-        await renew(transport, [("a", a.address)], own, member.roster)
-        assert member.roster.is_revoked(gone.id)
-        await transport.close()
+        await b.renews(a)
         again = newcomer(tmp_path / "c", a.invite("d"))  # it is in the file of c
-        assert again.roster.is_revoked(gone.id)
+        assert all(one.roster.is_revoked(gone.id) for one in (new, b, again))
 
 
 async def test_the_holder_of_a_link_has_one_account_however_many_keys_it_makes(
@@ -244,25 +234,23 @@ async def test_the_holder_of_a_link_has_one_account_however_many_keys_it_makes(
 
 
 async def test_a_stolen_key_renews_no_earlier_than_its_owner_would(tmp_path: Path) -> None:
-    async with Site.create(tmp_path, "a").serving() as a, Site.create(tmp_path, "c").serving() as c:
-        await newcomer(tmp_path / "b", a.invite("b")).enrol(AWAY)
-        own, day_s = NodeIdentity(tmp_path / "b"), 24 * 3600
-        before, transport = own.own(), GrpcTransport(own.own, a.roster)
+    early = "a certificate is renewed in its last third"
+    async with (
+        Site.create(tmp_path, "a").serving() as a,
+        Site.create(tmp_path, "c").serving() as c,
+        a.admitted(tmp_path / "b") as b,
+    ):
         for days in (0, 58):
-            a.identity.clock = lambda days=days: time.time() + days * day_s  # type: ignore[misc]
-            with pytest.raises(Refused, match="a certificate is renewed in its last third"):
-                await renew(transport, [("a", a.address)], own, a.roster)
-        a.identity.clock = lambda: time.time() + 59.1 * day_s
-        await renew(transport, [("a", a.address)], own, a.roster)
-        assert own.own() != before
+            a.identity.clock = late(days)
+            with pytest.raises(Refused, match=early):
+                await b.renews(a)
+        a.identity.clock = late(59.1)
+        assert await b.renews(a)
         # A sponsor that was revoked is left at any time.
-        with pytest.raises(Refused, match="a certificate is renewed in its last third"):
-            await renew(transport, [("c", c.address)], own, a.roster)
+        with pytest.raises(Refused, match=early):
+            await b.renews(c)
         c.roster.take_revocation(Revocation(MESH, "a", a.identity.id, 1).sign(MESH_KEY))
-        before = own.own()
-        await renew(transport, [("c", c.address)], own, a.roster)
-        assert own.own() != before
-        await transport.close()
+        assert await b.renews(c)
 
 
 async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path: Path) -> None:
@@ -270,14 +258,10 @@ async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path:
         # Of two certificates of the same second, the greater id counts.
         folders = tmp_path / "one", tmp_path / "two"
         first, second = sorted(folders, key=lambda folder: NodeIdentity.create(folder).id)
-        await newcomer(first, a.invite("b")).enrol(AWAY)
-        lost = NodeIdentity(first)
-        await newcomer(second, a.invite("b", again=True)).enrol(AWAY)
-        assert a.roster.id_of("b") == NodeIdentity(second).id
-        transport = GrpcTransport(lost.own, a.roster)
-        with pytest.raises(Refused, match="refused: "):
-            await renew(transport, [("a", a.address)], lost, a.roster)
-        await transport.close()
+        async with a.admitted(first) as lost, a.admitted(second, again=True) as b:
+            assert a.roster.id_of("b") == b.identity.id
+            with pytest.raises(Refused, match="refused: "):
+                await lost.renews(a)
 
 
 async def test_a_node_that_is_no_sponsor_any_more_admits_nobody(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from cryptography import x509
 
@@ -41,24 +39,13 @@ def test_a_chain_is_packed_in_one_kilobyte() -> None:
     assert len(chain.pack()) <= 1024
 
 
-@pytest.mark.parametrize(
-    ("read", "wrong", "said"),
-    [
-        *(
-            (Chain.unpack, wrong, "no certificates")
-            for wrong in (b"", b"x", b"\x90", b"\xa1x", b"\x91\xc4\x01x", b"\x93" * 9)
-        ),
-        *(
-            (Chain.read, wrong, "cannot be read")
-            for wrong in (b"", b"x", SmallMesh().chain("b")[:300])
-        ),
-    ],
-)
-def test_bytes_that_are_no_chain_are_refused(
-    read: Callable[[bytes], Chain], wrong: bytes, said: str
-) -> None:
-    with pytest.raises(IdentityError, match=said):
-        read(wrong)
+def test_bytes_that_are_no_chain_are_refused() -> None:
+    for packed in (b"", b"x", b"\x90", b"\xa1x", b"\x91\xc4\x01x", b"\x93" * 9):
+        with pytest.raises(IdentityError, match="no certificates"):
+            Chain.unpack(packed)
+    for pem in (b"", b"x", SmallMesh().chain("b")[:300]):
+        with pytest.raises(IdentityError, match="cannot be read"):
+            Chain.read(pem)
 
 
 def test_a_chain_is_whole_and_nothing_behind_it_is_read() -> None:

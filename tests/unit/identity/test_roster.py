@@ -35,6 +35,7 @@ def strangers(mesh: SmallMesh) -> dict[str, bytes]:
     """Return chains that make nobody a member; TOKEN's invitation is open, key b a member's."""
     key, root, sponsor, guests = mesh.key("b"), mesh.root, mesh.sponsor, Authority.invitation(TOKEN)
     public, thief = key.public_key(), mesh.key("thief").public_key()
+    odd = ec.generate_private_key(ec.SECP384R1())
     b, foreign = ((*one.chain("b").partition(END),) for one in (mesh, SmallMesh()))
 
     def by(name: str, above: bytes = b"") -> bytes:
@@ -54,6 +55,7 @@ def strangers(mesh: SmallMesh) -> dict[str, bytes]:
         "a sponsor's sponsor": by("sponsor b", sponsor.sponsor("b", public) + sponsor.chain),
         "a guest's sponsor": by("sponsor b", guests.sponsor("b", public)),
         "signed in an invitation's name": by(guests.name),
+        "of a key on another curve": guests.node("b", odd.public_key()),
     }
 
 
