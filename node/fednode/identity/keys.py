@@ -93,15 +93,15 @@ def pem_of(key: PrivateKey) -> bytes:
 
 def load(path: Path) -> Ed25519PrivateKey:
     """Return the mesh key in a file; raise StateError if it cannot be used."""
-    return _load(
-        path, Ed25519PrivateKey, "give the copy that the founder kept with --mesh-key FILE"
-    )
+    advice = "give the copy that the founder kept with --mesh-key FILE"
+    return _load(path, Ed25519PrivateKey, advice)  # type: ignore[type-abstract]
 
 
 def load_node_key(folder: Path) -> ec.EllipticCurvePrivateKey:
     """Return the key of a node in a folder; raise StateError if it cannot be used."""
     advice = "restore it from a backup, or rename its folder and ask for a new link"
-    return _load(folder / KEY_FILE, ec.EllipticCurvePrivateKey, advice)
+    kind = ec.EllipticCurvePrivateKey
+    return _load(folder / KEY_FILE, kind, advice)  # type: ignore[type-abstract]
 
 
 def _load(path: Path, kind: type[Kind], advice: str) -> Kind:
