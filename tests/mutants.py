@@ -43,13 +43,11 @@ _OF_ROSTER: Final = "tests/unit/identity/test_roster.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
 _STORE: Final = "tests/unit/storage/test_store.py"
 _ROUNDS: Final = "node/fednode/core/rounds/engine.py"
-_SWIM: Final = "tests/unit/core/members/test_swim.py"
 _MEAN: Final = "tests/unit/core/merge/test_mean.py"
-_ENGINE: Final = "tests/unit/core/test_transcripts.py"
+_SCENES: Final = "tests/unit/core/test_transcripts.py"
 _ALONE: Final = (
     "tests/simulation/test_never_alone.py::test_no_view_claims_a_federation_that_did_not_happen"
 )
-_ACTIVE_NODE: Final = "tests/unit/core/test_active.py"
 _RUNS: Final = "tests/unit/storage/test_runs.py"
 
 _MERGE_RULES: Final = {
@@ -109,19 +107,19 @@ _GATEWAY: Final = {
         _ROUNDS,
         "if message.round <= self._adopted:",
         "if message.round < self._adopted:",
-        (_ENGINE,),
+        (_SCENES,),
     ),
     "engine-window-narrow": Mutant(
         _ROUNDS,
         "if message.round <= self._adopted:",
         "if message.round <= self._adopted + 1:",
-        (_ENGINE,),
+        (_SCENES,),
     ),
     "swim-own-incarnation": Mutant(
         "node/fednode/core/members/swim.py",
         "news.incarnation < self._incarnation:",
         "news.incarnation <= self._incarnation:",
-        (_SWIM,),
+        (_SCENES,),
     ),
     "driver-quota": Mutant("node/fednode/runtime/driver.py", "if over:", "if False:", (_FRAMES,)),
     "driver-identity": Mutant(
@@ -166,13 +164,13 @@ _COMPANY: Final = {
         "node/fednode/core/rounds/engine.py",
         "self._notes.givers = (found.giver,) if found.giver else ()",
         "self._notes.givers = ()",
-        (_ENGINE,),
+        (_SCENES,),
     ),
     "engine-abort-givers": Mutant(
         "node/fednode/core/rounds/engine.py",
         "self._notes.givers = ()\n        text",
         "text",
-        (_ENGINE,),
+        (_SCENES,),
     ),
     "zerodfl-givers": Mutant(
         "node/fednode/core/rounds/gossip.py",
@@ -195,31 +193,31 @@ _COMPANY: Final = {
 }
 _ACTIVE: Final = {
     "active-paused": Mutant(
-        "node/fednode/core/kernel.py", "return not self._idle", "return True", (_ACTIVE_NODE,)
+        "node/fednode/core/kernel.py", "return not self._idle", "return True", (_SCENES,)
     ),
     "active-alone": Mutant(
         "node/fednode/core/kernel.py",
         "return self.life != Life.FINISHED or not alone",
         "return True",
-        (_ACTIVE_NODE,),
+        (_SCENES,),
     ),
     "active-wait": Mutant(
         "node/fednode/core/waiting.py",
         "ready = len(self.members.active())",
         "ready = len(self.members.live())",
-        (_ACTIVE_NODE,),
+        (_SCENES,),
     ),
     "active-links": Mutant(
         "node/fednode/core/kernel.py",
         "members.active() if self._linking",
         "{*members.live()} if self._linking",
-        (_ACTIVE_NODE,),
+        (_SCENES,),
     ),
     "active-first": Mutant(
         "node/fednode/core/kernel.py",
         "return [done, *self._changes(now), *self._next_round(now)]",
         "return [done, *self._next_round(now)]",
-        (_ACTIVE_NODE,),
+        (_SCENES,),
     ),
 }
 _STORED_RUNS: Final = {

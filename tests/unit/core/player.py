@@ -24,8 +24,8 @@ import numpy as np
 
 from fednode import registry
 from fednode.core import events as ev
-from fednode.core.kernel import Kernel
-from fednode.core.policy import NodeContext
+from fednode.core.kernel import kernel_of
+from fednode.core.policy import NodeContext, Policy
 from fednode.core.settings import GuardSettings, MergeSettings, RoundSettings, StartSettings
 from fednode.core.types import (
     EMPTY,
@@ -33,6 +33,7 @@ from fednode.core.types import (
     PHASES,
     PRIVATE,
     SHARED,
+    Account,
     Message,
     Report,
     Snapshot,
@@ -83,6 +84,7 @@ class Player:
         for name, said in given.items():
             part, _, rest = name.rpartition(".")
             parts.get(part or ("rounds" if name in ROUNDS else ""), mine)[rest or name] = said
+        self.account = Account(undecided=mine.pop("account", ""))
         if isinstance(mine.get("peers"), str):
             mine["peers"] = tuple(filter(None, mine["peers"].split(",")))
         if "merge" in parts["policy"]:
@@ -104,13 +106,25 @@ class Player:
 
     def begin(self, stored: Snapshot | None) -> None:
         """Make the node, from what it stored last or anew."""
-        if stored is None:
-            self.policy = self.method.start(self.config, self.context, self.filled(0.0))
-        else:
-            self.policy = self.method.restore(self.config, self.context, stored.policy)
+        kind, config, node = self.method, self.config, self.context
         if self.kind == "kernel":
-            anew = lambda state: self.method.restore(self.config, self.context, state)  # noqa: E731
-            self.kernel = Kernel(self.context, self.policy, FACTS, restored=stored, anew=anew)
+            first = self.filled(0.0)
+            self.kernel = kernel_of(
+                node, kind, config, lambda _: first, FACTS, stored, account=self.account
+            )
+            self.context, self.step = self.kernel.context, self.kernel.step
+        else:
+            first = self.filled(0.0)
+            self.alone = (
+                kind.restore(config, node, stored.policy)
+                if stored
+                else kind.start(config, node, first)
+            )
+            self.step = self.alone.handle
+
+    @property
+    def policy(self) -> Policy:
+        return self.kernel.policy if self.kind == "kernel" else self.alone
 
     # In ------------------------------------------------------------------------------------------
 
@@ -130,8 +144,7 @@ class Player:
         effects: list[ev.Effect] = []
         for first in several:
             event = self.event(kind, [first, *words[1:]] if words else [], {**given})
-            step = self.kernel.step if self.kind == "kernel" else self.policy.handle
-            effects += step(self.now, event)
+            effects += self.step(self.now, event)
         return [text for one in effects if (text := self.effect(one))]
 
     def event(self, kind: str, words: list[str], given: dict[str, Any]) -> ev.Event:
@@ -243,7 +256,8 @@ class Player:
                 said = [level, f"{kind}:", text]
             case _:
                 kind = getattr(one, "name", "")
-                said = [self.text(getattr(one, each.name)) for each in fields(one)]
+                shown = [(getattr(one, each.name), each.default) for each in fields(one)]
+                said = [self.text(got) for got, default in shown if got != default]
         if self.shown and not {name, f"{name}:{kind}"} & self.shown:
             return ""
         return " ".join(filter(None, (name, *said)))
@@ -256,8 +270,7 @@ class Player:
             if each.name in hidden | {"phase", "samples", "boot", "dtype"}:
                 continue
             if each.name == "facts":
-                if one.phase not in {"hello"}:
-                    found += [f"{name}={self.text(fact)}" for name, fact in got.items()]
+                found += [f"{name}={self.text(fact)}" for name, fact in got.items()]
             elif each.default is MISSING or got != each.default:
                 label = {"members": "news"}.get(each.name, each.name)
                 found.append(f"{label}={self.text(got)}")
@@ -281,7 +294,8 @@ class Player:
             case tuple() if one and isinstance(one[0], Update):
                 return f'"{"; ".join(map(self.text, one))}"'
             case tuple() if one and hasattr(one[0], "failures"):
-                said = [f"{each.name} {each.state} {each.reason}".strip() for each in one]
+                rows = [(each.name, each.state, str(each.round or ""), each.reason) for each in one]
+                said = [" ".join(filter(None, row)) for row in rows]
                 return f'"{"; ".join(said)}"'
             case tuple() | list():
                 return ",".join(map(self.text, one))

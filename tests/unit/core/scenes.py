@@ -1,4 +1,4 @@
-"""A node of three, with the control or ZeroDFL, for the tests of gate and kernel."""
+"""A node of three with ZeroDFL, for the tests of gate and kernel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, TypeVar, cast
 
 from fednode.core.events import Effect, Record
 from fednode.core.facts import fingerprint
-from fednode.core.policy import NodeContext, Policy
+from fednode.core.policy import NodeContext
 from fednode.core.rounds.gossip import Gossip
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Message, PolicyState, Tensors
-from fednode.policies.local import Local, LocalConfig
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 from fednode.testing import frame
 
@@ -31,10 +30,6 @@ def zerodfl(held: PolicyState | None = None, /, **rounds: Any) -> Gossip:
     config, node = ZeroDFLConfig(), context(**rounds)
     given = ZeroDFL.restore(config, node, held) if held else ZeroDFL.start(config, node, PROMPTS)
     return cast("Gossip", given)
-
-
-def local(_: PolicyState | None = None, /, **rounds: Any) -> Policy:
-    return Local.start(LocalConfig(), context("local", **rounds), PROMPTS)
 
 
 def message(phase: str = "prompts", sender: str = "b", **changed: Any) -> Message:

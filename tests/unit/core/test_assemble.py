@@ -1,4 +1,4 @@
-"""A kernel assembled from what a host knows: what is filled in, and where its policy begins."""
+"""A kernel assembled from what a host knows: what is filled in."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import Barrier, RoundSettings
-from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.core.types import Tensors
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
 
 FACTS = {"policy.name": "zerodfl"}
 FIRST = Tensors({"context": [[3.0, 4.0]]})  # its norm is 5
-STORED = PolicyState(7, Tensors({"context": [[1.0, 1.0]]}), FIRST)
 
 
 def context(mode: Barrier | None = None) -> NodeContext:
@@ -41,11 +40,3 @@ def test_what_follows_from_policy_and_facts_is_filled_in(mode: Barrier | None, w
     assert made.norm_max == pytest.approx(15.0)
     assert seen == [start_seed("own", 4, "a")]
     assert kernel.policy.state().tensors == FIRST
-
-
-def test_a_stored_node_goes_on_where_it_was() -> None:
-    held = Snapshot(STORED, {"loss": 0.5})
-    kernel = kernel_of(context(), ZeroDFL, ZeroDFLConfig(), lambda seed: FIRST, FACTS, held)
-    assert kernel.policy.state().round == 7
-    assert kernel.policy.state().tensors == STORED.tensors
-    assert (kernel.view().round, kernel.view().metrics) == (7, {"loss": 0.5})

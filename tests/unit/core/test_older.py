@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from fednode.core import events as ev
-from fednode.core.kernel import Kernel
 from fednode.core.members.table import Members
 from fednode.core.starts import OLDER, RELEASES_A_ROUND, Older
-from fednode.core.types import Account, Report
-from fednode.core.view import Life
-from tests.unit.core.scenes import FACTS, context, message, only, recorded, zerodfl
+from fednode.core.types import Account
+from tests.unit.core.scenes import context, only, recorded
 
 
 def older(
@@ -79,64 +76,3 @@ def test_releases_of_an_account_whose_rounds_were_reset_are_counted(
 def test_an_emptied_directory_begins_anew_without_privacy_and_is_asked_for_with_it() -> None:
     assert older(0, "b", private=False).note_answer("b", 12) == []
     assert recorded(older(0, "b", private=True).note_answer("b", 12)) == [OLDER]
-
-
-def kernel(account: Account | None = None) -> Kernel:
-    own = replace(context(), boot="0000000f", private=True)
-    made = Kernel(own, zerodfl(), FACTS, anew=zerodfl, account=account)
-    made.step(0.0, ev.Started())
-    return made
-
-
-def command(made: Kernel, word: Any) -> list[ev.Effect]:
-    return made.step(2.0, ev.Commanded(word))
-
-
-def told(made: Kernel, later: int = 3) -> list[ev.Effect]:
-    """Let both peers answer."""
-    return [
-        effect
-        for peer in "bc"
-        for effect in made.step(1.0, ev.Delivered(peer, message("hello"), later=later))
-    ]
-
-
-def test_a_kernel_that_is_told_pauses_and_says_how_it_goes_on() -> None:
-    made = kernel()
-    effects = told(made)
-    assert only(effects, ev.Spend)
-    assert made.view().life == Life.PAUSED
-    assert "fednode resume a --older-state" in made.view().warnings[0]
-    for word in ("resume", "alone"):
-        (record,) = only(command(made, word), ev.Record)
-        assert record.level == "warning"
-        assert "fednode resume --older-state" in record.text
-    effects = command(made, "resume --older-state")
-    assert only(effects, ev.Spend) == [ev.Spend(0)]
-    assert made.view().life in {Life.RUNNING, Life.WAITING}
-    assert made.view().warnings == ()
-    assert only(command(made, "resume --older-state"), ev.Record)[0].level == "warning"
-
-
-def test_a_node_that_waits_for_its_operator_sends_no_prompts() -> None:
-    """It may be in its round when it learns that its state is older."""
-    made = kernel()
-    (tune,) = only(made.step(0.5, ev.Delivered("b", message("hello"))), ev.Tune)
-    assert only(told(made), ev.Spend)
-    report = Report(tensors=tune.job.tensors, metrics={}, samples=1)
-    assert not only(made.step(1.5, ev.Tuned(tune.job, report)), ev.Send)
-
-
-def test_a_kernel_starts_paused_where_its_account_says_so() -> None:
-    made = kernel(Account(3, "peers have seen it later"))
-    assert not only(told(made, later=0), ev.Tune)
-    assert made.view().life == Life.PAUSED
-    assert made.view().warnings == ("peers have seen it later",)
-
-
-def test_a_kernel_tells_a_member_of_its_later_round() -> None:
-    made = kernel()
-    hello = message("hello", boot="0000000a", round=9, facts=FACTS)
-    made.step(1.0, ev.Received(hello, 1))
-    ping = message("ping", boot="0000000b", round=4)
-    assert only(made.step(2.0, ev.Received(ping, 2)), ev.Answer)[0].later == 9
