@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 import uvloop
 
 from fednode.app.baseline import keep_comparison
-from fednode.app.invite import Invitations
 from fednode.app.mesh import Mesh, connect, revoked
 from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fault, tie
@@ -99,9 +98,7 @@ async def _serve(plan: NodePlan, store: Store, mesh: Mesh, stop: asyncio.Event) 
         await servers.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         if mesh.sponsor is not None:
-            servers.service.standing = mesh.sponsor.warning
-            servers.service.take_right = mesh.sponsor.take_certificate
-            servers.service.admitting = Invitations(mesh.sponsor)
+            servers.service.admission = mesh.sponsor
             beside.append(asyncio.create_task(every(LEDGER_S, mesh.sponsor.look)))
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"

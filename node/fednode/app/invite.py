@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from fednode.app.node_yaml import mesh_text
 from fednode.app.plan import NodePlan
-from fednode.app.sponsor import MEMBERS_SHOWN, Sponsor
-from fednode.core.members.table import GONE
 from fednode.enrolment import invitation as links
 from fednode.enrolment.ledger import Ledger
-from fednode.enrolment.words import words_of
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.certificates import TOKEN_BYTES, Authority
 from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_private
 from fednode.identity.roster import Roster
-from fednode.observe.admitting import Invitation, Site
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import named
 from fednode.storage.files import put
@@ -29,7 +23,6 @@ from fednode.transports.address import RelayEntry
 
 DAYS: Final = 7
 """How long a link can be used."""
-LOG: Final = logging.getLogger("fednode")
 
 
 def link_for(
@@ -90,63 +83,6 @@ def issue(
         ledger.record(name, identity.id)
         identity.take_certificate(authority.node(name, identity.key.public_key()), roster)
         put(own / "peers.yaml", text, "folder", for_all=True)
-
-
-class Invitations:
-    """The newcomers of a sponsor, as its page shows them to the operator, and its buttons."""
-
-    def __init__(self, sponsor: Sponsor) -> None:
-        self._sponsor, self._ledger = sponsor, sponsor.ledger
-
-    @property
-    def open(self) -> bool:
-        return self._sponsor.open
-
-    async def waiting(self) -> list[Site]:
-        """Return the sites that wait for the operator, the first one first."""
-        entries = self._ledger.read().entries.items()
-        waiting = [(site, one.address, one.id) for site, one in entries if one.waiting]
-        return await _with_words(waiting)
-
-    async def members(self) -> list[Site]:
-        """Return this node and the members whose keys it knows, at most MEMBERS_SHOWN."""
-        plan = self._sponsor.plan
-        own = (plan.name, plan.address, self._sponsor.identity.id)
-        others = [
-            (peer.name, peer.address, peer.id)
-            for peer in self._sponsor.known()
-            if peer.id and peer.state not in GONE
-        ]
-        return await _with_words([own, *others][:MEMBERS_SHOWN])
-
-    async def mesh_words(self) -> str:
-        """Return the words of the mesh key, which newcomers see."""
-        return await asyncio.to_thread(words_of, str(self._sponsor.plan.peers.mesh_key))
-
-    async def invite(self, site: str, approve: bool) -> Invitation:
-        """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
-        plan, words = self._sponsor.plan, await self.mesh_words()
-        link = await asyncio.to_thread(link_for, site, plan, self._ledger, approve=approve)
-        await self._sponsor.look()
-        LOG.info("the operator invited %s on the page", site)
-        return Invitation(site, link, words, DAYS, approve)
-
-    async def settle(self, name: str, id: str, good: bool) -> str:
-        """Accept or refuse a key that waits for a name; return what happens next.
-
-        Raise ConfigError if this key does not wait under this name any more.
-        """
-        await asyncio.to_thread(self._ledger.settle, name, good, id)
-        LOG.info("the operator %s %s on the page", "accepted" if good else "refused", name)
-        return settled(name, good)
-
-
-async def _with_words(sites: Sequence[tuple[str, str, str]]) -> list[Site]:
-    """Return sites, given by name, address and id; the words of a new key take a tenth of a second.
-
-    So a thread works them out.
-    """
-    return await asyncio.to_thread(lambda: [Site(*site, words_of(site[2])) for site in sites])
 
 
 def settled(name: str, good: bool) -> str:

@@ -10,9 +10,10 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
+from fednode.app.invite import DAYS, link_for, settled
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
 from fednode.core.members.table import GONE, Member
@@ -20,6 +21,7 @@ from fednode.core.types import Update
 from fednode.enrolment.client import Place, renew
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.service import EnrolmentService
+from fednode.enrolment.words import words_of
 from fednode.errors import FednodeError, StateError
 from fednode.identity.certificates import SPONSOR_DAYS
 from fednode.identity.identity import NodeIdentity
@@ -164,6 +166,56 @@ class Sponsor(EnrolmentService):
             open_ = {}
         self._seen = now
         self.roster.set_invitations(open_)
+
+    async def sites(self) -> dict[str, Any]:
+        """Return the sites that wait, the first one first, and at most MEMBERS_SHOWN members.
+
+        The words of a new key take a tenth of a second, so a thread works them out.
+        """
+
+        def shown(sites: Sequence[tuple[str, str, str]]) -> list[dict[str, str]]:
+            return [
+                {"name": name, "address": address, "id": id, "words": words_of(id)}
+                for name, address, id in sites
+            ]
+
+        entries = self.ledger.read().entries.items()
+        waiting = [(site, one.address, one.id) for site, one in entries if one.waiting]
+        own = (self.plan.name, self.plan.address, self.identity.id)
+        others = [
+            (peer.name, peer.address, peer.id)
+            for peer in self.known()
+            if peer.id and peer.state not in GONE
+        ]
+        return await asyncio.to_thread(
+            lambda: {
+                "waiting": shown(waiting),
+                "members": shown([own, *others][:MEMBERS_SHOWN]),
+                "mesh_words": words_of(str(self.plan.peers.mesh_key)),
+            }
+        )
+
+    async def invite(self, site: str, approve: bool) -> dict[str, Any]:
+        """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
+
+        def made() -> dict[str, Any]:
+            link = link_for(site, self.plan, self.ledger, approve=approve)
+            words = words_of(str(self.plan.peers.mesh_key))
+            return {"site": site, "link": link, "words": words, "days": DAYS, "approve": approve}
+
+        invitation = await asyncio.to_thread(made)
+        await self.look()
+        LOG.info("the operator invited %s on the page", site)
+        return invitation
+
+    async def settle(self, name: str, id: str, good: bool) -> str:
+        """Accept or refuse a key that waits for a name; return what happens next.
+
+        Raise ConfigError if this key does not wait under this name any more.
+        """
+        await asyncio.to_thread(self.ledger.settle, name, good, id)
+        LOG.info("the operator %s %s on the page", "accepted" if good else "refused", name)
+        return settled(name, good)
 
     def known(self) -> tuple[Member, ...]:
         return () if self._node is None else tuple(self._node.view().peers)

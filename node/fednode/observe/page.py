@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -25,8 +24,8 @@ from fednode.core.members.table import LIVE
 from fednode.core.policy import Activity
 from fednode.core.view import Life
 from fednode.observe import summary
-from fednode.observe.admitting import Admitting
 from fednode.observe.audience import event_of, told
+from fednode.observe.reply import Admission
 from fednode.observe.status import NodeService
 from fednode.observe.telemetry import MEASURED
 from fednode.wire.gen import status_pb2
@@ -76,7 +75,7 @@ class Page:
     async def _status(self, request: web.Request) -> web.Response:
         reader = self._reader(request)
         reply = clean(self._service.now(member=reader not in KNOWN))
-        admitting = self._service.admitting
+        admission = self._service.admission
         gains = [reply.gain, *(gain for _, _, gain in self._reports.values())]
         return web.json_response(
             {
@@ -85,7 +84,7 @@ class Page:
                 "headline": summary.headline(reply),
                 "facts": summary.facts(reply),
                 "status": plain(reply),
-                "admits": reader == "operator" and admitting is not None and admitting.open,
+                "admits": reader == "operator" and admission is not None and admission.open,
             }
         )
 
@@ -133,35 +132,28 @@ class Page:
 
     async def _sites(self, request: web.Request) -> web.Response:
         """Answer with the sites that wait to be admitted, and the words of the members' keys."""
-        admitting = self._admitting(request)
-        return web.json_response(
-            {
-                "waiting": [asdict(site) for site in await admitting.waiting()],
-                "members": [asdict(site) for site in await admitting.members()],
-                "mesh_words": await admitting.mesh_words(),
-            }
-        )
+        return web.json_response(await self._admission(request).sites())
 
     async def _invite(self, request: web.Request) -> web.Response:
         """Make a link for a site; the answer has it, and no other answer does."""
-        admitting, form = self._admitting(request), await request.post()
+        admission, form = self._admission(request), await request.post()
         site = str(form.get("site", "")).strip()
-        return web.json_response(asdict(await admitting.invite(site, bool(form.get("approve")))))
+        return web.json_response(await admission.invite(site, bool(form.get("approve"))))
 
     async def _settle(self, request: web.Request) -> web.Response:
         """Admit or refuse the key whose words the operator saw."""
-        admitting, form = self._admitting(request), await request.post()
+        admission, form = self._admission(request), await request.post()
         good = request.match_info["word"] == "admit"
-        said = await admitting.settle(str(form.get("site", "")), str(form.get("id", "")), good)
+        said = await admission.settle(str(form.get("site", "")), str(form.get("id", "")), good)
         return web.Response(text=f"{said}\n")
 
-    def _admitting(self, request: web.Request) -> Admitting:
+    def _admission(self, request: web.Request) -> Admission:
         """Return the admission of sites; raise the answer to a reader who may not use it."""
         self._require(request)
-        admitting = self._service.admitting
-        if admitting is None or not admitting.open:
+        admission = self._service.admission
+        if admission is None or not admission.open:
             raise web.HTTPNotFound(text="this node admits no sites\n")
-        return admitting
+        return admission
 
     def _require(self, request: web.Request) -> None:
         """Raise the answer to a request that does not show the operator's token."""

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fednode import __version__
 from fednode.core.events import Command
@@ -82,6 +82,32 @@ class NodeView(Protocol):
 
         Raise IdentityError if the proof is invalid.
         """
+
+
+class Admission(Protocol):
+    """The admission of newcomers, as page and status service see it: the node's sponsor.
+
+    `sites` and `invite` return JSON types; settle, invite and take_certificate raise FednodeError.
+    """
+
+    @property
+    def open(self) -> bool:
+        """Tell whether the node may admit sites now."""
+
+    def warning(self) -> str:
+        """Return what is wrong with the node's membership; "" if nothing is."""
+
+    def take_certificate(self, pem: bytes) -> str:
+        """Take the right to admit newcomers, which the mesh key signed; return what follows."""
+
+    async def sites(self) -> dict[str, Any]:
+        """Return the sites that wait, the members whose keys are known, and the mesh's words."""
+
+    async def invite(self, site: str, approve: bool) -> dict[str, Any]:
+        """Make a link for a site."""
+
+    async def settle(self, name: str, id: str, good: bool) -> str:
+        """Admit or refuse a key that knocked for a name; return what happens next."""
 
 
 def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:

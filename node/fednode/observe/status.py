@@ -18,10 +18,9 @@ from fednode.core.settings import LimitSettings
 from fednode.errors import ConfigError, IdentityError, Refused
 from fednode.learn.learner import Learner
 from fednode.observe import audience, client, reply, summary
-from fednode.observe.admitting import Admitting
 from fednode.observe.classes import Classes
 from fednode.observe.events import LEVELS, Events
-from fednode.observe.reply import About, NodeView
+from fednode.observe.reply import About, Admission, NodeView
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
@@ -69,12 +68,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
-        self.take_right: Callable[[bytes], str] | None = None
-        """Takes a proof that this node may admit newcomers; raises IdentityError."""
-        self.admitting: Admitting | None = None
-        """The admission of newcomers, for the page; None if the mesh does not grow this way."""
-        self.standing: Callable[[], str] = lambda: ""
-        """Returns what is wrong with the node's membership; "" if nothing is."""
+        self.admission: Admission | None = None
+        """The admission of newcomers; None in a mesh without keys."""
         self.privacy: Callable[[], str] = lambda: ""
         """Returns what privacy the node has spent; "" if it has no noise."""
         self.comparison: Callable[[], tuple[list[str], list[int]]] = lambda: ([], [])
@@ -135,7 +130,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
             reply_now.gain.images = images
             reply_now.gain.difference, reply_now.gain.squares = difference, squares
         notes = [about.caution] if about.caution else []
-        warnings = [text for text in (self.standing(),) if text]
+        membership = "" if self.admission is None else self.admission.warning()
+        warnings = [membership] if membership else []
         if self._node is not None and learner is not None:
             reply_now.MergeFrom(reply.running(self._node, learner, about))
             spent = [text for text in (self.privacy(),) if text]
@@ -260,9 +256,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Do what is asked; raise Refused, ConfigError or IdentityError if it cannot be done."""
         known = (*get_args(Command), REVOKE)
         if command == SPONSOR:
-            if self.take_right is None:
+            if self.admission is None:
                 raise IdentityError("this mesh has no keys, so no node of it admits newcomers")
-            return self.take_right(proof)
+            return self.admission.take_certificate(proof)
         if command not in known:
             raise ConfigError(f"there is no command {command!r}; there are {', '.join(known)}")
         if command != REVOKE:

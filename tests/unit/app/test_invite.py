@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.invite import Invitations, issue
+from fednode.app.invite import issue
 from fednode.app.plan import NodePlan, make
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
@@ -17,7 +17,6 @@ from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member, Roster
-from fednode.observe.admitting import Site
 from fednode.settings.peers import load_peers
 from fednode.transports.address import RelayEntry
 from tests.unit.app.founders import (
@@ -40,19 +39,22 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
     caplog.set_level(logging.DEBUG)
     ledger = ledger_of(founder)
     async with admits(founder) as mesh:
-        assert mesh.sponsor is not None
-        desk = Invitations(mesh.sponsor)
+        desk = mesh.sponsor
+        assert desk is not None
         assert [desk.open] == [True]
         made = await desk.invite("b", approve=True)
-        link = decode(made.link)
+        link = decode(made["link"])
         assert (link.site, link.mesh, link.address) == ("b", MESH, founder.address)
-        assert made.words == words_of(str(founder.peers.mesh_key))
+        assert made["words"] == words_of(str(founder.peers.mesh_key))
         with pytest.raises(ApprovalPending):
             ledger.enrol("b", KEY_B, AWAY)
-        assert await desk.waiting() == [Site("b", AWAY, KEY_B, words_of(KEY_B))]
-        assert await desk.mesh_words() == made.words
-        (own,) = await desk.members()
-        assert (own.name, own.words) == ("a", words_of(identity_of(founder).id))
+        id = identity_of(founder).id
+        own = {"name": "a", "address": founder.address, "id": id, "words": words_of(id)}
+        assert await desk.sites() == {
+            "waiting": [{"name": "b", "address": AWAY, "id": KEY_B, "words": words_of(KEY_B)}],
+            "members": [own],
+            "mesh_words": made["words"],
+        }
         with pytest.raises(ConfigError, match="No site 'b' waits"):
             await desk.settle("b", KEY_C, good=True)
         assert (await desk.settle("b", KEY_B, good=True)).startswith("b may join now")
@@ -65,12 +67,12 @@ async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
         assert await desk.settle("c", KEY_C, good=False) == (
             "c was refused, and its link has ended."
         )
-        assert await desk.waiting() == []
+        assert (await desk.sites())["waiting"] == []
         resign(founder, mesh.identity)
         assert [desk.open] == [False]
     assert "invited c" in caplog.text
     assert link.token.hex() not in caplog.text
-    assert made.link not in caplog.text
+    assert made["link"] not in caplog.text
 
 
 def test_folders_are_issued_for_nodes_and_relays_and_again_for_the_same_keys(

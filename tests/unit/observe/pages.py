@@ -12,8 +12,8 @@ import aiohttp
 
 from fednode.errors import ConfigError
 from fednode.learn.quadratic import QuadraticLearner
-from fednode.observe.admitting import Admitting, Invitation, Site
 from fednode.observe.metrics import Metrics
+from fednode.observe.reply import Admission
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
@@ -35,7 +35,7 @@ async def page(
     settings: PageSettings | None = None,
     drawn: str = DRAWN,
     peers: Sequence[str] = (),
-    admitting: Admitting | None = None,
+    admitting: Admission | None = None,
 ) -> AsyncIterator[tuple[NodeService, str]]:
     """Run a node with its page; yield its service and the page's URL.
 
@@ -46,7 +46,7 @@ async def page(
         await node.until(lambda: node.driver.kernel.view().life == life)
         service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
         service.attach(node.driver, QuadraticLearner("a"))
-        service.admitting = admitting
+        service.admission = admitting
         metrics = Metrics()
         metrics.watch(service.now)
         web = Web(service, metrics.text, settings or PageSettings(), drawn)
@@ -57,39 +57,42 @@ async def page(
             await web.close()
 
 
+def site(name: str, address: str, id: str, words: str) -> dict[str, str]:
+    return {"name": name, "address": address, "id": id, "words": words}
+
+
 class Desk:
     """An admission of newcomers that notes what it is asked for."""
 
     def __init__(self) -> None:
         self.open, self.asked = True, list[tuple[object, ...]]()
-        self.knocking = [
-            Site(
-                "clinic-with-a-long-name-in-the-north", "clinic.example:7100", "KEY-1", "a b c d e"
-            ),
-            Site("lab", "lab.example:7100", "KEY-2", "p q r s t"),
+        clinic = "clinic-with-a-long-name-in-the-north"
+        self.waiting = [
+            site(clinic, "clinic.example:7100", "KEY-1", "a b c d e"),
+            site("lab", "lab.example:7100", "KEY-2", "p q r s t"),
         ]
+        own = site("a", "a.example:7100", "KEY-0", "one two three four five")
+        self.members = [own, site("b", "", "", "u")]
 
-    async def waiting(self) -> list[Site]:
-        return self.knocking
+    def warning(self) -> str:
+        return ""
 
-    async def members(self) -> list[Site]:
-        return [
-            Site("a", "a.example:7100", "KEY-0", "one two three four five"),
-            Site("b", "", "", "u"),
-        ]
+    def take_certificate(self, pem: bytes) -> str:
+        return pem.decode()
 
-    async def mesh_words(self) -> str:
-        return "k l m n o"
+    async def sites(self) -> dict[str, Any]:
+        return {"waiting": self.waiting, "members": self.members, "mesh_words": "k l m n o"}
 
-    async def invite(self, site: str, approve: bool) -> Invitation:
+    async def invite(self, site: str, approve: bool) -> dict[str, Any]:
         self.asked.append((site, approve))
         if site != site.lower():
             raise ConfigError(f"SITE is {site!r}; {HOSTILE}")
-        return Invitation(site, LINK, "f g h i j", 7, approve)
+        words = "f g h i j"
+        return {"site": site, "link": LINK, "words": words, "days": 7, "approve": approve}
 
     async def settle(self, name: str, id: str, good: bool) -> str:
         self.asked.append((name, id, good))
-        self.knocking = [site for site in self.knocking if site.name != name]
+        self.waiting = [one for one in self.waiting if one["name"] != name]
         return f"{name} was answered"
 
 
@@ -99,6 +102,14 @@ async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
         session.get(url, allow_redirects=False, **more) as answer,
     ):
         return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def post(url: str, path: str, form: Any = None, **headers: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.post(url + path, data=form, headers=headers, allow_redirects=False) as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 async def read(url: str, path: str, headers: Mapping[str, str] | None = None) -> Any:

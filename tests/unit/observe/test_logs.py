@@ -14,22 +14,19 @@ from fednode.observe import logs
 from fednode.observe.events import Events
 from fednode.settings.output import LogSettings
 
-
-@pytest.fixture
-def ours() -> logging.Logger:
-    """The logger of fednode."""
-    return logging.getLogger("fednode")
+OURS = logging.getLogger("fednode")
+PEOPLE = LogSettings(format="text")
 
 
 def test_lines_for_programs_say_what_they_are_about(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.begin(LogSettings(format="json"), "clinic", "a", tmp_path)
     events = Events()
     about: dict[str, Json] = {"round": 3, "peer": "b", "level": 2}
     events.record(Record("peer.dead", 'b is "dead"\nand gone', "warning", about))
     events.record(Record("message.sent", "too fine", "debug"))
-    ours.info("page: %s", "here")
+    OURS.info("page: %s", "here")
     shown = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [json.loads(line) for line in (tmp_path / logs.FILE).read_text().splitlines()] == shown
     first, second = shown
@@ -40,19 +37,18 @@ def test_lines_for_programs_say_what_they_are_about(
 
 
 def test_standard_error_is_bounded_and_says_what_was_left_out(
-    ours: logging.Logger,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(logs._Shown.__init__, "__defaults__", (lambda: now[0],))
-    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
+    logs.begin(PEOPLE, "clinic", "a", tmp_path)
     for number in range(logs.LINES_BURST + 7):
-        ours.info("line %d", number)
+        OURS.info("line %d", number)
     now[0] = 1.0
     for _ in range(20):
-        ours.info("later")
+        OURS.info("later")
     lines = [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
     wanted = [f"line {at}" for at in range(logs.LINES_BURST)]
     assert lines == [*wanted, "later (7 lines left out before)", *["later"] * 9]
@@ -60,24 +56,23 @@ def test_standard_error_is_bounded_and_says_what_was_left_out(
 
 
 def test_who_asks_for_every_message_gets_every_line(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.begin(LogSettings(format="text", level="debug"), "clinic", "a", tmp_path)
     for number in range(logs.LINES_BURST + 7):
-        ours.debug("line %d", number)
+        OURS.debug("line %d", number)
     assert len(capsys.readouterr().err.splitlines()) == logs.LINES_BURST + 7
 
 
 def test_lines_for_people_and_a_file_that_makes_room(
-    ours: logging.Logger,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES", 2000)
-    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
+    logs.begin(PEOPLE, "clinic", "a", tmp_path)
     for number in range(60):
-        ours.info("line %d", number)
+        OURS.info("line %d", number)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" ", 1)[1] for line in lines] == [f"line {at}" for at in range(60)]
     kept = sorted(path.name for path in tmp_path.iterdir())
@@ -86,26 +81,24 @@ def test_lines_for_people_and_a_file_that_makes_room(
 
 
 def test_a_log_that_cannot_be_written_stops_nothing(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path / "nowhere")
-    ours.info("still here")
+    logs.begin(PEOPLE, "clinic", "a", tmp_path / "nowhere")
+    OURS.info("still here")
     assert capsys.readouterr().err.endswith("still here\n")
 
 
-def test_the_file_is_for_its_owner_alone_and_no_link_is_followed(
-    ours: logging.Logger, tmp_path: Path
-) -> None:
-    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
-    ours.info("line")
+def test_the_file_is_for_its_owner_alone_and_no_link_is_followed(tmp_path: Path) -> None:
+    logs.begin(PEOPLE, "clinic", "a", tmp_path)
+    OURS.info("line")
     assert (tmp_path / logs.FILE).stat().st_mode & 0o777 == 0o600
-    for handler in ours.handlers[:]:
-        ours.removeHandler(handler)
+    for handler in OURS.handlers[:]:
+        OURS.removeHandler(handler)
         handler.close()
     other, state = tmp_path / "other", tmp_path / "state"
     state.mkdir()
     other.write_text("precious")
     (state / logs.FILE).symlink_to(other)
-    logs.begin(LogSettings(format="text"), "clinic", "a", state)
-    ours.info("line")
+    logs.begin(PEOPLE, "clinic", "a", state)
+    OURS.info("line")
     assert other.read_text() == "precious"

@@ -6,8 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from fednode.core.events import Record
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import EVENTS, Page, report
@@ -17,7 +15,7 @@ from fednode.settings.output import PageSettings
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2
 from fednode.wire.replies import plain
-from tests.unit.observe.pages import OPERATOR, get, page, read, seen
+from tests.unit.observe.pages import DRAWN, OPERATOR, get, page, post, read, seen
 from tests.unit.runtime.daemons import ABOUT
 
 WRONG = {"Authorization": "Bearer wrong"}
@@ -60,14 +58,16 @@ async def test_the_page_s_status_is_what_the_status_command_prints(tmp_path: Pat
         assert [one["round"] for one in (await read(url, "history?since=3"))["rounds"]] == [3]
 
 
-async def test_a_node_that_loads_has_a_page(tmp_path: Path) -> None:
+async def test_a_node_that_loads_has_a_page_and_takes_no_command(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
-    web = Web(service, Metrics().text, PageSettings())
+    web = Web(service, Metrics().text, PageSettings(), DRAWN)
     url = await web.listen("127.0.0.1:0")
     assert (await read(url, "status"))["status"]["life"] == "loading"
     assert await read(url, "peers") == {}
     assert (await get(url + "healthz"))[0] == 503
+    code, text = await post(url, "command/pause", **OPERATOR)
+    assert (code, "still loading" in text) == (503, True)
     await web.close()
     store.close()
 
@@ -91,16 +91,14 @@ async def test_new_events_are_read_after_those_that_were(tmp_path: Path) -> None
         assert (new["text"], new["level"], new["kind"]) == ("c is dead", "warning", "peer.dead")
 
 
-@pytest.mark.parametrize("since", ["-1", "x", "1.5", "9" * 19, "\u0661"])
-async def test_a_number_that_is_none_is_named(since: str, tmp_path: Path) -> None:
-    async with page(tmp_path) as (_, url):
-        for path in ("history", "events"):
-            code, text, _ = await get(f"{url}{path}?since={since}")
-            assert (code, text) == (400, "since takes a whole number from 0 on\n")
-
-
-async def test_control_characters_of_names_are_not_sent(tmp_path: Path) -> None:
+async def test_a_number_that_is_none_is_named_and_control_characters_are_not_sent(
+    tmp_path: Path,
+) -> None:
     async with page(tmp_path) as (service, url):
+        for since in ("-1", "x", "1.5", "9" * 19, "\u0661"):
+            for path in ("history", "events"):
+                code, text, _ = await get(f"{url}{path}?since={since}")
+                assert (code, text) == (400, "since takes a whole number from 0 on\n")
         service.comparison = lambda: (["\x1b[31mred\u202e"], [])
         assert not {"\\u001b", "\\u202e"} & set(re.findall(r"\\u\w{4}", await seen(url, OPERATOR)))
 

@@ -74,9 +74,3 @@ async def test_paths_and_relays_are_read_from_the_transport(mesh: Mesh) -> None:
     assert list(made.warnings) == [client.trouble]
     for one in (receiver, caller):
         await one.close()
-
-
-async def test_a_node_without_keys_has_no_paths() -> None:
-    node = FakeNode(peers=(Member(name="b"),), addresses={"b": "127.0.0.1:1"})
-    (peer,) = running(node, QuadraticLearner("a"), ABOUT).peers
-    assert (peer.path, peer.path_why) == ("", "")

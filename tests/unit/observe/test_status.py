@@ -50,12 +50,6 @@ async def serving(
     await server.stop(None)
 
 
-async def test_a_caution_is_there_from_the_first_moment(store: Store) -> None:
-    about = replace(ABOUT, caution="the gate is off")
-    async with serving(NodeService(store, about)) as (client, where):
-        assert list((await client.status(where)).notes) == ["the gate is off"]
-
-
 async def test_a_new_node_at_the_address_of_one_that_ended_answers_at_once(store: Store) -> None:
     service = NodeService(store, ABOUT)
     async with serving(service) as (_, where):
@@ -70,9 +64,10 @@ async def test_a_new_node_at_the_address_of_one_that_ended_answers_at_once(store
 async def test_a_node_that_loads_says_so_and_takes_no_commands(store: Store) -> None:
     working = Working(clock=lambda: 0.0)
     working("examining images", 1_200, 2_870)
-    service = NodeService(store, ABOUT, working=working.__str__)
+    service = NodeService(store, replace(ABOUT, caution="it is odd"), working=working.__str__)
     async with serving(service) as (client, where):
         reply = await client.status(where)
+        assert list(reply.notes) == ["it is odd"], "from the first moment on"
         assert (reply.name, reply.mesh, reply.life, reply.round) == ("a", "simulated", "loading", 0)
         assert reply.working == "examining images 1,200 of 2,870 (0 s)"
         assert reply.pid > 0

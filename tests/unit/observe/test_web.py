@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from pathlib import Path
 
@@ -14,25 +13,25 @@ from yarl import URL
 
 from fednode.errors import AddressError, ConfigError
 from fednode.observe import doorway
-from fednode.observe.doorway import CONNECTIONS_MAX
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
-from fednode.storage.store import Store
 from tests.unit.observe.pages import (
     DOCUMENTS,
     DRAWN,
+    LINK,
     OPERATOR,
     READER,
     TOKEN,
+    Desk,
     get,
     page,
+    post,
     read,
     seen,
     without_header,
 )
-from tests.unit.runtime.daemons import ABOUT
 
 
 async def raw(url: str, said: bytes) -> bytes:
@@ -43,16 +42,6 @@ async def raw(url: str, said: bytes) -> bytes:
         line = await reader.readline()
     writer.close()
     return line.strip()
-
-
-async def test_readers_without_a_token_keep_no_operator_out(tmp_path: Path) -> None:
-    async with page(tmp_path) as (_, url), contextlib.AsyncExitStack() as held:
-        for _ in range(CONNECTIONS_MAX + 3):
-            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
-            held.callback(writer.close)
-            writer.write(b"GET /status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-            assert b"200" in await reader.readline()
-        assert (await read(url, "status", OPERATOR))["reader"] == "operator"
 
 
 async def test_a_reader_that_does_not_take_its_answer_loses_its_connection(
@@ -76,26 +65,22 @@ async def until(service: NodeService, life: str) -> None:
                 return
 
 
-async def post(url: str, command: str, **headers: str) -> tuple[int, str]:
-    async with (
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(f"{url}command/{command}", headers=headers, allow_redirects=False) as answer,
-    ):
-        return answer.status, await answer.text()
-
-
 async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> None:
     async with page(tmp_path, peers=["b"]) as (service, url):
-        said = await post(url, "pause", **OPERATOR)
+        said = await post(url, "command/pause", **OPERATOR)
         assert said == (200, "a was asked to pause\n")
         await until(service, "paused")
-        assert (await post(url, "resume", **OPERATOR))[0] == 200
+        assert (await post(url, "command/resume", **OPERATOR))[0] == 200
         await until(service, "waiting")
+
+
+COMMANDS = ("command/pause", "sites/invite", "sites/admit", "sites/refuse")
 
 
 async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None:
     """No token, a token in a cookie or an address, a name that was bound anew, a reader's token."""
-    async with page(tmp_path) as (service, url):
+    desk, form = Desk(), {"site": "lab", "id": "KEY-2"}
+    async with page(tmp_path, admitting=desk) as (service, url):
         here = url.rstrip("/")
         refused = [
             (401, {"Origin": here}),
@@ -103,9 +88,12 @@ async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None
             *((401, headers) for headers in without_header(url)),
             (403, {**OPERATOR, "Host": "evil.example", "Origin": "http://evil.example"}),
         ]
-        for code, headers in refused:
-            assert (await post(url, "pause", **headers))[0] == code, headers
-        assert (await post(url, f"pause?token={DRAWN}", Origin=here))[0] == 401
+        for path in COMMANDS:
+            for code, headers in refused:
+                got = await post(url, path, form, **headers)
+                assert (got[0], LINK in got[1]) == (code, False), (path, headers)
+            assert (await post(url, f"{path}?token={DRAWN}", form, Origin=here))[0] == 401
+            assert (await get(url + path, headers=OPERATOR))[0] == 405
         # A browser asks first whether a page of another origin may show a token; it may not.
         async with (
             aiohttp.ClientSession() as session,
@@ -113,23 +101,26 @@ async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None
         ):
             assert no.status == 405
             assert not [name for name in no.headers if name.startswith("Access-Control")]
-        assert (await get(f"{url}command/pause", headers=OPERATOR))[0] == 405
         for unknown in ("leave", "retune", "revoke", "pause/"):
-            assert (await post(url, unknown, **OPERATOR))[0] == 404
+            assert (await post(url, f"command/{unknown}", **OPERATOR))[0] == 404
         assert service.now().life == "finished"
     async with page(tmp_path / "none", drawn="") as (_, url):
-        assert (await post(url, "pause", Authorization="Bearer "))[0] == 401
-    async with page(tmp_path / "closed", PageSettings(token=TOKEN)) as (service, url):
-        assert (await post(url, "pause"))[0] == 401
-        code, text = await post(url, "pause", **READER)
-        assert code == 401
-        assert "fednode status" in text
+        assert (await post(url, "command/pause", Authorization="Bearer "))[0] == 401
+    async with page(tmp_path / "closed", PageSettings(token=TOKEN), admitting=desk) as (
+        service,
+        url,
+    ):
+        for path in COMMANDS:
+            assert (await post(url, path, form))[0] == 401
+            code, text = await post(url, path, form, **READER)
+            assert (code, "fednode status" in text) == (401, True)
         assert (await read(url, "status", READER))["reader"] == "member"
         assert service.now().life == "finished"
-        assert (await post(url, "pause", **OPERATOR))[0] == 200
+        assert (await post(url, "command/pause", **OPERATOR))[0] == 200
         # A proxy with TLS: the name and port that the browser asked for, and another scheme.
         proxied = {"Host": "clinic.example", "Origin": "https://clinic.example"}
-        assert (await post(url, "resume", **proxied, **OPERATOR))[0] == 200
+        assert (await post(url, "command/resume", **proxied, **OPERATOR))[0] == 200
+    assert desk.asked == []
 
 
 async def test_no_answer_sets_a_cookie_or_tells_a_token(tmp_path: Path) -> None:
@@ -141,16 +132,6 @@ async def test_no_answer_sets_a_cookie_or_tells_a_token(tmp_path: Path) -> None:
                     assert not {"Set-Cookie", "Location"} & set(answered)
                     assert DRAWN not in text + str(answered)
             assert DRAWN not in await seen(url, OPERATOR)
-
-
-async def test_a_node_that_loads_takes_no_command(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    web = Web(NodeService(store, ABOUT), Metrics().text, PageSettings(), DRAWN)
-    url = await web.listen("127.0.0.1:0")
-    code, text = await post(url, "pause", **OPERATOR)
-    assert (code, "still loading" in text) == (503, True)
-    await web.close()
-    store.close()
 
 
 async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
