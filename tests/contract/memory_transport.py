@@ -1,14 +1,12 @@
 """A network inside one process, which tests and examples use in place of gRPC.
 
-Transports that share a Hub reach each other. Faults are set on the hub and are exact: an address is
-cut off until it is mended, and its replies are held until they are released. Nothing here waits for
-a clock except the deadline of a send.
+Transports that share a Hub reach each other. Only the deadline of a send waits for a clock.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import itertools
 from typing import Final
 
 from fednode.errors import AddressError, FrameError, Unreachable
@@ -20,70 +18,39 @@ FIRST_PORT: Final = 49152
 
 
 class Hub:
-    """The connections between memory transports, with faults that a test turns on and off.
-
-    sent: number of frames that reached each address. answered: number of replies that left it.
-    """
+    """The connections between memory transports. A test may hold back the replies of an address."""
 
     def __init__(self) -> None:
-        self.sent: Counter[Address] = Counter()
-        self.answered: Counter[Address] = Counter()
-        self._listeners: dict[Address, MemoryTransport] = {}
-        self._cut: set[Address] = set()
-        self._gates: dict[Address, asyncio.Event] = {}
-
-    def cut(self, address: Address) -> None:
-        """Make an address unreachable; its listener does not notice."""
-        self._cut.add(address)
-
-    def mend(self, address: Address) -> None:
-        """Undo `cut`; without effect if the address is not cut off."""
-        self._cut.discard(address)
+        self.listeners: dict[Address, MemoryTransport] = {}
+        self.gates: dict[Address, asyncio.Event] = {}
+        self._ports = itertools.count(FIRST_PORT)
 
     def hold(self, address: Address) -> None:
         """Hold back the replies of an address, after its handler took the frame."""
-        self._gates.setdefault(address, asyncio.Event())
+        self.gates[address] = asyncio.Event()
 
     def release(self, address: Address) -> None:
         """Let the replies of an address go, held replies included."""
-        gate = self._gates.pop(address, None)
-        if gate is not None:
-            gate.set()
-
-    def listener(self, address: Address) -> MemoryTransport | None:
-        """Return the transport that can be reached at an address now; None if there is none."""
-        return None if address in self._cut else self._listeners.get(address)
-
-    def gate(self, address: Address) -> asyncio.Event | None:
-        """Return the event that the replies of an address wait for; None if they are not held."""
-        return self._gates.get(address)
+        self.gates.pop(address).set()
 
     def join(self, address: Address, transport: MemoryTransport) -> Address:
         """Give an address to a transport, and return it; port 0 becomes a free port."""
         endpoint = parse(address)
         if endpoint.port == 0:
-            ports = (Endpoint(endpoint.host, port) for port in range(FIRST_PORT, 65536))
-            address = next((str(free) for free in ports if str(free) not in self._listeners), "")
-        if not address:
-            raise AddressError("this hub has no port left; close a transport")
-        if address in self._listeners:
+            address = str(Endpoint(endpoint.host, next(self._ports)))
+        if address in self.listeners:
             raise AddressError(
                 f"the address {address} is in use; stop who listens there or choose another port"
             )
-        self._listeners[address] = transport
+        self.listeners[address] = transport
         return address
-
-    def leave(self, address: Address) -> None:
-        """Free an address."""
-        self._listeners.pop(address, None)
 
 
 class MemoryTransport:
-    """Carry frames between the transports of one hub. id: the caller that receivers are told."""
+    """Carry frames between the transports of one hub."""
 
-    def __init__(self, hub: Hub, id: str = "") -> None:
+    def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._id = id
         self._address: Address | None = None
         self._on_frame: OnFrame | None = None
         self._closed = asyncio.Event()
@@ -105,7 +72,7 @@ class MemoryTransport:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
-        other = self._hub.listener(to)
+        other = self._hub.listeners.get(to)
         if self._closed.is_set() or other is None:
             raise Unreachable(f"nobody answers at {to}")
         return await self._call(other, to, frame, timeout_s)
@@ -120,7 +87,7 @@ class MemoryTransport:
         """Leave the hub; sends under way from here and to here raise Unreachable."""
         self._closed.set()
         if self._address is not None:
-            self._hub.leave(self._address)
+            self._hub.listeners.pop(self._address)
             self._address = None
 
     async def _call(
@@ -150,10 +117,8 @@ class MemoryTransport:
     async def _answer(self, other: MemoryTransport, to: Address, frame: bytes) -> bytes:
         """Run the other transport's handler; its reply waits while replies are held."""
         assert other._on_frame is not None
-        self._hub.sent[to] += 1
-        reply = await other._on_frame(frame, self._id)
-        gate = self._hub.gate(to)
+        reply = await other._on_frame(frame, "")
+        gate = self._hub.gates.get(to)
         if gate is not None:
             await gate.wait()
-        self._hub.answered[to] += 1
         return reply

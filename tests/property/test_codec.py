@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import string
+from collections.abc import Callable
 from itertools import pairwise
 from typing import get_args
 
@@ -18,7 +19,7 @@ from fednode.core.merge.numbers import roundtrip
 from fednode.core.types import DTYPES, STANDINGS, Array, Dtype, Message, Tensors, Update
 from fednode.errors import FednodeError, FrameError
 from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
-from fednode.wire.tensors import pack, payload_bytes, unpack
+from fednode.wire.tensors import pack, unpack
 from tests.unit.wire.samples import START, built, changed, message, prompts, split
 
 NAME_LETTERS = string.ascii_letters + string.digits + "_"
@@ -72,6 +73,7 @@ def messages(elements: st.SearchStrategy[float] = numbers) -> st.SearchStrategy[
         facts=st.dictionaries(labels, st.text(letters, max_size=1024), max_size=5),
         members=st.lists(members, max_size=3).map(tuple),
         active=st.booleans(),
+        boot=st.from_regex(r"\A([0-9a-f]{8})?\Z"),
     )
 
 
@@ -107,16 +109,6 @@ def test_int8_errs_by_at_most_half_a_step(tensors: Tensors) -> None:
         assert float(error.max(initial=0.0)) <= step * 0.50001 + 127 * 2.0**-149
 
 
-@given(tensors_of(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
-def test_payload_is_the_length_of_the_numbers(tensors: Tensors, dtype: Dtype) -> None:
-    sent = message(tensors=tensors)
-    emptied = message(tensors=Tensors({name: np.zeros(0) for name in tensors}, tensors.classes))
-    held = payload_bytes(tensors, dtype)
-    names_and_shapes = len(encode(emptied, dtype)) + 80 * len(tensors)
-    # Empty arrays bring their scales too.
-    assert held <= len(encode(sent, dtype)) <= held + names_and_shapes
-
-
 @given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
 def test_a_frame_that_was_cut_or_went_on_is_refused(
     data: st.DataObject, sent: Message, dtype: Dtype
@@ -146,43 +138,40 @@ def test_any_bytes_end_in_a_message_or_a_frame_error(data: bytes) -> None:
         assert got is None or got[0] == got[1]
 
 
+def altered(data: st.DataObject, frame: bytes, begin: int = 0) -> bytes:
+    """Return bytes of which a few from `begin` on are others."""
+    other = bytearray(frame)
+    for _ in range(data.draw(st.integers(1, 4), label="changes")):
+        other[data.draw(st.integers(begin, len(other) - 1))] = data.draw(st.integers(0, 255))
+    return bytes(other)
+
+
+def arrays_altered(data: st.DataObject, frame: bytes) -> bytes:
+    head, arrays = split(encode(message(tensors=prompts(2, 3)), decode(frame).dtype or "int8"))
+    return built(head, altered(data, arrays))
+
+
+def head_of_another_length(data: st.DataObject, frame: bytes) -> bytes:
+    body = frame[START.size :]
+    cut = data.draw(st.integers(0, len(body)), label="head")
+    return built(body[:cut], body[cut:])
+
+
+WAYS: dict[str, Callable[[st.DataObject, bytes], bytes]] = {
+    "anywhere": altered,
+    "behind its start": lambda data, frame: altered(data, frame, START.size),
+    "arrays": arrays_altered,
+    "metadata": lambda data, frame: changed(frame, metadata=data.draw(st.binary(max_size=200))),
+    "a head of another length": head_of_another_length,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
 def test_a_changed_frame_ends_in_a_message_or_a_frame_error(
-    data: st.DataObject, sent: Message, dtype: Dtype
+    way: str, data: st.DataObject, sent: Message, dtype: Dtype
 ) -> None:
-    frame = bytearray(encode(sent, dtype))
-    begin = data.draw(st.sampled_from((0, START.size)), label="from")
-    for _ in range(data.draw(st.integers(1, 4), label="changes")):
-        frame[data.draw(st.integers(begin, len(frame) - 1))] = data.draw(st.integers(0, 255))
-    got = sent_on(bytes(frame))
-    assert got is None or got[0] == got[1]
-
-
-@given(st.data(), st.sampled_from(DTYPES))
-def test_changed_arrays_end_in_a_message_or_a_frame_error(
-    data: st.DataObject, dtype: Dtype
-) -> None:
-    head, arrays = split(encode(message(tensors=prompts(2, 3)), dtype))
-    other = bytearray(arrays)
-    for _ in range(data.draw(st.integers(1, 4), label="changes")):
-        other[data.draw(st.integers(0, len(other) - 1))] = data.draw(st.integers(0, 255))
-    got = sent_on(built(head, bytes(other)))
-    assert got is None or got[0] == got[1]
-
-
-@given(st.binary(max_size=200))
-def test_any_metadata_end_in_a_message_or_a_frame_error(data: bytes) -> None:
-    got = sent_on(changed(encode(message(), "float32"), metadata=data))
-    assert got is None or got[0] == got[1]
-
-
-@given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
-def test_a_head_of_another_length_ends_in_a_message_or_a_frame_error(
-    data: st.DataObject, sent: Message, dtype: Dtype
-) -> None:
-    body = encode(sent, dtype)[START.size :]
-    cut = data.draw(st.integers(0, len(body)), label="head")
-    got = sent_on(built(body[:cut], body[cut:]))
+    got = sent_on(WAYS[way](data, encode(sent, dtype)))
     assert got is None or got[0] == got[1]
 
 

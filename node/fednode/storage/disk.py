@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
 import time
 from collections.abc import Iterator
@@ -56,13 +57,13 @@ class Disk:
         for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
             folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
-    def create(self, path: Path, kept: int = 0) -> int:
+    def create(self, path: Path, kept: int = 0, mode: int = FILE_MODE) -> int:
         """Open a file for writing behind its first `kept` bytes, and drop the rest.
 
         The file is made if there is none. The file behind a link is never opened. Return the
         descriptor.
         """
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, mode)
         try:
             os.ftruncate(descriptor, kept)
             os.lseek(descriptor, kept, os.SEEK_SET)
@@ -89,19 +90,24 @@ class Disk:
 
     # Made of the above ----------------------------------------------------------------------------
 
-    def replace(self, path: Path, data: bytes, suffix: str = ASIDE) -> None:
+    def replace(self, path: Path, data: bytes, mode: int = FILE_MODE) -> None:
         """Write a file aside, sync it, rename it and sync the folder: all of it or nothing.
 
-        suffix: of the file aside. A file aside that exists already keeps its mode.
+        The file aside has a name of its own, because several machines may write at a time.
         """
-        aside = path.with_name(path.name + suffix)
-        self.append(aside, 0, data)
-        self.rename(aside, path)
+        aside = path.with_name(f"{path.name}.{secrets.token_hex(4)}{ASIDE}")
+        try:
+            self.append(aside, 0, data, mode)
+            self.rename(aside, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(aside)
+            raise
         self.sync_path(path.parent)
 
-    def append(self, path: Path, kept: int, data: bytes) -> None:
+    def append(self, path: Path, kept: int, data: bytes, mode: int = FILE_MODE) -> None:
         """Write data behind the first `kept` bytes of a file, in place of the rest, and sync it."""
-        descriptor = self.create(path, kept)
+        descriptor = self.create(path, kept, mode)
         try:
             left = memoryview(data)
             while left:
@@ -149,9 +155,8 @@ def writing_fault(folder: Path, disk: Disk | None = None) -> str:
     except OSError as fault:
         return because(fault)
     finally:
-        for file in (probe, probe.with_name(probe.name + ASIDE)):
-            with contextlib.suppress(OSError):
-                disk.remove(file)
+        with contextlib.suppress(OSError):
+            disk.remove(probe)
     return ""
 
 

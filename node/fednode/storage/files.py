@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from pathlib import Path
 from typing import Final
 
 from fednode.errors import StateError
-from fednode.storage.disk import ASIDE, FILE_MODE, Disk, explained
+from fednode.storage.disk import FILE_MODE, Disk, explained
 
 EARLIER: Final = ("journal.db", "identity/lease", "admission")
 """Files of a state directory by versions before checkpoints and certificates."""
@@ -18,24 +16,16 @@ EARLIER: Final = ("journal.db", "identity/lease", "admission")
 def put(
     path: Path, content: str | bytes, another: str, for_all: bool = False, disk: Disk | None = None
 ) -> None:
-    """Write a file aside, sync it, rename it and sync its folder.
+    """Write a file. After a power loss it holds the old or the new content, no part of either.
 
-    After a power loss the file holds the old or the new content, never a part of either.
     another: what to choose if this place does not work, for the error. for_all: the process's umask
     says who may read the file; without it only the owner may. Raise StateError if the file cannot
     be written.
     """
-    suffix = f".{secrets.token_hex(4)}{ASIDE}"  # several machines may write one file at a time
-    aside = path.with_name(path.name + suffix)
     data = content.encode("utf-8") if isinstance(content, str) else content
     advice = f"; free space there or choose another {another}."
     with explained(f"{path} cannot be written", advice):
-        try:
-            aside.touch(0o666 if for_all else FILE_MODE)
-            (disk or Disk()).replace(path, data, suffix)
-        finally:
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
+        (disk or Disk()).replace(path, data, 0o666 if for_all else FILE_MODE)
 
 
 def content_of(path: Path) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import math
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from fednode.core import foreign
@@ -32,18 +32,18 @@ def clean(reply: Reply | None) -> Reply:
             clean(value)
         elif isinstance(value, str | float):
             setattr(reply, field.name, _safe(value) if value == value else 0.0)  # no time is nan
-        elif hasattr(value, "items"):
+        elif isinstance(value, Mapping):
             first = islice(value.items(), ITEMS_MAX)
             pairs = {_safe(key): _safe(entry) for key, entry in first}
             value.clear()
             value.update(pairs)
-        elif not isinstance(value, bytes | int) and isinstance(value[0], Message):
-            del value[ITEMS_MAX:]
-            for part in value:
-                clean(part)
         elif not isinstance(value, bytes | int):
             del value[ITEMS_MAX:]
-            value[:] = [_safe(item) for item in value]
+            if isinstance(value[0], Message):
+                for part in value:
+                    clean(part)
+            else:
+                value[:] = [_safe(item) for item in value]
     return reply
 
 
@@ -54,27 +54,23 @@ def _safe(value: Any) -> Any:
     return value if bounded else math.copysign(MOST, value)
 
 
-def plain(message: Any) -> dict[str, Any]:
-    """Return a protobuf message as JSON types, with all fields."""
-    tree = MessageToDict(
-        message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    return _numbered(tree, message.DESCRIPTOR)
+def plain(message: Message) -> dict[str, Any]:
+    """Return a protobuf message as JSON types, with all fields but messages that are not set."""
+    return {
+        field.name: _json(getattr(message, field.name))
+        for field in message.DESCRIPTOR.fields
+        if not field.has_presence or message.HasField(field.name)
+    }
 
 
-def _numbered(tree: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
-    """Return a tree whose counts are numbers; protobuf writes 64-bit numbers as text."""
-    return {name: _number(value, kind.fields_by_name[name]) for name, value in tree.items()}
-
-
-def _number(value: Any, field: FieldDescriptor) -> Any:
-    inside = field.message_type
-    if inside is not None and inside.GetOptions().map_entry:
-        held = inside.fields_by_name["value"]
-        return {key: _number(entry, held) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_number(entry, field) for entry in value]
-    if inside is not None:
-        return _numbered(value, inside)
-    counts = field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-    return int(value) if counts else value
+def _json(value: Any) -> Any:
+    if isinstance(value, Message):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {key: _json(entry) for key, entry in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_json(entry) for entry in value]
+    # JSON has no numbers that are not finite.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

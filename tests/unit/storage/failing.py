@@ -41,10 +41,10 @@ class FailingDisk(Disk):
         self._enter("make_folder")
         super().make_folder(path)
 
-    def create(self, path: Path, kept: int = 0) -> int:
+    def create(self, path: Path, kept: int = 0, mode: int = 0o600) -> int:
         self._enter("create")
         self._unsynced[path] = kept
-        return super().create(path, kept)
+        return super().create(path, kept, mode)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         try:

@@ -98,7 +98,7 @@ def test_whose_directory_a_node_may_use(
     ("name", "change"),
     [
         ("lock", lock),
-        ("settings.yaml.new", lambda folder: Disk().replace(folder / "settings.yaml", b"mine")),
+        ("history.jsonl", lambda folder: Disk().append(folder / "history.jsonl", 0, b"mine")),
     ],
 )
 def test_no_file_behind_a_link_is_changed(

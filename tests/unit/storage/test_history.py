@@ -25,14 +25,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
 
 
-def test_rows_come_back_from_any_round_on(path: Path) -> None:
-    history = History(path, Disk(), 4)
-    assert history.rows(0, 10) == [row(1), row(2), row(3), row(4)]
-    assert history.rows(2, 2) == [row(2), row(3)]
-    assert history.rows(5, 2) == []
-    assert not history.torn
-
-
 def test_a_row_is_shown_when_its_round_is_adopted(path: Path) -> None:
     history = History(path, Disk(), 4)
     history.write(row(5, 0.7))

@@ -52,18 +52,24 @@ def test_a_run_under_other_settings_is_kept_as_a_directory_of_its_own(tmp_path: 
     store.close()
 
 
-@pytest.mark.parametrize("way", ["killed", "power cut"])
-def test_a_crash_at_any_call_leaves_one_configuration_with_its_rounds(
-    tmp_path: Path, way: Way
-) -> None:
+def calls_of_begin_anew(tmp_path: Path) -> tuple[int, list[str]]:
+    """Make a state directory; return how many calls its opening takes, and with a new run all."""
     made(tmp_path / "before").close()
     whole = FailingDisk()
     trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
     begun = len(whole.calls)
     trial.begin_anew(OTHER)
     trial.close()
+    return begun, whole.calls
+
+
+@pytest.mark.parametrize("way", ["killed", "power cut"])
+def test_a_crash_at_any_call_leaves_one_configuration_with_its_rounds(
+    tmp_path: Path, way: Way
+) -> None:
+    begun, calls = calls_of_begin_anew(tmp_path)
     outcomes = set()
-    for step in range(begun, len(whole.calls)):
+    for step in range(begun, len(calls)):
         folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
         store = Store(folder, FailingDisk(step, way))
         with pytest.raises(Crash):
@@ -72,7 +78,7 @@ def test_a_crash_at_any_call_leaves_one_configuration_with_its_rounds(
         store.close()
         anew = found.bind(OTHER) == ""
         outcomes.add(anew)
-        assert found.latest() == (None if anew else snapshot(2)), (step, whole.calls[step])
+        assert found.latest() == (None if anew else snapshot(2)), (step, calls[step])
         assert anew or found.bind(FACTS) == ""
         found.begin_anew(OTHER)
         assert (found.latest(), found.bind(OTHER)) == (None, "")
@@ -84,13 +90,8 @@ def test_a_crash_at_any_call_leaves_one_configuration_with_its_rounds(
 def test_a_full_disk_at_any_call_leaves_the_old_run_and_the_next_attempt_works(
     tmp_path: Path,
 ) -> None:
-    made(tmp_path / "before").close()
-    whole = FailingDisk()
-    trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
-    begun = len(whole.calls)
-    trial.begin_anew(OTHER)
-    trial.close()
-    committed = len(whole.calls) - 1 - whole.calls[::-1].index("rename")
+    begun, calls = calls_of_begin_anew(tmp_path)
+    committed = len(calls) - 1 - calls[::-1].index("rename")
     for step in range(begun, committed + 1):
         folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
         store = Store(folder, FailingDisk(step, "full"))
@@ -106,13 +107,9 @@ def test_a_full_disk_at_any_call_leaves_the_old_run_and_the_next_attempt_works(
 
 
 def test_a_run_that_was_moved_away_does_not_come_back_after_a_power_cut(tmp_path: Path) -> None:
-    made(tmp_path / "before").close()
-    whole = FailingDisk()
-    trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
-    trial.begin_anew(OTHER)
-    trial.close()
+    _, calls = calls_of_begin_anew(tmp_path)
     folder = shutil.copytree(tmp_path / "before", tmp_path / "cut")
-    store = Store(folder, FailingDisk(len(whole.calls), "power cut"))
+    store = Store(folder, FailingDisk(len(calls), "power cut"))
     store.begin_anew(OTHER)
     with pytest.raises(Crash):
         store.commit(snapshot(1))

@@ -23,19 +23,15 @@ from tests.unit.storage.stored import FACTS, files, filled, read_snapshot, snaps
 
 
 def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
-    filled(tmp_path, 5).close()
-    store = Store(tmp_path)
+    store = Store(tmp_path / "deep" / "down")
+    assert (store.latest(), store.history(0, 10)) == (None, [])
+    store.close()
+    filled(store.folder, 5).close()
+    store = Store(store.folder)
     store.bind(FACTS)
     assert store.latest() == snapshot(5)
     assert store.history(5, 1)[0].traffic == traffic(5)
     assert store.warnings == []
-    store.close()
-
-
-def test_a_new_directory_has_no_snapshot(tmp_path: Path) -> None:
-    store = Store(tmp_path / "deep" / "down")
-    assert store.latest() is None
-    assert store.history(0, 10) == []
     store.close()
 
 
