@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable
-from itertools import pairwise
 from typing import get_args
 
 import numpy as np
@@ -173,35 +172,6 @@ def test_a_changed_frame_ends_in_a_message_or_a_frame_error(
 ) -> None:
     got = sent_on(WAYS[way](data, encode(sent, dtype)))
     assert got is None or got[0] == got[1]
-
-
-@given(st.data(), tensors_of(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
-def test_each_offset_is_the_end_of_the_array_before_it(
-    data: st.DataObject, tensors: Tensors, dtype: Dtype
-) -> None:
-    if not tensors:
-        return
-    size, text, *block = pack(tensors, dtype)
-    header, numbers = json.loads(bytes(text)), b"".join(block)
-    factors = [4 * len(tensors)] if dtype == "int8" else []
-    width = {"float32": 4, "float16": 2, "int8": 1}[dtype]
-    ends = np.cumsum([0, *factors, *(width * array.size for array in tensors.values())]).tolist()
-    assert [name for name in header if name != ".scale"] == list(tensors)
-    offsets = [entry["data_offsets"] for entry in header.values()]
-    assert offsets == [list(pair) for pair in pairwise(ends)]
-    assert len(numbers) == ends[-1]
-    # Any other offset is refused, and so is a block of any other length.
-    more = data.draw(st.binary(min_size=1, max_size=9), label="more")
-    lengths = {0, len(numbers) // 2, max(len(numbers) - 1, 0)} - {len(numbers)}
-    for other in (numbers + more, *(numbers[:length] for length in lengths)):
-        with pytest.raises(FrameError, match=r"does not lie at|arrays end at"):
-            unpack(b"".join((size, text, other)))
-    place = data.draw(st.sampled_from(offsets), label="array")
-    end = data.draw(st.integers(0, 1), label="end")
-    place[end] = data.draw(st.integers(0, 2**63).filter(lambda one: one != place[end]))
-    text = json.dumps(header).encode()
-    with pytest.raises(FrameError, match="must neither overlap nor leave gaps"):
-        unpack(len(text).to_bytes(8, "little") + text + numbers)
 
 
 @given(st.data())

@@ -100,7 +100,7 @@ class Sender:
             self._errands -= 1
 
     async def _frame(self, outgoing: Outgoing) -> bytes:
-        if outgoing.payload >= LONG_BYTES and not outgoing.encoded:
+        if outgoing.payload >= LONG_BYTES:
             async with self._encoding:  # whoever comes second finds the frame
                 return await asyncio.to_thread(lambda: outgoing.frame)
         return outgoing.frame

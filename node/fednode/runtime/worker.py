@@ -17,6 +17,7 @@ from fednode.core.types import Dtype, Job, Progress, Report
 from fednode.errors import FednodeError
 from fednode.learn.learner import Cancelled, Learner, Release, released
 from fednode.observe.telemetry import Telemetry
+from fednode.units import listed
 
 NAMED: Final = 5
 ALL_SENT: Final = "Each class has enough training images now, so that all means are sent."
@@ -129,10 +130,6 @@ def _classes_text(before: Sequence[str], now: Sequence[str], samples: int) -> st
     came = [name for name in now if name not in before]
     gone = [name for name in before if name not in now]
     parts = [f"{len(now)} now, {len(before)} before"]
-    parts += [f"new: {_named(came)}"] if came else []
-    parts += [f"gone: {_named(gone)}"] if gone else []
+    parts += [f"new: {listed(came, NAMED)}"] if came else []
+    parts += [f"gone: {listed(gone, NAMED)}"] if gone else []
     return f"The classes of the images changed: {'; '.join(parts)}. Training images: {samples}."
-
-
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")

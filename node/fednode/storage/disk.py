@@ -28,19 +28,16 @@ RETRY_S: Final = 0.01
 """Pause between two attempts at a lock that another process holds, for WAIT_S at most."""
 _PID_BYTES_MAX: Final = 20
 PROBE_BYTES: Final = 1 << 20
-_FULL: Final = "the disk is full"
-_READ_ONLY: Final = "it is read-only"
 _DENIED: Final = "permission denied"
-_FAILED: Final = "the disk failed to read or write"
 _DESCRIPTORS: Final = "too many files are open: raise the limit (ulimit -n, LimitNOFILE)"
 _IN_THE_WAY: Final = "a file is where a folder is to be"
 _SYSTEM: Final = {
-    errno.ENOSPC: _FULL,
+    errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
-    errno.EROFS: _READ_ONLY,
+    errno.EROFS: "it is read-only",
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
-    errno.EIO: _FAILED,
+    errno.EIO: "the disk failed to read or write",
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EMFILE: _DESCRIPTORS,

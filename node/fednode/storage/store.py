@@ -63,20 +63,19 @@ class Store:
         self._disk = disk or Disk()
         self._guard = threading.Lock()
         refuse_earlier(folder)
-        with _explained(self.folder, "cannot be used"):
+        with _explained(folder, "cannot be used"):
             self._disk.make_folder(folder)
             self._lock = lock(folder)
-        try:
-            with _explained(self.folder, "cannot be used"):
+            try:
                 self._disk.make_folder(folder / CHECKPOINTS)
                 newest, _ = _newest(folder)
                 self._facts = dict(newest.settings) if newest else {}
                 number = newest.snapshot.policy.round if newest else -1
                 self._history = History(folder / HISTORY, self._disk, number)
                 self._disk.sync_path(folder)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            except BaseException:
+                os.close(self._lock)
+                raise
         if self._history.torn:
             text = f"the last line of {folder / HISTORY} is torn; the figures of its round are lost"
             self.warnings.append(text)
@@ -164,10 +163,9 @@ class Store:
         """
         numbers = _rounds(self.folder)
         kept = [number for number in numbers if number <= newest][:CHECKPOINTS_KEPT]
-        doomed = [_path(self.folder, number) for number in numbers if number not in kept]
-        for path in (*doomed, *(self.folder / CHECKPOINTS).glob(f"*{ASIDE}")):
+        for number in [number for number in numbers if number not in kept]:
             with contextlib.suppress(OSError):
-                self._disk.remove(path)
+                self._disk.remove(_path(self.folder, number))
 
 
 def _explained(

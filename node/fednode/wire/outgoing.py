@@ -29,11 +29,6 @@ class Outgoing:
         """The message as its receivers read it."""
         return codec.decode(self.frame)
 
-    @property
-    def encoded(self) -> bool:
-        """Whether the frame has been made."""
-        return "frame" in self.__dict__
-
     @cached_property
     def payload(self) -> int:
         """The bytes of the arrays alone."""

@@ -96,7 +96,7 @@ async def test_classes_that_come_and_go_are_said_and_stored() -> None:
 
 async def test_many_new_classes_are_not_all_named() -> None:
     _, (text,) = await rounds(Growing(held("a", 1), held("abcdefgh")), count=1)
-    assert "8 now, 1 before; new: b, c, d, e, f, .... Training images: 8." in text
+    assert "8 now, 1 before; new: b, c, d, e, f and 2 more. Training images: 8." in text
 
 
 async def test_classes_that_could_not_be_stored_are_stored_later() -> None:

@@ -104,93 +104,74 @@ def scaled(number: float) -> bytes:
     return file(SCALED, np.float32(number).tobytes() + b"\x02\xff")
 
 
-BROKEN: list[tuple[str, bytes, str]] = [
-    ("no header", b"\x00", "header of the arrays"),
-    (
-        "a long header",
-        (2**40).to_bytes(8, "little") + b"{}",
-        "has 1,099,511,627,776 bytes; at most",
+BROKEN: list[tuple[bytes, str]] = [
+    (b"\x00", "header of the arrays"),
+    ((2**40).to_bytes(8, "little") + b"{}", "has 1,099,511,627,776 bytes; at most"),
+    *(
+        (file(text), "header of the arrays is not JSON")
+        for text in (b"{", b'{"\xff": 1}', b"[" * 100_000, b"9" * 5000)
     ),
-    ("no JSON", file(b"{"), "header of the arrays is not JSON"),
-    ("no text", file(b'{"\xff": 1}'), "header of the arrays is not JSON"),
-    ("nested", file(b"[" * 100_000), "header of the arrays is not JSON"),
-    ("a long number", file(b"9" * 5000), "header of the arrays is not JSON"),
-    ("a list", file([1]), "does not name at most 256 arrays"),
-    ("too many arrays", file({f"a{n:03}": entry(0, 0, [0]) for n in range(258)}), "at most 256"),
-    ("no array", file({}), "arrays of 0 dtypes"),
-    ("no array, and numbers", file({}, TWO), "arrays end at byte 0 of 8 bytes"),
-    ("a bad name", file({"a b": entry(0, 8, [2])}, TWO), "the array name 'a b' is not valid"),
-    ("an empty name", file({"": entry(0, 8, [2])}, TWO), "the array name '' is not valid"),
-    ("a long name", file({"a" * 129: entry(0, 8, [2])}, TWO), "the array name 'aaa"),
-    ("half a letter", file(b'{"\\ud800": 1}'), "the array name '.ud800' is not valid"),
-    (
-        "names not sorted",
-        file({"b": entry(0, 4, [1]), "a": entry(4, 8, [1])}, TWO),
-        "array a follows b; names must",
+    (file([1]), "does not name at most 256 arrays"),
+    (file({f"a{n:03}": entry(0, 0, [0]) for n in range(258)}), "at most 256"),
+    (file({}), "arrays of 0 dtypes"),
+    (file({}, TWO), "arrays end at byte 0 of 8 bytes"),
+    *(
+        (file({name: entry(0, 8, [2])}, TWO), f"the array name '{name[:40]}' is not valid")
+        for name in ("a b", "", "a" * 129)
     ),
-    ("no entry", file({"a": 7}, TWO), "the array a has no dtype of F32, F16, I8, shape and"),
-    ("an empty entry", file({"a": {}}, TWO), "the array a has no dtype"),
-    (
-        "a foreign dtype",
-        file({"a": entry(0, 8, [1], "F64")}, TWO),
-        "the array a has no dtype of F32",
+    (file(b'{"\\ud800": 1}'), "the array name '.ud800' is not valid"),
+    (file({"b": entry(0, 4, [1]), "a": entry(4, 8, [1])}, TWO), "array a follows b; names must"),
+    *(
+        (file({"a": wrong}, TWO), "the array a has no dtype of F32, F16, I8, shape and")
+        for wrong in (
+            *(7, {}, entry(0, 8, [1], "F64"), entry(0, 8, [2], ["F32"]), entry(0, 8, 2)),
+            *(entry(0, 8, shape) for shape in ([-2], [True, 2], [2.0])),
+        )
     ),
-    ("a dtype of list", file({"a": entry(0, 8, [2], ["F32"])}, TWO), "the array a has no dtype"),
-    ("no list of lengths", file({"a": entry(0, 8, 2)}, TWO), "the array a has no dtype"),
-    ("nine axes", file({"a": entry(0, 4, [1] * 9)}, HALF), "a has 9 axes; at most 8 fit"),
-    ("a negative length", file({"a": entry(0, 8, [-2])}, TWO), "the array a has no dtype"),
-    ("a length of true", file({"a": entry(0, 8, [True, 2])}, TWO), "the array a has no dtype"),
-    ("a broken length", file({"a": entry(0, 8, [2.0])}, TWO), "the array a has no dtype"),
-    ("a gap ahead", file({"a": entry(4, 8, [1])}, TWO), "does not lie at byte 0 of the 8 bytes"),
+    (file(b'{"a": 1, "a": 2}', TWO), "the array a has no dtype"),
+    (file({"a": entry(0, 4, [1] * 9)}, HALF), "a has 9 axes; at most 8 fit"),
+    (file({"a": entry(4, 8, [1])}, TWO), "does not lie at byte 0 of the 8 bytes"),
     (
-        "a gap between",
         file({"a": entry(0, 4, [1]), "b": entry(8, 12, [1])}, bytes(12)),
         "b of 4 bytes does not lie at byte 4 .* neither overlap nor leave gaps",
     ),
     (
-        "the same place",
         file({"a": entry(0, 8, [2]), "b": entry(0, 8, [2])}, TWO),
         "b of 8 bytes does not lie at byte 8",
     ),
-    ("a name twice", file(b'{"a": 1, "a": 2}', TWO), "the array a has no dtype"),
-    ("an end outside", file({"a": entry(0, 12, [3])}, TWO), "a of 12 bytes does not lie at byte 0"),
-    ("another end", file({"a": entry(0, 8, [1])}, TWO), "a of 4 bytes does not lie at byte 0"),
-    ("bytes left over", file({"a": entry(0, 4, [1])}, TWO), "end at byte 4 of 8 bytes"),
-    ("2**40 numbers", file({"a": entry(0, 2**42, [2**40])}, TWO), "more than 67,108,864 bytes"),
-    ("beyond memory", file({"a": entry(0, 8, [2**63, 2**63])}, TWO), "more than 67,108,864"),
-    ("huge and empty", file({"a": entry(0, 0, [0, 2**60])}), "more than 67,108,864"),
+    (file({"a": entry(0, 12, [3])}, TWO), "a of 12 bytes does not lie at byte 0"),
+    (file({"a": entry(0, 8, [1])}, TWO), "a of 4 bytes does not lie at byte 0"),
+    (file({"a": entry(0, 4, [1])}, TWO), "end at byte 4 of 8 bytes"),
+    # A size that is only claimed, also beyond numpy's limit, or of an empty array.
+    (file({"a": entry(0, 2**42, [2**40])}, TWO), "more than 67,108,864 bytes"),
+    (file({"a": entry(0, 8, [2**63, 2**63])}, TWO), "more than 67,108,864"),
+    (file({"a": entry(0, 0, [0, 2**60])}), "more than 67,108,864"),
     (
-        "two dtypes",
         file({"a": entry(0, 4, [1]), "b": entry(4, 6, [1], "F16")}, bytes(6)),
         "arrays of 2 dtypes in a message; all must have one",
     ),
-    ("no scale", file({"a": entry(0, 2, [2], "I8")}, b"\x02\xff"), "arrays in int8 without scales"),
+    (file({"a": entry(0, 2, [2], "I8")}, b"\x02\xff"), "arrays in int8 without scales"),
     (
-        "a scale too many",
         file({".scale": entry(0, 4, [1]), "a": entry(4, 12, [2])}, bytes(12)),
         "arrays in float32 with scales",
     ),
-    ("scales alone", file({".scale": entry(0, 0, [0])}), "arrays of 0 dtypes"),
+    (file({".scale": entry(0, 0, [0])}), "arrays of 0 dtypes"),
     (
-        "scales of another shape",
         file({".scale": entry(0, 8, [2]), "a": entry(8, 10, [2], "I8")}, bytes(10)),
         "scales in F32 of the shape .2.",
     ),
     (
-        "scales of another dtype",
         file({".scale": entry(0, 2, [1], "F16"), "a": entry(2, 4, [2], "I8")}, bytes(4)),
         "scales in F16 of the shape .1.",
     ),
-    ("a scale of nan", scaled(np.nan), "a scale is not a number between 0 and 2.68e.36"),
-    ("an endless scale", scaled(np.inf), "a scale is not"),
-    ("a negative scale", scaled(-1.0), "a scale is not"),
-    ("a scale too large", scaled(3e38), "a scale is not"),
+    *(
+        (scaled(number), "a scale is not a number between 0 and 2.68e.36")
+        for number in (np.nan, np.inf, -1.0, 3e38)
+    ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("data", "sentence"), [case[1:] for case in BROKEN], ids=[case[0] for case in BROKEN]
-)
+@pytest.mark.parametrize(("data", "sentence"), BROKEN, ids=lambda value: str(value)[-60:])
 def test_what_pack_would_not_write_is_refused(data: bytes, sentence: str) -> None:
     tracemalloc.start()
     with pytest.raises(FrameError, match=sentence) as refused:
