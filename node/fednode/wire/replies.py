@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -32,7 +31,7 @@ def clean(reply: Reply | None) -> Reply:
             clean(value)
         elif isinstance(value, str | float):
             setattr(reply, field.name, _safe(value) if value == value else 0.0)  # no time is nan
-        elif isinstance(value, Mapping):
+        elif isinstance(value, MutableMapping):
             first = islice(value.items(), ITEMS_MAX)
             pairs = {_safe(key): _safe(entry) for key, entry in first}
             value.clear()
@@ -69,7 +68,7 @@ def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _json(entry) for key, entry in value.items()}
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
+        return value.hex()
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_json(entry) for entry in value]
     # JSON has no numbers that are not finite.
