@@ -119,18 +119,9 @@ def join(
 
 
 def _asked() -> str:
-    """Ask for the link; read on while it is not whole, because a mail program may break lines."""
-    text = str(click.prompt("The link"))
-    while links.is_unfinished(text):
-        more = click.prompt(
-            "The link is not whole yet. Its next line (empty: there is none)",
-            default="",
-            show_default=False,
-        )
-        if not more.strip():
-            break
-        text += str(more)
-    return text
+    """Ask for the link up to an empty line, because a mail program may break it."""
+    asked = "The link, then an empty line"
+    return "\n".join(iter(lambda: click.prompt(asked, default="", show_default=False).strip(), ""))
 
 
 def _address_towards(invitation: Invitation, id: str) -> str:

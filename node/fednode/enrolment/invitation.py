@@ -89,15 +89,6 @@ def decode(text: str) -> Invitation:
         raise ConfigError(f"The link cannot be used ({fault}): ask for another link.") from None
 
 
-def is_unfinished(text: str) -> bool:
-    """Tell whether a text may be the beginning of a link, such as its first line of two."""
-    parts, plain = _parts(text), re.sub("[^A-Za-z:]", "", text).upper()
-    if len(text) >= TEXT_MAX or (parts is None and not (plain and HEAD.startswith(plain))):
-        return False
-    data = _bytes("".join(parts or ()))
-    return len(data) < 3 or (data[0] == VERSION and len(data) < int.from_bytes(data[1:3], "big"))
-
-
 def _parts(text: str) -> list[str] | None:
     """Return the letters behind the head of a link, word by word; None without a head.
 

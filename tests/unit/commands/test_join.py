@@ -145,7 +145,7 @@ def test_a_link_that_was_pasted_in_pieces_is_read_on_and_nothing_is_joined_witho
     lines: list[str] = []
     monkeypatch.setattr("click.prompt", lambda *_, **__: lines.pop(0))
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    lines[:] = [text[:60], text[60:120], f"  {text[120:]} "]
+    lines[:] = [text[:60], text[60:120], f"  {text[120:]} ", " "]
     with admitting(plan):
         assert fednode(*asked) == 1, fednode.err
     assert lines == []

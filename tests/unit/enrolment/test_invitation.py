@@ -17,7 +17,6 @@ from fednode.enrolment.invitation import (
     _sealed,
     decode,
     encode,
-    is_unfinished,
 )
 from fednode.errors import ConfigError
 from fednode.identity import keys
@@ -49,6 +48,7 @@ TEXT = encode(LINK)
 def test_a_link_is_read_back(changed: dict[str, Any], read: dict[str, Any]) -> None:
     link = replace(LINK, **changed)
     assert decode(encode(link)) == replace(link, **read)
+    assert len(TEXT) == 176, "it is short"
 
 
 MARKS = (*"\u200b\u00ad\ufeff\u200e\u200f\u202a\u2060\u00a0\t", "=\n")
@@ -121,15 +121,6 @@ def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:
         decode(text)
     assert said in str(fault.value)
     assert TEXT[30:60] not in str(fault.value), "the sentence quotes no secret"
-
-
-def test_a_link_that_goes_on_in_the_next_line_is_known() -> None:
-    assert len(TEXT) == 176
-    for end in range(1, len(TEXT)):
-        assert is_unfinished(TEXT[:end]), end
-        assert is_unfinished(f"> {TEXT[:end].lower()}\n")
-    for other in (TEXT, TEXT + "A", "", "  ", "hello", HEAD + _letters(NEWER)[:20]):
-        assert not is_unfinished(other), other
 
 
 def test_no_mutated_link_is_read_as_another() -> None:

@@ -99,10 +99,12 @@ class TestMembers:
 
 class TestTwoCertificatesOfOneName:
     @pytest.mark.parametrize("days", [-10, -5])
+    @pytest.mark.parametrize("signer", ["a", "s"])
     def test_the_newer_counts_and_of_one_second_the_greater_id(
-        self, mesh: SmallMesh, days: float
+        self, mesh: SmallMesh, days: float, signer: str
     ) -> None:
-        chains = [(dated(mesh, "b", at), mesh.id("b")) for at in (days, -5)]
+        signers = ((days, mesh.sponsor), (-5, mesh.sponsor_of(signer)))
+        chains = [(dated(mesh, "b", at, by), mesh.id("b")) for at, by in signers]
         chains.sort(key=lambda one: (Chain.read(one[0]).own.begins, one[1]))
         (old, old_id), (new, new_id) = chains
         for order in (chains, reversed(chains)):
