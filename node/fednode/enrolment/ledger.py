@@ -164,7 +164,7 @@ class Ledger:
         with self._change() as book:
             entry = self._require(book, site, id, owner)
             end = entry.end
-            if entry.accepted and not entry.used:
+            if entry.accepted:
                 end = min(end, int(self._clock() + REPEAT_S))
                 book.holders[site] = id
             book.entries[site] = replace(

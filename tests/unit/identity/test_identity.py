@@ -48,8 +48,8 @@ def test_a_certificate_of_another_key_name_or_mesh_is_not_taken(tmp_path: Path) 
     mesh.keys["d"] = mesh.key("b")
     node, roster = NodeIdentity(tmp_path), mesh.roster()
     for chain, said in (
-        (mesh.chain("c"), "is for 'c' with the key"),
-        (mesh.chain("d"), "this node is 'b'"),
+        (mesh.chain("d"), "is for 'd' with the key"),
+        (mesh.sponsor.node("b", mesh.key("c").public_key()), "this node is 'b'"),
         (SmallMesh().chain("b"), "no certificate of this mesh"),
     ):
         with pytest.raises(IdentityError, match=said):
