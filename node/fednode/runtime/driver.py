@@ -274,8 +274,8 @@ class Driver:
     def _expect(self) -> None:
         """Tell the transport how large the arrays of a message are, or those of another's state."""
         policy = self.kernel.policy
-        held = sum(4 * array.size for array in policy.state().tensors.values())
-        self.transport.expect(max(held, getattr(policy, "state_bytes", 0)))
+        arrays = policy.state().tensors.nbytes
+        self.transport.expect(max(arrays, getattr(policy, "state_bytes", 0)))
 
     # Messages -------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
-from fednode.wire.outgoing import Broadcasts, Outgoing
+from fednode.wire.codec import Broadcasts, Outgoing
 
 OUTBOX_MAX: Final = 32
 LONG_BYTES: Final = 2**20

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args
@@ -30,7 +31,7 @@ from fednode.core.types import STANDINGS, Dtype, Message, Update
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
-from fednode.wire.tensors import pack, unpack
+from fednode.wire.tensors import pack, payload_bytes, unpack
 
 VERSION: Final = 3
 HEAD_BYTES_MAX: Final = 4 << 20
@@ -156,6 +157,50 @@ def decode_ack(frame: bytes) -> Ack:
     if ack.later > WHOLE_MAX:
         raise FrameError(f"the reply's later round {ack.later} is more than {WHOLE_MAX}")
     return Ack(code, ack.detail, ack.later)
+
+
+class Outgoing:
+    """One message with its frame, which is made when it is asked for first.
+
+    dtype: the number format of its arrays.
+    """
+
+    def __init__(self, message: Message, dtype: Dtype) -> None:
+        self.message = message
+        self.dtype = dtype
+
+    @cached_property
+    def frame(self) -> bytes:
+        """The bytes to send; raise FednodeError for a message that a receiver would refuse."""
+        return encode(self.message, self.dtype)
+
+    @cached_property
+    def decoded(self) -> Message:
+        """The message as its receivers read it."""
+        return decode(self.frame)
+
+    @cached_property
+    def payload(self) -> int:
+        """The bytes of the arrays alone."""
+        return payload_bytes(self.message.tensors, self.dtype)
+
+
+class Broadcasts:
+    """Find out which sends carry the same message, so that they share one frame.
+
+    Messages are compared by identity. Only the last one is remembered here: the sends of a
+    broadcast follow each other, and a frame lives as long as one of them needs it.
+    """
+
+    def __init__(self) -> None:
+        self._last: Outgoing | None = None
+
+    def outgoing(self, message: Message, dtype: Dtype) -> Outgoing:
+        """Return the message with its frame. dtype: used if the message names none."""
+        wanted, last = message.dtype or dtype, self._last
+        if last is None or last.message is not message or last.dtype != wanted:
+            last = self._last = Outgoing(message, wanted)
+        return last
 
 
 def _split(frame: memoryview) -> tuple[bytes, memoryview]:

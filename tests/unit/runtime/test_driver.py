@@ -66,21 +66,6 @@ class Deaf(Slow):
         return super().tune(job, lambda: False, progress)
 
 
-async def test_three_nodes_run_all_rounds_and_store_each(tmp_path: Path) -> None:
-    hub = Hub()
-    async with (
-        running(hub, tmp_path, "a", ("b", "c")) as a,
-        running(hub, tmp_path, "b", ("a", "c")) as b,
-        running(hub, tmp_path, "c", ("a", "b")) as c,
-    ):
-        for node in (a, b, c):
-            await node.until(lambda node=node: node.driver.kernel.view().life == "finished")  # type: ignore[misc]
-        for node in (a, b, c):
-            rows = node.store.history(0, 100)
-            assert [row.round for row in rows] == [1, 2, 3, 4, 5]
-            assert rows[-1].traffic["messages_out"] > 0
-
-
 async def test_status_is_there_while_a_learner_tunes_and_stopping_does_not_wait_for_it(
     tmp_path: Path,
 ) -> None:
@@ -107,15 +92,6 @@ async def test_a_stop_answers_callers_before_the_step_of_tuning_ends(tmp_path: P
         a.driver.stop()
         assert codec.decode_ack(await caller).code == "busy"
         learner.go_on.set()
-
-
-async def test_progress_is_shown_while_tuning_and_gone_afterwards(tmp_path: Path) -> None:
-    learner = Slow("a")
-    async with running(Hub(), tmp_path, "a", most=1, learner=learner) as node:
-        await node.until(learner.begun.is_set)
-        learner.go_on.set()
-        await node.until(lambda: node.driver.kernel.view().life == "finished")
-        assert node.driver.progress is None
 
 
 async def test_a_learner_s_defect_is_named_and_the_round_is_run_again(tmp_path: Path) -> None:

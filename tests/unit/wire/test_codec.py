@@ -17,7 +17,7 @@ from fednode.core.types import DTYPES, Dtype, Tensors, Update
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire import codec
-from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
+from fednode.wire.codec import Ack, Broadcasts, Outgoing, decode, decode_ack, encode, encode_ack
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import payload_bytes
 from tests.unit.wire.samples import START, built, changed, message, metadata, prompts, split
@@ -341,3 +341,36 @@ def test_classes_without_an_array_are_refused_and_others_arrive() -> None:
         decode(changed(frame, metadata=metadata((), (), ["ant"])))
     named = message(tensors=Tensors({"rows": np.zeros((2, 3))}, ("gray wolf", "été")))
     assert decode(encode(named, "float32")).tensors.classes == ("gray wolf", "été")
+
+
+# Messages to several peers
+
+
+def test_a_frame_is_made_when_it_is_asked_for_and_kept() -> None:
+    said = message()
+    outgoing = Outgoing(said, "float16")
+    assert outgoing.payload == payload_bytes(said.tensors, "float16")
+    assert outgoing.frame == encode(said, "float16")
+    assert outgoing.frame is outgoing.frame
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_message_is_read_as_its_receivers_read_it(dtype: Dtype) -> None:
+    said = message()
+    decoded = Outgoing(said, dtype).decoded
+    assert decoded == replace(said, tensors=roundtrip(said.tensors, dtype))
+    assert decoded.dtype == dtype
+
+
+def test_sends_of_one_message_share_a_frame() -> None:
+    broadcasts, said = Broadcasts(), message()
+    first = broadcasts.outgoing(said, "float32")
+    assert broadcasts.outgoing(said, "float32") is first
+    assert broadcasts.outgoing(said, "float16") is not first
+    assert broadcasts.outgoing(message(), "float32") is not first  # equal, and another message
+
+
+def test_the_format_that_a_message_names_goes_before_that_of_the_node() -> None:
+    broadcasts = Broadcasts()
+    assert broadcasts.outgoing(message(dtype="int8"), "float32").dtype == "int8"
+    assert broadcasts.outgoing(message(tensors=Tensors()), "float16").dtype == "float16"

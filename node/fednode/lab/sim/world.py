@@ -33,7 +33,7 @@ from fednode.lab.sim.setup import Setup
 from fednode.learn.learner import Learner, released
 from fednode.transports.framing import Traffic
 from fednode.wire import codec
-from fednode.wire.outgoing import Broadcasts
+from fednode.wire.codec import Broadcasts
 
 # A run that takes more events than this never ends.
 EVENTS_MAX: Final = 5_000_000
