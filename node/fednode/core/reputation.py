@@ -18,7 +18,8 @@ from fednode.core.rate_limit import TokenBuckets
 FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood", "defect"})
 """Reasons of refusal that are faults; other reasons can happen to a correct node. Prompts with too
 large a norm are refused but are no fault: a node that merged a dishonest contribution may hold
-them."""
+them. A message that meets a defect of this node is a fault, because the next one would make it
+begin again from its last round, too."""
 DOUBLINGS_MAX: Final = 8
 """A quarantine is doubled so often at most: the longest lasts some four hours."""
 SHOWN_MAX: Final = 1000

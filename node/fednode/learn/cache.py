@@ -49,7 +49,8 @@ class FeatureCache:
         self._size = size_bytes
         self._rows: sqlite3.Connection | None = None
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)
             self._rows = self._open()
         except OSError as fault:
             self._give_up(str(fault))

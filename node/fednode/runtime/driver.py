@@ -35,7 +35,8 @@ from fednode.wire import codec
 from fednode.wire.codec import Ack
 from fednode.wire.tensors import payload_bytes
 
-EVENTS_MAX: Final = 4096
+EVENTS_MAX: Final = 2048
+"""While more events than these wait for their steps, a node takes no message."""
 FLOOD: Final = 100
 """Number of messages over the quota that are one fault of their sender."""
 FLOODED: Final = "flood"
@@ -100,7 +101,7 @@ class Driver:
         self._over: Counter[str] = Counter()
         self.refusals = refusals or Refusals()
         self.refusals.show = self.telemetry.record
-        self._events: asyncio.Queue[ev.Event] = asyncio.Queue(EVENTS_MAX)
+        self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks = asyncio.TaskGroup()
@@ -225,18 +226,13 @@ class Driver:
             case ev.Spend(releases=releases, undecided=undecided):
                 await self._spent(releases, undecided)
             case ev.Record(cause=cause):
-                if cause is not None:
-                    text = f"{effect.text}: {reported(cause)}"
-                    effect = replace(effect, text=text, cause=None)
-                self.telemetry.record(effect)
+                self.telemetry.record(replace(effect, cause=None))
+                if cause is not None:  # its text is for the operator alone (observe/audience.py)
+                    self.telemetry.record(ev.Record("defect", reported(cause), "error"))
 
     def _post(self, event: ev.Event) -> None:
-        try:
-            self._events.put_nowait(event)
-        except asyncio.QueueFull:
-            # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
-            full = f"too many events wait in this node: {type(event).__name__} was dropped"
-            self.telemetry.record(ev.Record("queue.full", full, "error"))
+        """Let an event wait for its step; on_frame bounds how many messages do."""
+        self._events.put_nowait(event)
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
@@ -305,7 +301,7 @@ class Driver:
 
         Cheap checks come first. Without keys callers cannot be told apart, so no quota applies.
         """
-        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
+        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX:
             raise FrameRefused("busy", "", "this node is stopping or has too much to do")
         if caller:
             over = self._quota.refuse(caller, len(frame), asyncio.get_running_loop().time())

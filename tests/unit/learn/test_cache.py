@@ -28,6 +28,14 @@ def test_what_was_put_there_is_found_by_others(tmp_path: Path) -> None:
     assert two.notes == []
 
 
+def test_no_other_user_reads_it(tmp_path: Path) -> None:
+    FeatureCache(tmp_path / "cache", SIZE).put(ROWS)
+    modes = [
+        path.stat().st_mode & 0o777 for path in (tmp_path / "cache", tmp_path / "cache" / FILE)
+    ]
+    assert modes == [0o700, 0o600]
+
+
 def test_many_keys_are_asked_for_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 3)
     cache = FeatureCache(tmp_path, SIZE)

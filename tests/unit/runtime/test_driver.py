@@ -17,6 +17,7 @@ from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.quadratic import QuadraticLearner
+from fednode.observe.audience import told
 from fednode.runtime.driver import Door, Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
@@ -329,8 +330,9 @@ async def test_a_defect_that_a_node_survived_is_in_a_file(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     async with running(Hub(), tmp_path, "a", ("b",), most=0) as a:
         await a.driver._perform(Record("message.refused", "refused", cause=KeyError("lost")))
-        texts = [one.record.text for one in a.driver.telemetry.events.kept]
-    assert any(f"the details are in {tmp_path}/fednode-crash-" in text for text in texts)
+        records = [one.record for one in a.driver.telemetry.events.kept]
+    assert any(f"the details are in {tmp_path}/fednode-crash-" in one.text for one in records)
+    assert not any("lost" in one.text for one in records if told(one)), "members read none of it"
 
 
 async def test_a_door_is_closed_until_its_node_has_loaded(tmp_path: Path) -> None:
