@@ -205,14 +205,21 @@ def least_loss(logits: Floats, labels: npt.NDArray[Any]) -> Floats:
     return min(tables, key=lambda losses: float(losses.mean()))
 
 
-def folds_of(names: Sequence[str]) -> list[npt.NDArray[np.bool_]]:
-    """Return FOLDS masks of images, which leave out about as many images of each class."""
+def folds_of(names: Sequence[str], patients: Sequence[bytes] = ()) -> list[npt.NDArray[np.bool_]]:
+    """Return at most FOLDS masks of images, which leave out about as many images of each class.
+
+    names: the class of each image. patients: of each image, if they are known; all images of a
+    patient are in one mask.
+    """
     place = {name: at for at, name in enumerate(sorted(set(names)))}  # classes begin in turns
-    fold = []
-    for name in names:
-        fold.append(place[name] % FOLDS)
-        place[name] += 1
-    masks = [np.array(fold) == at for at in range(FOLDS)]
+    fold = dict[int | bytes, int]()
+    units: Sequence[int | bytes] = patients or range(len(names))
+    for unit, name in zip(units, names, strict=True):
+        if unit not in fold:
+            fold[unit] = place[name] % FOLDS
+            place[name] += 1
+    folds = np.array([fold[unit] for unit in units])
+    masks = [folds == at for at in range(FOLDS)]
     return [mask for mask in masks if mask.any()]
 
 

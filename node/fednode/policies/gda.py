@@ -243,7 +243,7 @@ class GaussianModule(PromptModule):
         statements = class_sums.statements_in(job.tensors, job.tensors.classes)
         statements.pop(OWN, None)
         peers = {sender: class_sums.sums_of(one) for sender, one in statements.items()}
-        judged, loss = self._judge(alone, x, names, peers)
+        judged, loss = self._judge(alone, x, names, peers, inputs.patients)
         rows = Tensors({ROWS: class_sums.rows_of(own)}, own.classes)
         packed = pack({**statements, OWN: rows})
         private = {SCATTER: alone.scatter.inside, PUBLIC: public, JUDGED: np.array(judged)}
@@ -251,15 +251,23 @@ class GaussianModule(PromptModule):
         return FitResult(Tensors(arrays, packed.classes), loss, job.carry)
 
     def _judge(
-        self, alone: NodeClassifier, x: Floats, names: Sequence[str], peers: Mapping[str, Sums]
+        self,
+        alone: NodeClassifier,
+        x: Floats,
+        names: Sequence[str],
+        peers: Mapping[str, Sums],
+        patients: Sequence[bytes],
     ) -> tuple[tuple[float, float], float]:
-        """Return JUDGED, and the mean loss of the node's own images, each left out."""
+        """Return JUDGED, and the mean loss of the node's own images, each left out.
+
+        An image is left out with all images of its patient, if patients are known.
+        """
         classes, every = alone.own.classes, np.array(names, object)
         labels = np.array([classes.index(name) for name in names])
 
         def left_out(peers: tuple[Sums, Scatter] | None) -> Floats:
             logits = np.empty((len(x), len(classes)))
-            for fold in gaussian.folds_of(names):
+            for fold in gaussian.folds_of(names, patients):
                 rest, here = x[~fold], every[~fold].tolist()
                 sums, scatter = Sums.of(rest, here), within(rest, here)
                 less = NodeClassifier(self, sums, scatter, alone.public, peers)

@@ -206,6 +206,16 @@ def test_each_fold_leaves_out_about_as_many_images_of_each_class() -> None:
     assert len(folds_of(["ant", "bee"])) == 2
 
 
+def test_no_fold_divides_a_patient() -> None:
+    names = ["ant"] * 30 + ["bee"] * 10
+    patients = [b"%d" % (at // 3) for at in range(40)]
+    folds = folds_of(names, patients)
+    assert (np.sum(folds, axis=0) == 1).all()
+    for fold in folds:
+        held = {patient for patient, out in zip(patients, fold, strict=True) if out}
+        assert [patient in held for patient in patients] == fold.tolist()
+
+
 def test_surely_better_takes_the_standard_error_of_a_sample() -> None:
     worse = [0.5, 1.0, 4.0]
     expected = fmean(worse) - SURELY * stdev(worse) / len(worse) ** 0.5
