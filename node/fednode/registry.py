@@ -55,9 +55,9 @@ def policy(name: str) -> PolicyKind:
     """Return the policy of a name; raise ConfigError if there is none."""
     if name in _ADDED:
         return _ADDED[name]
-    for entry in _entries(GROUP):
-        if entry.name == name:
-            return _of_entry(entry)
+    entry = next((one for one in _entries(GROUP) if one.name == name), None)
+    if entry is not None:
+        return _of_entry(entry)
     if name not in _modules():
         near = difflib.get_close_matches(name, names(), 1, NEAR)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}. {YOURS}"
@@ -68,6 +68,11 @@ def policy(name: str) -> PolicyKind:
 def _of_entry(entry: metadata.EntryPoint) -> PolicyKind:
     """Return the class that another package names; raise ConfigError if it is no such method."""
     name = entry.name
+    if name in _modules():
+        raise ConfigError(
+            f"policy.name is {name!r}, a method of fednode, and an installed package brings one "
+            f"of the same name ({entry.value}): uninstall it, or give its method another name."
+        )
     try:
         kind = _foreign(name, entry.load())
     except ConfigError:

@@ -72,6 +72,7 @@ def test_a_class_that_is_no_method_is_named(monkeypatch: pytest.MonkeyPatch) -> 
          "cannot be loaded (SyntaxError: invalid syntax): correct the entry point"),
         ("mine", AttributeError("module has no attribute Elsewhere"), "cannot be loaded (Attr"),
         ("mine", Elsewhere, "is 'elsewhere': give the entry point and the class the same name."),
+        ("gda", Elsewhere, "a method of fednode, and an installed package brings one of "),
     ],
 )  # fmt: skip
 def test_an_entry_point_that_names_no_such_class_has_a_sentence(
@@ -80,7 +81,7 @@ def test_an_entry_point_that_names_no_such_class_has_a_sentence(
     monkeypatch.setattr(registry, "_entries", lambda _: (Entry(name, offered),))
     with pytest.raises(ConfigError) as fault:
         registry.policy(name)
-    assert str(fault.value).startswith("policy.name is 'mine', and ")
+    assert str(fault.value).startswith(f"policy.name is {name!r}, a")
     assert "their.module:Elsewhere" in str(fault.value)
     assert said in str(fault.value)
 
