@@ -14,7 +14,7 @@ from fednode.app.create import load_mesh_key, node_here
 from fednode.app.mesh import roster_in
 from fednode.app.plan import NodePlan
 from fednode.enrolment.ledger import FOLDER, Ledger
-from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
+from fednode.errors import ConfigError, FednodeError, IdentityError, StateError, Unreachable
 from fednode.identity.certificates import Authority, Chain, Revocation
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
@@ -96,6 +96,11 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
     roster_in(plan.state, plan.peers)[0].take_revocation(proof)  # told at the next start, too
     ledger.forget(site)
     if isinstance(fault, Unreachable):
+        if not roster_in(plan.state, plan.peers)[0].is_revoked(id):
+            raise StateError(
+                f"{site} is not removed: {plan.name} does not run, and its state directory "
+                f"{plan.state} cannot be written. Make room or start the node, and run this again."
+            )
         click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
         return
     try:

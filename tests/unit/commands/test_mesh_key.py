@@ -14,6 +14,7 @@ from fednode.app.peer_cache import FILE as PEERS
 from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
 from fednode.core.members.table import Member
+from fednode.errors import StateError
 from fednode.identity.certificates import Revocation
 from fednode.identity.identity import IDENTITY
 from tests.unit.app.founders import MESH, identity_of, joined, ledger_of, mesh_key_of
@@ -84,6 +85,19 @@ def test_a_site_that_another_sponsor_admitted_is_known_while_the_node_is_down(
     PeerCache(founder.state / IDENTITY / PEERS).store([met])
     assert fednode("remove", "b", "--yes") == 0
     assert is_revoked(founder, own.id)
+
+
+def test_a_revocation_that_nobody_stores_is_none(
+    fednode: Fednode, founder: NodePlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = identity_of(joined(founder, tmp_path, "b")).id
+
+    def full(*_: Any) -> None:
+        raise StateError("there is no room")
+
+    monkeypatch.setattr("fednode.identity.roster.put", full)
+    assert "b is not removed: a does not run, and its" in fednode.fault("remove", "b", "--yes")
+    assert not is_revoked(founder, id)
 
 
 def test_the_operator_is_asked_and_no_is_no(
