@@ -64,10 +64,10 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
             click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
             confirm("Delete these for good?", "delete", "Nothing was deleted.")
         delete(doomed)
+        (folder / LOCK).unlink()
     finally:
         os.close(descriptor)
     kept = [path.name for path in found_in(folder, KEPT)]
-    (folder / LOCK).unlink()
     others = sorted(path.name for path in folder.iterdir() if path.name not in kept)
     click.echo(f"{folder}: {', '.join(path.name for path in doomed)} deleted.")
     if kept:

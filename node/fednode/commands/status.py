@@ -59,7 +59,6 @@ def status(
     merged  in how many rounds the node merged what peers sent, of how many
     peers   how many of the other nodes are alive, of how many
     heard   the time since a peer's last message
-    chosen  how often this node's policy chose the peer (ZeroDFL)
     """
     make, targets = reach(address, peers_path, state)
     single = address is not None

@@ -36,7 +36,7 @@ class Work:
 
 
 class Working:
-    """Keeps how far a process is with its work; called by any thread as fednode.data.base.Told."""
+    """Keeps how far a process is with its work; any thread calls it as a `ProgressFn` of data."""
 
     def __init__(
         self,
