@@ -107,8 +107,13 @@ def _file(load: Callable[[Path], Any]) -> Target:
         with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
             file.write(data)
             file.flush()
-            with contextlib.suppress(ConfigError):
+            said = f"{file.name}."
+            try:
                 load(Path(file.name))
+            except ConfigError as fault:
+                said = str(fault)
+            assert file.name in said, "a sentence that does not name its file"
+            assert said[-1] in ".:)?", "a sentence without its end"
 
     return read
 

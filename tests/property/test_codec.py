@@ -1,4 +1,4 @@
-"""The codec holds for any message, and any bytes end in a message or a FrameError."""
+"""The codec holds for any message. Any bytes end in a message or a FrameError (tests/fuzz, too)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -129,14 +129,6 @@ def sent_on(frame: bytes) -> tuple[Message, Message] | None:
     return got, decode(encode(got, "float32"))
 
 
-@given(st.binary(max_size=300))
-@example(b"")
-def test_any_bytes_end_in_a_message_or_a_frame_error(data: bytes) -> None:
-    for frame in (data, built(data), built(split(encode(message(), "float32"))[0], data)):
-        got = sent_on(frame)
-        assert got is None or got[0] == got[1]
-
-
 def altered(data: st.DataObject, frame: bytes, begin: int = 0) -> bytes:
     """Return bytes of which a few from `begin` on are others."""
     other = bytearray(frame)
@@ -187,30 +179,11 @@ def test_any_header_of_the_right_form_ends_in_tensors_or_a_frame_error(data: st.
     header = st.dictionaries(st.sampled_from((".scale", "a", "b", "c")), entries, max_size=4)
     text = json.dumps(data.draw(header, label="header"), sort_keys=True).encode()
     block = data.draw(st.binary(max_size=48), label="block")
-    check_arrays(len(text).to_bytes(8, "little") + text + block)
-
-
-@given(st.binary(max_size=200), st.binary(max_size=50))
-def test_any_array_bytes_end_in_tensors_or_a_frame_error(header: bytes, block: bytes) -> None:
-    check_arrays(header + block)
-    check_arrays(len(header).to_bytes(8, "little") + header + block)
-
-
-def check_arrays(data: bytes) -> None:
     try:
-        got, _ = unpack(data)
+        got, _ = unpack(len(text).to_bytes(8, "little") + text + block)
     except FrameError:
         return
     assert unpack(b"".join(pack(got, "float32")))[0] == got
-
-
-@given(st.binary(max_size=100))
-def test_any_reply_ends_in_a_verdict_or_a_frame_error(data: bytes) -> None:
-    try:
-        got = decode_ack(data)
-    except FrameError:
-        return
-    assert decode_ack(encode_ack(*got)) == got
 
 
 @given(st.sampled_from(get_args(AckCode)), st.text(max_size=1200))

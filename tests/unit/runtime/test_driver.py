@@ -28,10 +28,11 @@ from tests.unit.runtime.daemons import address, driver_of, running, zerodfl
 
 
 class Slow(QuadraticLearner):
-    """Tunes until it is told to go on, or to stop; says so as a learner must."""
+    """Tunes until it is told to go on, or to stop. deaf: it does not see that it is to stop."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, deaf: bool = False) -> None:
         super().__init__(name)
+        self.deaf = deaf
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def tune(
@@ -39,7 +40,7 @@ class Slow(QuadraticLearner):
     ) -> Report:
         self.begun.set()
         while not self.go_on.wait(0.001):
-            if cancelled():
+            if cancelled() and not self.deaf:
                 break
         return super().tune(job, cancelled, progress)
 
@@ -58,15 +59,6 @@ class Broken(QuadraticLearner):
         return super().tune(job, cancelled, progress)
 
 
-class Deaf(Slow):
-    """Tunes until it is told to go on; a step of tuning does not see that it is to stop."""
-
-    def tune(
-        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
-    ) -> Report:
-        return super().tune(job, lambda: False, progress)
-
-
 async def test_status_is_there_while_a_learner_tunes_and_stopping_does_not_wait_for_it(
     tmp_path: Path,
 ) -> None:
@@ -80,7 +72,7 @@ async def test_status_is_there_while_a_learner_tunes_and_stopping_does_not_wait_
 
 
 async def test_a_stop_answers_callers_before_the_step_of_tuning_ends(tmp_path: Path) -> None:
-    learner, hub = Deaf("a"), Hub()
+    learner, hub = Slow("a", deaf=True), Hub()
     async with (
         running(hub, tmp_path, "b", ("a",), most=0) as b,
         running(hub, tmp_path, "a", ("b",), learner=learner) as a,

@@ -206,12 +206,13 @@ def _checked_settings(experiment: Experiment, method: MethodSettings, where: str
 
 
 def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -> list[str]:
+    here = f"{path}, method {method.label!r}"
     try:
         settings = _checked_settings(experiment, method, str(path))
     except ConfigError as fault:
-        return [str(fault)]
+        return [str(fault) if str(path) in str(fault) else f"{here}: {fault}"]
     unjudged = validation_fault(settings, experiment.data.validation)
-    return [f"{path}, method {method.label!r}: {unjudged}"] if unjudged else []
+    return [f"{here}: {unjudged}"] if unjudged else []
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
