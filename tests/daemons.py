@@ -22,7 +22,7 @@ from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.address import asked_at
 from fednode.transports.ports import free_ports
-from fednode_bootstrap import daemon, preload
+from fednode_bootstrap import daemon
 from fednode_bootstrap.daemon import Daemon, stop
 from tests.contract.faults import pause
 from tests.unit.identity.people import SmallMesh
@@ -38,7 +38,7 @@ async def start(made: Daemon, program: bool = False) -> None:
     """Start a daemon in this folder and with this environment, as a fork or as a program."""
     forks = daemon.FORKS and not program
     if forks:
-        preload.start_server(None, ("tuning.kind=closed-form",))
+        daemon.start_server(None, ("tuning.kind=closed-form",))
     with mock.patch.object(daemon, "FORKS", forks):
         await made.start()
 

@@ -1,11 +1,10 @@
 """One daemon as a child process: started, watched, stopped, and never left behind.
 
 On Linux a daemon is a fork of the standard library's fork server (multiprocessing), a process of
-one thread that may have loaded torch and the model before (fednode_bootstrap.preload). A fork
-shares the pages of modules and of the model with all others, keeps only the pages that it writes,
-and starts in a fraction of the time that a program takes (docs/speed.md, "Start and memory"). On
-other systems a process cannot safely fork after it has loaded torch, so a daemon is a new
-interpreter.
+one thread that may have loaded torch and the model before (start_server). A fork shares the
+pages of modules and of the model with all others, keeps only the pages that it writes, and starts
+in a fraction of the time that a program takes (docs/speed.md, "Start and memory"). On other systems
+a process cannot safely fork after it has loaded torch, so a daemon is a new interpreter.
 
 A daemon behaves as if it was started as a program: it has a session, a log, an environment and
 arguments of its own. However the process that started it ends, kill -9 included, the daemon gets
@@ -15,8 +14,11 @@ SIGTERM, and SIGKILL if it still runs after GRACE_S.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
+import gc
+import json
 import multiprocessing
 import os
 import runpy
@@ -26,6 +28,7 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +38,8 @@ PROGRAM: Final = "fednode.cli"
 FORKS: Final = sys.platform == "linux"
 GRACE_S: Final = 10.0
 TAIL_BYTES: Final = 8192
+PRELOAD: Final = "FEDNODE_PRELOAD"
+"""Environment variable: JSON list of the path of node.yaml, or null, and the words of --set."""
 # Two threads must not change multiprocessing's list of children or read one exit status at once.
 _LOCK: Final = threading.Lock()
 
@@ -220,3 +225,54 @@ def end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE_S)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start_server(config: Path | None, flags: tuple[str, ...]) -> None:
+    """Start the fork server of this process, which loads what daemons of these settings need.
+
+    A server that runs already stays as it is.
+    """
+    os.environ[PRELOAD] = json.dumps([None if config is None else str(config.resolve()), flags])
+    forkserver.set_forkserver_preload([__name__])
+    try:
+        with held_back(signal.SIGINT):
+            forkserver.ensure_running()
+    finally:
+        del os.environ[PRELOAD]
+
+
+def load(text: str) -> None:
+    """Import what daemons import and load their model; leave faults to the daemons themselves.
+
+    Runs in the fork server. A fork has only the thread that forked, so torch computes with one
+    thread here; each daemon sets its own number of threads.
+    """
+    from fednode.errors import FednodeError
+
+    config, flags = json.loads(text)
+    with contextlib.suppress(FednodeError):
+        from fednode import registry
+        from fednode.settings.read import load_settings
+
+        settings = load_settings(config and Path(config), os.environ, tuple(flags))
+        import fednode.app.assemble  # noqa: F401
+
+        if settings.tuning.kind != "torch":
+            return
+        from fednode.clip import model as clip
+        from fednode.freed import use_one_arena
+        from fednode.learn.build import use_threads
+
+        use_one_arena()
+        use_threads(1)
+        registry.prompt_module(settings.policy.name)
+        clip.keep(settings.model)
+    # Extension modules complain on the terminal if they are unloaded while objects are frozen.
+    # Forks do not inherit this, because multiprocessing clears the handlers of a child.
+    atexit.register(os._exit, 0)
+    gc.collect()
+    gc.freeze()  # collections in a daemon do not write to these pages
+
+
+if PRELOAD in os.environ:
+    load(os.environ.pop(PRELOAD))

@@ -124,16 +124,13 @@ class Figures(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the families, the same ones each time."""
         service, counts = self._service, self._service.counts
-        for name, text, number in (
-            ("waiting", "Nodes that wait to be called.", service.waiting),
-            ("streams", "Streams that are open now.", service.streams),
+        for family, name, text, number in (
+            (GaugeMetricFamily, "waiting", "Nodes that wait to be called.", service.waiting),
+            (GaugeMetricFamily, "streams", "Streams that are open now.", service.streams),
+            (CounterMetricFamily, "streams_opened", "Streams since the start.", counts.streams),
+            (CounterMetricFamily, "bytes", "Bytes carried, both ways.", counts.bytes),
         ):
-            yield GaugeMetricFamily(f"fednode_relay_{name}", text, number)
-        for name, text, number in (
-            ("streams_opened", "Streams since the start.", counts.streams),
-            ("bytes", "Bytes carried, both ways.", counts.bytes),
-        ):
-            yield CounterMetricFamily(f"fednode_relay_{name}", text, number)
+            yield family(f"fednode_relay_{name}", text, number)
         refused = CounterMetricFamily(
             "fednode_relay_refusals", "Requests that were not granted.", labels=["reason"]
         )

@@ -24,8 +24,7 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.public import public_covariance
 from fednode.learn.settings import CacheSettings
-from fednode_bootstrap import preload
-from fednode_bootstrap.daemon import Daemon, stop
+from fednode_bootstrap.daemon import Daemon, start_server, stop
 from tests.contract.faults import pause
 from tests.daemons import GUARD_S, start
 from tests.unit.commands.run import Fednode
@@ -62,7 +61,7 @@ async def adopted(daemon: Daemon) -> None:
 def forks_with_torch() -> Iterator[None]:
     """Let daemons be forks of a process that has torch and the model; other tests need neither."""
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
-    preload.start_server(None, ())
+    start_server(None, ())
     yield
     forkserver._forkserver._stop()  # type: ignore[attr-defined]
 

@@ -19,7 +19,7 @@ from fednode.core.types import EMPTY, Job, Message, Progress, Report, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.lab.sim.host import Liar
-from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
+from fednode.lab.simulate.byzantine import COLLUDE, KINDS, Hostile, Plot
 from fednode.learn.cache import cache_of
 from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
@@ -53,7 +53,7 @@ class InTurn(TorchLearner):
 
 def colluding(name: str, plot: Plot) -> Liar:
     """Claim a far round, give a false state, claim it, and tell false prompts in each round."""
-    collude = liar(COLLUDE, (), random.Random(name), EMPTY, plot)
+    collude = KINDS[COLLUDE](Hostile((), random.Random(name), EMPTY, plot))
     numbers = np.random.default_rng(len(name) + ord(name[-1]))
 
     def say(to: str, message: Message) -> list[tuple[str, Message]]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import gc
+import json
 import multiprocessing
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fednode import freed
+from fednode.clip import model as clip
+from fednode.clip.settings import ModelSettings
+from fednode.learn import build
 from fednode_bootstrap import daemon
 from fednode_bootstrap.daemon import TAIL_BYTES, Daemon, exit_words, stop
 from tests.contract.faults import pause
@@ -30,13 +39,10 @@ signal.pause()
 Make = Callable[[str], Daemon]
 
 
-@pytest.fixture(params=WAYS)
-def program(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Make:
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Return a function that makes a daemon of a program's code."""
     monkeypatch.syspath_prepend(tmp_path)
-    start_by(request.param, monkeypatch)
 
     def make(code: str) -> Daemon:
         number = len(list(tmp_path.glob("*.py")))
@@ -47,9 +53,11 @@ def program(
     return make
 
 
+@pytest.mark.parametrize("way", WAYS)
 async def test_it_runs_as_a_program_in_a_session_of_its_own_and_tells_how_it_ended(
-    program: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    start_by(way, monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WARD", "7")
     code = (
@@ -70,50 +78,36 @@ async def test_it_runs_as_a_program_in_a_session_of_its_own_and_tells_how_it_end
     assert made.last_line() == "True False"
 
 
-async def test_a_second_run_appends_and_its_last_line_is_its_own(
-    program: Make, tmp_path: Path
-) -> None:
-    made = program("print('once')")
-    for _ in range(2):
+async def test_each_run_appends_to_the_log_and_its_last_line_is_its_own(program: Make) -> None:
+    once, silent = program("print('once')"), program("")
+    long = program(f"print('x' * {3 * TAIL_BYTES}); print(' last '); print()")
+    silent.log = once.log
+    for made, last in ((once, "once"), (once, "once"), (silent, ""), (long, "last")):
         await made.start()
         await made.ended()
-    assert made.log.read_text() == "once\nonce\n"
-    (tmp_path / "program_0.py").write_text("")
-    await made.start()
-    await made.ended()
-    assert made.last_line() == ""
+        assert made.last_line() == last
+    assert once.log.read_text() == "once\nonce\n"
 
 
 async def test_who_listens_ends_by_sigterm_and_who_does_not_is_killed(program: Make) -> None:
     willing, stubborn = program(STUBBORN.format("SIG_DFL")), program(STUBBORN.format("SIG_IGN"))
+    with pytest.raises(RuntimeError, match="'a' was never started"):
+        await willing.ended()
     for made, grace_s, wanted in (
         (willing, GUARD_S, -signal.SIGTERM),
         (stubborn, 0.0, -signal.SIGKILL),
     ):
+        await stop((made,), 0.0)  # what was never started needs no end
         await made.start()
+        pid = made.pid
+        await made.start()
+        assert made.pid == pid, "it starts once while it runs"
         while made.last_line() != "ready":
             await pause(0.01)
         await stop((made,), grace_s)
         assert made.exit_code == wanted
         made.signal(signal.SIGTERM)  # it has ended: nothing happens
         await stop((made,), 0.0)
-
-
-async def test_what_was_never_started_needs_no_end(program: Make) -> None:
-    made = program("")
-    await stop((made,), 0.0)
-    assert made.last_line() == ""
-    with pytest.raises(RuntimeError, match="'a' was never started"):
-        await made.ended()
-
-
-async def test_it_starts_once_while_it_runs(program: Make) -> None:
-    made = program(STUBBORN.format("SIG_DFL"))
-    await made.start()
-    pid = made.pid
-    await made.start()
-    assert made.pid == pid
-    await stop((made,), GUARD_S)
 
 
 async def test_a_start_that_is_cancelled_while_it_takes_long_leaves_no_process(
@@ -156,13 +150,6 @@ async def test_a_start_that_fails_is_told(program: Make, monkeypatch: pytest.Mon
     assert not made.started
 
 
-async def test_the_last_line_of_a_long_log_is_found_at_its_end(program: Make) -> None:
-    made = program(f"print('x' * {3 * TAIL_BYTES}); print(' last '); print()")
-    await made.start()
-    await made.ended()
-    assert made.last_line() == "last"
-
-
 def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,3 +170,45 @@ def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(
 )
 def test_an_end_is_described_in_words(code: int, text: str) -> None:
     assert exit_words(code) == text
+
+
+def test_the_server_knows_the_settings_of_the_daemons_and_nobody_else_sees_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[Any]()
+    monkeypatch.setattr(
+        forkserver, "ensure_running", lambda: seen.append(json.loads(os.environ[daemon.PRELOAD]))
+    )
+    monkeypatch.chdir(tmp_path)
+    daemon.start_server(Path("node.yaml"), ("seed=2",))
+    daemon.start_server(None, ())
+    assert seen == [[str(tmp_path / "node.yaml"), ["seed=2"]], [None, []]]
+    assert daemon.PRELOAD not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (
+            '"model.precision=bfloat16", "policy.name=promptfl"',
+            ["arena", 1, ModelSettings(precision="bfloat16"), (os._exit, 0), "frozen"],
+        ),
+        ('"tuning.kind=closed-form"', []),
+        ('"no.such=1"', [(os._exit, 0), "frozen"]),  # a fault is left to the daemons
+    ],
+)
+def test_one_arena_and_one_thread_come_before_the_model(
+    monkeypatch: pytest.MonkeyPatch, words: str, loaded: list[Any]
+) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(freed, "use_one_arena", lambda: found.append("arena"))
+    monkeypatch.setattr(build, "use_threads", found.append)
+    monkeypatch.setattr(clip, "keep", found.append)
+    # Libraries that load meanwhile may register handlers of their own.
+    ours = (os._exit, 0)
+    monkeypatch.setattr(
+        atexit, "register", lambda *what: found.append(what) if what == ours else None
+    )
+    monkeypatch.setattr(gc, "freeze", lambda: found.append("frozen"))
+    daemon.load(f"[null, [{words}]]")
+    assert found == loaded

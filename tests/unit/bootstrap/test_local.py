@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -57,20 +58,15 @@ class Interrupting(LogObserver):
         return found
 
 
-def terminal(width: int = 160) -> tuple[Console, io.StringIO]:
+def plain(**more: Any) -> tuple[Console, io.StringIO]:
     written = io.StringIO()
-    return Console(file=written, width=width, force_terminal=True, color_system=None), written
-
-
-def plain() -> tuple[Console, io.StringIO]:
-    written = io.StringIO()
-    return Console(file=written, width=160), written
+    return Console(file=written, width=160, **more), written
 
 
 async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
     options: Options, tmp_path: Path
 ) -> None:
-    screen, written = terminal()
+    screen, written = plain(force_terminal=True, color_system=None)
     assert await local.run(options(), screen, LogObserver(tmp_path)) == 0
     head, *nodes = [" ".join(line.split()) for line in written.getvalue().splitlines()[-3:]]
     assert head.endswith("state round merged doing loss own % base % new % peers sent")
@@ -117,32 +113,29 @@ async def test_without_a_terminal_there_are_plain_lines(options: Options, tmp_pa
     assert "State and logs are in runs/mesh" in written.getvalue()
 
 
-async def test_ctrl_c_ends_all_daemons(options: Options, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "signals", "stay"),
+    [
+        (["fake.life=running"], [signal.SIGINT], False),
+        ([], [signal.SIGTERM], True),
+        # Asked twice, it kills daemons that do not listen.
+        (["fake.life=running", "fake.stubborn=1"], [signal.SIGINT, signal.SIGINT], False),
+    ],
+)
+async def test_ctrl_c_and_sigterm_end_all_daemons(
+    options: Options,
+    tmp_path: Path,
+    settings: list[str],
+    signals: list[signal.Signals],
+    stay: bool,
+) -> None:
     screen, written = plain()
-    observer = Interrupting(tmp_path, [signal.SIGINT])
-    assert await local.run(options("fake.life=running"), screen, observer) == 0
+    observer = Interrupting(tmp_path, signals)
+    assert await local.run(options(*settings), screen, observer, stay=stay) == 0
     assert len(observer.pids) == 2
     assert all(map(gone, observer.pids))
     assert observer.closed
     assert "All daemons have ended." in written.getvalue()
-
-
-async def test_sigterm_ends_all_daemons_of_a_mesh_that_stays(
-    options: Options, tmp_path: Path
-) -> None:
-    observer = Interrupting(tmp_path, [signal.SIGTERM])
-    assert await local.run(options(), plain()[0], observer, stay=True) == 0
-    assert all(map(gone, observer.pids))
-
-
-async def test_asking_twice_ends_daemons_that_do_not_listen(
-    options: Options, tmp_path: Path
-) -> None:
-    observer = Interrupting(tmp_path, [signal.SIGINT, signal.SIGINT])
-    asked = options("fake.life=running", "fake.stubborn=1")
-    assert await local.run(asked, plain()[0], observer) == 0
-    assert len(observer.pids) == 2
-    assert all(map(gone, observer.pids))
 
 
 async def test_a_mesh_of_which_nothing_is_left_is_an_error(

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -49,8 +50,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         *settings: str,
         nodes: int = 2,
         grace_s: float = LIMIT_S,
-        at_once: int = 8,
-        tls: bool = False,
+        **more: Any,
     ) -> LocalMesh:
         asked = MeshSettings(
             run_dir=tmp_path / "mesh",
@@ -59,8 +59,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             poll_s=0.01,
             grace_s=grace_s,
             module=FAKE,
-            at_once=at_once,
-            tls=tls,
+            **more,
         )
         return LocalMesh(asked, LogObserver(tmp_path))
 
@@ -83,8 +82,12 @@ def gone(pid: int) -> bool:
 
 async def test_every_node_gets_its_arguments_and_all_end(make: Make, tmp_path: Path) -> None:
     async with make("tuning.lr=0.5", nodes=3) as mesh:
+        assert {one.state for one in mesh.members.values()} == {"not started"}
         finished = await mesh.wait_finished(LIMIT_S)
         pids = [pid_of(mesh, name) for name in finished]
+        assert [one.status and one.status.pid for one in mesh.members.values()] == pids
+        assert [one.round for one in await mesh.history("node-1")] == [1, 2]
+        assert (await mesh.look("node-1")).metrics["base"] == pytest.approx(0.31)
         observer = LogObserver(tmp_path)
         given = {one.name: observer.report(one.address) for one in mesh.members.values()}
     assert finished == ["node-1", "node-2", "node-3"]
@@ -106,32 +109,19 @@ async def test_the_nodes_of_a_crowded_machine_probe_seldom_and_wait_for_all_to_s
     make: Make, monkeypatch: pytest.MonkeyPatch, cores: int, crowded: bool
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    async with make("fake.life=loading", nodes=CROWD + 1, at_once=1) as mesh:
+    async with make("fake.life=loading", nodes=CROWD + 1) as mesh:
         commands = [one.daemon.words for one in mesh.members.values()]
     assert all(("membership.preset=wan" in one) == crowded for one in commands)
     assert all(("rounds.start.timeout_s=90" in one) == crowded for one in commands)
 
 
-async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
-    """A daemon that is not through with loading holds back the next one."""
-    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
-        await mesh.wait_for(
-            lambda: all(mesh.members[f"node-{at}"].answers for at in (1, 2)), LIMIT_S
-        )
-        assert not mesh.members["node-3"].daemon.started
-        mesh.kill("node-1")
-        await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
-
-
-async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -> None:
-    """The third daemon's log cannot be written, when it gets its turn."""
-    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
-        third = mesh.members["node-3"].daemon
-        third.log.mkdir()
-        await mesh.wait_for(lambda: mesh.members["node-1"].answers, LIMIT_S)
-        mesh.kill("node-1")
-        with pytest.raises(OSError, match=r"node-3\.log"):
-            await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
+async def test_a_daemon_that_cannot_be_started_ends_the_wait(make: Make) -> None:
+    """The second daemon's log cannot be written."""
+    mesh = make("fake.life=loading")
+    (mesh.settings.run_dir / "node-2.log").mkdir(parents=True)
+    async with mesh:
+        with pytest.raises(OSError, match=r"node-2\.log"):
+            await mesh.wait_for(lambda: False, LIMIT_S)
 
 
 async def test_a_mesh_with_tls_gives_its_nodes_certificates(make: Make, tmp_path: Path) -> None:
@@ -143,17 +133,6 @@ async def test_a_mesh_with_tls_gives_its_nodes_certificates(make: Make, tmp_path
     for one in peers.peers:
         node = NodeIdentity(tmp_path / "mesh" / one.name)
         assert roster.identify(node.own().chain) == Member(one.name, node.id)
-
-
-async def test_status_and_history_come_from_the_daemons(make: Make) -> None:
-    async with make(nodes=1) as mesh:
-        assert mesh.members["node-1"].state == "not started"
-        await mesh.wait_finished(LIMIT_S)
-        status = mesh.members["node-1"].status
-        assert status is not None
-        assert status.pid == pid_of(mesh, "node-1")
-        assert [one.round for one in await mesh.history("node-1")] == [1, 2]
-        assert (await mesh.look("node-1")).metrics["base"] == pytest.approx(0.31)
 
 
 async def test_a_daemon_that_dies_is_told_and_the_mesh_goes_on(make: Make) -> None:
@@ -271,15 +250,17 @@ def test_daemons_do_not_import_the_script_that_starts_their_mesh(tmp_path: Path,
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
 
 
-@pytest.mark.parametrize("nodes", [0, 65])
-def test_a_silly_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
-    with pytest.raises(ConfigError, match=f"mesh of {nodes} nodes"):
-        MeshSettings(run_dir=tmp_path, nodes=nodes)
-
-
-def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'tuning' is no setting"):
-        MeshSettings(run_dir=tmp_path, settings=("tuning",))
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"nodes": 0}, "mesh of 0 nodes"),
+        ({"nodes": 65}, "mesh of 65 nodes"),
+        ({"settings": ("tuning",)}, "'tuning' is no setting"),
+    ],
+)
+def test_wrong_settings_are_refused(tmp_path: Path, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        MeshSettings(run_dir=tmp_path, **wrong)
 
 
 def test_fresh_folders_are_numbered(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.byzantine import FLIPPED, liar
+from fednode.lab.simulate.byzantine import FLIPPED, KINDS, Hostile
 from fednode.lab.simulate.ends import consensus_distance
 from fednode.learn.cache import FeatureCache
 from fednode.learn.features import Features
@@ -51,7 +51,6 @@ from fednode.transports.framing import Traffic
 from fednode.wire import codec
 from fednode.wire.tensors import payload_bytes
 
-T = TypeVar("T")
 Scores = dict[str, dict[str, float]]
 """Accuracy (0..1) by test and node."""
 Results = dict[str, dict[str, Evaluation | None]]
@@ -202,7 +201,7 @@ def play(prepared: Prepared) -> Played:
     for name in prepared.lying if method.lie != FLIPPED else ():
         names, first = tuple(sorted(learners)), plan.first(name, learners[name])
         chance = random.Random(f"{seed} {name}")
-        world.hosts[name].liar = liar(method.lie, names, chance, first)
+        world.hosts[name].liar = KINDS[method.lie](Hostile(names, chance, first))
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
         for name, release in _releases(prepared, learners, Path(accounts)).items():
             world.hosts[name].release = release
@@ -254,11 +253,14 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
 
 def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
     results = judge.results(scene, prompts)
-    scores = {
+    return {"scores": _accuracies(results), "by_node": classes.packed(results)}
+
+
+def _accuracies(results: Results) -> Scores:
+    return {
         test: {name: found.accuracy if found else math.nan for name, found in nodes.items()}
         for test, nodes in results.items()
     }
-    return {"scores": scores, "by_class": classes.packed(results)}
 
 
 def _averaged(prompts: Mapping[str, Tensors]) -> dict[str, Tensors]:
@@ -359,30 +361,22 @@ class Judge:
         self._learners: dict[Split, TorchLearner] = {}
 
     def scores(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Scores:
-        """Return the accuracy (nan without images) of each node's prompts in each of its tests.
-
-        Nodes without prompts have the hand-written one.
-        """
-        return self._each(scene, prompts, _accuracy)
+        """Return the accuracy (nan without images) of each node's prompts in each of its tests."""
+        return _accuracies(self.results(scene, prompts))
 
     def results(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Results:
-        """Return the results by class in the same tests; None without images."""
-        return self._each(scene, prompts, lambda learner, used: learner.results(used).get("own"))
+        """Return the results by class of each node's prompts in each of its tests.
 
-    def _each(
-        self,
-        scene: Scene,
-        prompts: Mapping[str, Tensors],
-        measure: Callable[[TorchLearner, Tensors], T],
-    ) -> dict[str, dict[str, T]]:
-        known: dict[tuple[Split, str], T] = {}
-        by_test: dict[str, dict[str, T]] = {test.name: {} for test in scene.tests}
+        None without images. Nodes without prompts have the hand-written one.
+        """
+        known: dict[tuple[Split, str], Evaluation | None] = {}
+        by_test: Results = {test.name: {} for test in scene.tests}
         for test in scene.tests:
             for name, split in test.images.items():
                 used = prompts.get(name, EMPTY)
                 key = (split, used.digest)
                 if key not in known:
-                    known[key] = measure(self._learner(split, name), used)
+                    known[key] = self._learner(split, name).results(used).get("own")
                 by_test[test.name][name] = known[key]
         return by_test
 
@@ -397,7 +391,3 @@ class Judge:
                 self._parts.features,
             )
         return self._learners[split]
-
-
-def _accuracy(learner: TorchLearner, prompts: Tensors) -> float:
-    return learner.evaluate(prompts, lambda: False).get("own", math.nan)

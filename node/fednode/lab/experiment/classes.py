@@ -1,7 +1,6 @@
 """Results by class in an experiment: in a cell's file, classes.csv and confusion.csv.
 
-node/fednode/evaluation/results.py defines the figures. Nodes that hold the same prompts have one
-entry in a cell's file.
+node/fednode/evaluation/results.py defines the figures.
 """
 
 from __future__ import annotations
@@ -17,31 +16,25 @@ from fednode.lab.experiment.cells import PLACE, Done
 
 
 def packed(results: Mapping[str, Mapping[str, Evaluation | None]]) -> dict[str, Any]:
-    """Return results as JSON: by test, a list of the different results with their nodes.
+    """Return results as JSON, by test and node; nodes without images are left out.
 
-    Tests without images are left out. confusion: [row, column, images] of each entry that is not 0.
+    confusion: [row, column, images] of each entry that is not 0.
     """
-    tree: dict[str, Any] = {}
-    for test, nodes in results.items():
-        alike: dict[int, tuple[Evaluation, list[str]]] = {}
-        for node, evaluation in nodes.items():
-            if evaluation is not None:
-                alike.setdefault(id(evaluation), (evaluation, []))[1].append(node)
-        if not alike:
-            continue
-        tree[test] = [
-            {
-                "nodes": names,
-                "classes": list(shared.classes),
-                "auc": [None if math.isnan(value) else value for value in shared.auc.tolist()],
+    return {
+        test: {
+            node: {
+                "classes": list(one.classes),
+                "auc": [None if math.isnan(value) else value for value in one.auc.tolist()],
                 "confusion": [
-                    [int(row), int(column), int(shared.confusion[row, column])]
-                    for row, column in zip(*np.nonzero(shared.confusion), strict=True)
+                    [int(row), int(column), int(one.confusion[row, column])]
+                    for row, column in zip(*np.nonzero(one.confusion), strict=True)
                 ],
             }
-            for shared, names in alike.values()
-        ]
-    return tree
+            for node, one in nodes.items()
+            if one is not None
+        }
+        for test, nodes in results.items()
+    }
 
 
 def class_lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -72,7 +65,6 @@ def confusion_lines(done: Sequence[Done]) -> list[list[Any]]:
 def _entries(done: Sequence[Done]) -> Iterator[tuple[list[Any], Mapping[str, Any]]]:
     """Yield, for each node in each test, the first cells of its lines and its packed results."""
     for ended in done:
-        for test, entries in ended.outcome.get("by_class", {}).items():
-            by_node = {node: entry for entry in entries for node in entry["nodes"]}
-            for node in sorted(by_node):
-                yield [*ended.cell.place, test, node], by_node[node]
+        for test, nodes in ended.outcome.get("by_node", {}).items():
+            for node in sorted(nodes):
+                yield [*ended.cell.place, test, node], nodes[node]

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from fednode.errors import ConfigError, Unreachable
 from fednode.learn.build import use_threads
 from fednode.terminal.stop import held_back
+from fednode_bootstrap.daemon import end_with_parent
 
 REASON_MAX: Final = 300
 """Most characters of what Dask says."""
@@ -62,7 +63,7 @@ def opened(workers: int, scheduler: str | None = None, spread: bool = True) -> I
     scheduler: the address of Dask's scheduler; None for processes of this machine. spread: give
     each process of this machine one GPU, if it has several.
     """
-    with _dask(workers, scheduler) if scheduler else _local(workers, spread) as pool:
+    with _dask(workers, scheduler) if scheduler else _processes(workers, spread) as pool:
         yield pool
 
 
@@ -80,19 +81,40 @@ def gpus() -> tuple[str, ...]:
 
 
 @contextmanager
-def _local(workers: int, spread: bool) -> Iterator[Pool]:
+def _processes(workers: int, spread: bool) -> Iterator[Pool]:
+    """Yield a pool of processes of this machine, each with one thread; this one if it is alone."""
     count = workers or os.cpu_count() or 1
     if count == 1:
         use_threads(1)
         yield Pool(_call, 1, local=True)
         return
-    processes = _Processes(count, gpus() if spread else ())
+    names = gpus() if spread else ()
+
+    def new_pool() -> ProcessPoolExecutor:
+        # Spawned, because torch's threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        begun = context.Value("i", 0)
+        return ProcessPoolExecutor(count, context, prepare, (begun, names))
+
+    pool = new_pool()
+
+    def submit(function: Callable[..., T], *words: Any) -> Future[T]:
+        nonlocal pool
+        with held_back(signal.SIGINT):  # a call may start a process, which must not get Ctrl-C
+            try:
+                return pool.submit(function, *words)
+            except BrokenProcessPool:  # one of the processes was killed
+                pool = new_pool()
+                return pool.submit(function, *words)
+
     try:
-        yield Pool(processes.submit, count, local=True)
+        yield Pool(submit, count, local=True)
     except BaseException:
-        processes.end()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.terminate()
         raise
-    processes.pool.shutdown()
+    pool.shutdown()
 
 
 def _call(function: Callable[..., T], *words: Any) -> Future[T]:
@@ -103,34 +125,6 @@ def _call(function: Callable[..., T], *words: Any) -> Future[T]:
     except Exception as fault:
         future.set_exception(fault)
     return future
-
-
-class _Processes:
-    """A pool of processes, each with one thread; a new pool if one of them was killed."""
-
-    def __init__(self, count: int, names: Sequence[str]) -> None:
-        self._count, self._names = count, names
-        self.pool = self._new()
-
-    def submit(self, function: Callable[..., T], *words: Any) -> Future[T]:
-        with held_back(signal.SIGINT):  # a call may start a process, which must not get Ctrl-C
-            try:
-                return self.pool.submit(function, *words)
-            except BrokenProcessPool:
-                self.pool = self._new()
-                return self.pool.submit(function, *words)
-
-    def end(self) -> None:
-        """End the processes in the middle of what they run."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():
-            process.terminate()
-
-    def _new(self) -> ProcessPoolExecutor:
-        # Spawned, because torch's threads do not survive a fork.
-        context = multiprocessing.get_context("spawn")
-        begun = context.Value("i", 0)
-        return ProcessPoolExecutor(self._count, context, prepare, (begun, self._names))
 
 
 def prepare(begun: Any, names: Sequence[str] = ()) -> None:
@@ -145,15 +139,9 @@ def prepare(begun: Any, names: Sequence[str] = ()) -> None:
     if len(names) > 1:
         os.environ["CUDA_VISIBLE_DEVICES"] = names[number % len(names)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    # A cell under way is made anew by the next run.
+    threading.Thread(target=end_with_parent, daemon=True).start()
     use_threads(1)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of an experiment"
-    parent.join()
-    os._exit(1)  # a cell under way is made anew by the next run
 
 
 # Dask -----------------------------------------------------------------------------------------

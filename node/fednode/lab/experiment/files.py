@@ -11,7 +11,6 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,8 +31,6 @@ from fednode.shipped import config_file
 
 SHIPPED: Final = config_file("experiments")
 CONTROL: Final = "local"
-NAMED: Final = 5
-"""Most files that an error names."""
 LEAST_IMAGES: Final = 4
 """privacy.least_images where a method does not say it: experiments have few images on purpose."""
 
@@ -83,7 +80,10 @@ def _source(given: Path | Mapping[str, Any]) -> tuple[Path, Source]:
         here = Path("experiment")
         return here, Source(str(here), {"title": str(here), **copy.deepcopy(dict(given))})
     if not given.is_file():
-        raise ConfigError(_missing(given))
+        raise ConfigError(
+            f"There is no file {given}: docs/experiments.md says how to write one; those that ship "
+            f"are in {SHIPPED}."
+        )
     return given, read_yaml(given)
 
 
@@ -91,16 +91,6 @@ def _name_model(tree: dict[str, Any]) -> None:
     """Write a model in full that is given by its name for short (`model: ViT-B-16`)."""
     if isinstance(tree.get("model"), str):
         tree["model"] = {"name": tree["model"]}
-
-
-def _missing(path: Path) -> str:
-    """Return a sentence on a file that is not there, with those that it may have been."""
-    for folder in (path.parent, SHIPPED):
-        stems = [file.stem for file in sorted(folder.glob("*.yaml"))]
-        if near := get_close_matches(path.stem, stems, NAMED, 0.5):
-            shown = ", ".join(f"{stem}.yaml" for stem in near)
-            return f"There is no file {path}. {folder} holds {shown}."
-    return f"There is no file {path}: docs/experiments.md says how to write one."
 
 
 def settings_of(

@@ -53,7 +53,7 @@ def write(
 
 def _by_class(done: Sequence[Done]) -> bool:
     """Tell whether there are results by class; those of daemons and of --scores have none."""
-    return any(ended.outcome.get("by_class") for ended in done)
+    return any(ended.outcome.get("by_node") for ended in done)
 
 
 def markdown(
@@ -85,7 +85,6 @@ def markdown(
         files = "classes.csv and confusion.csv"
         lines += [f"Sensitivity, specificity, AUC and confusions by class: {files}.", ""]
     lines += [
-        *_spread_lines(experiment, table),
         *_traffic_lines(table),
         *_privacy_lines(table),
         *_tuning_lines(experiment),
@@ -122,21 +121,6 @@ def _accuracy_lines(
         counted = (_shown(sizes.get(name), ".0f") for name in names)
         body.append(["test images", "", "", *counted, *([""] * len(papers))])
     return markdown_table(head, body)
-
-
-def _spread_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
-    spreads = [{name: figure.over_nodes for name, figure in row.figures.items()} for row in table]
-    names = [name for name in shown_columns(experiment) if any(row.get(name) for row in spreads)]
-    if not names:
-        return []
-    body = [
-        [*row.about, *(_shown(apart.get(name), ".2f") for name in names)]
-        for row, apart in zip(table, spreads, strict=True)
-        if any(apart.get(name) for name in names)
-    ]
-    many = "" if len(experiment.seeds) == 1 else ", mean over seeds"
-    head = [*ABOUT, *names]
-    return [f"Standard deviation over nodes{many}:", "", *markdown_table(head, body), ""]
 
 
 def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -197,33 +197,23 @@ def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scen
         settings = replace(_settings(experiment, path, seed, experiment.data.test), halves=True)
         whole = load(settings, cache, fixed=True)
         blocks = _blocks(experiment, len(whole.train.classes), number, len(sets))
-        mine = [
-            _client(len(clients) + at, name, _restricted(whole, block))
-            for at, block in enumerate(blocks)
+        if whole.base is None or whole.new is None:
+            raise DataError(f"'{root}' has no base and new classes.")
+        limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
+        own, base, new = (_limited(one, limit) for one in (whole.own, whole.base, whole.new))
+        names: list[str] = []
+        for block in blocks:
+            train, validation = _only(whole.train, block), _only(whole.validation, block)
+            data = replace(whole, train=train, validation=validation)
+            clients.append(_client(len(clients), name, data))
+            names.append(clients[-1].name)
+        parts = (_only(own, block) for block in blocks)
+        tests += [
+            ImageTest(f"{prefix}base", dict.fromkeys(names, base)),
+            ImageTest(f"{prefix}new", dict.fromkeys(names, new)),
+            ImageTest(f"{prefix}own", dict(zip(names, parts, strict=True))),
         ]
-        tests += _base_and_new(experiment, name, whole, mine, blocks)
-        clients += mine
     return Scene(tuple(clients), tuple(tests), tuple(set_name for set_name in sets if set_name))
-
-
-def _base_and_new(
-    experiment: Experiment,
-    name: str,
-    whole: NodeData,
-    clients: Sequence[Client],
-    blocks: Sequence[range],
-) -> list[ImageTest]:
-    limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
-    if whole.base is None or whole.new is None:
-        raise DataError(f"'{experiment.data.path}' has no base and new classes.")
-    names = [client.name for client in clients]
-    base = _limited(whole.own, limit)
-    own = (_only(base, block) for block in blocks)
-    return [
-        ImageTest(f"{prefix}base", dict.fromkeys(names, _limited(whole.base, limit))),
-        ImageTest(f"{prefix}new", dict.fromkeys(names, _limited(whole.new, limit))),
-        ImageTest(f"{prefix}own", dict(zip(names, own, strict=True))),
-    ]
 
 
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
@@ -253,12 +243,6 @@ def _client(at: int, domain: str, data: NodeData) -> Client:
     """Return a client whose learner has no tests: what is tested comes after the run."""
     nothing = Split(data.own.classes, ())
     return Client(f"node-{at + 1:02d}", domain, replace(data, own=nothing, base=None, new=None))
-
-
-def _restricted(whole: NodeData, block: range) -> NodeData:
-    return replace(
-        whole, train=_only(whole.train, block), validation=_only(whole.validation, block)
-    )
 
 
 def _only(split: Split, block: range) -> Split:

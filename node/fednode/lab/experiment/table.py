@@ -1,10 +1,9 @@
-"""From cells to figures: mean and deviation over seeds and over nodes, bytes, curves.
+"""From cells to figures: mean and deviation over seeds, bytes, curves.
 
 A figure of one test and seed is the mean over the nodes tested. "avg" is the mean over the columns,
 as the papers print it. Base-to-new over several data sets averages each kind of test apart over the
-data sets ("base", "new", "own"). H is the harmonic mean of "base" and "new". The deviation over
-nodes of a mean over data sets is the mean of the data sets' deviations. Deviations are of a sample
-(n - 1); one seed has none.
+data sets ("base", "new", "own"). H is the harmonic mean of "base" and "new". Deviations are
+of a sample (n - 1); one seed has none.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ TRAFFIC: Final = ("messages", "payload", "serialized", "wire")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Percent: mean over seeds, deviation over seeds (None for one), mean deviation over nodes."""
+    """Percent: mean over seeds, and their deviation (None for one seed)."""
 
     mean: float
     over_seeds: float | None
-    over_nodes: float | None
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.over_seeds is None else f" ± {self.over_seeds:.1f}")
@@ -130,13 +128,9 @@ def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float
     """
     counts: dict[str, list[float]] = {}
     for ended in done:
-        for test, entries in ended.outcome.get("by_class", {}).items():
-            nodes = [
-                sum(images for _, _, images in entry["confusion"])
-                for entry in entries
-                for _ in entry["nodes"]
-            ]
-            counts.setdefault(test, []).append(mean(nodes))
+        for test, nodes in ended.outcome.get("by_node", {}).items():
+            images = [sum(row[-1] for row in one["confusion"]) for one in nodes.values()]
+            counts.setdefault(test, []).append(mean(images))
     return {
         column: sum(mean(counts[test]) for test in tests)
         for column, tests in shown_columns(experiment).items()
@@ -149,15 +143,9 @@ def _figure(
 ) -> Figure | None:
     values = [_value(shown, column, scores) for scores in by_seed]
     means = [100 * value for value in values if value is not None]
-    spreads = []
-    for scores in by_seed:
-        apart = [std(scores[test]) for test in shown[column] if len(scores.get(test, ())) > 1]
-        if apart:
-            spreads.append(100 * mean(apart))
     if not means:
         return None
-    over_seeds = std(means) if len(means) > 1 else None
-    return Figure(mean(means), over_seeds, mean(spreads) if spreads else None)
+    return Figure(mean(means), std(means) if len(means) > 1 else None)
 
 
 def _value(

@@ -35,7 +35,7 @@ def travelled(code: AckCode, detail: str, later: int = 0) -> codec.Ack:
 class Liar:
     """The behaviour of a hostile node: it changes what its node sends and how its node answers."""
 
-    say: Say
+    say: Say = lambda to, message: [(to, message)]
     answer: Answers = lambda _, __, code, detail: (code, detail)
     later: Later = lambda later: later
 
@@ -67,7 +67,7 @@ class Host:
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
         events: events that arrived during that commit
-        addresses: where it calls peers, as they announced
+        addresses: where it calls peers, as they announced; a node's true address is its name
     """
 
     build: Build
@@ -91,9 +91,6 @@ class Host:
     addresses: dict[str, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     history: list[Snapshot] = field(default_factory=list)
-
-    def store(self, snapshot: Snapshot) -> None:
-        self.durable = snapshot
 
     def wipe(self) -> None:
         """Erase the disk of a node that is off."""

@@ -2,8 +2,6 @@
 
 A frame is lost, arrives late, arrives twice, or waits in a clogged link until the link is cleared.
 Each frame is delayed on its own, so frames overtake each other. Links can be cut one way or both.
-A link can be barred: then one node cannot call the other, as if the other's address were wrong, and
-the other still calls and gets answers.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ class Network:
     loss: float = 0.0
     duplicates: float = 0.0
     _cut: set[Link] = field(default_factory=set)
-    _barred: set[Link] = field(default_factory=set)
     _clogged: dict[Link, list[Callable[[], None]]] = field(default_factory=dict)
 
     def arrivals(self, sender: str, to: str) -> list[float]:
@@ -60,17 +57,6 @@ class Network:
     def mend(self, sender: str, to: str) -> None:
         self._cut.discard((sender, to))
 
-    def bar(self, sender: str, to: str) -> None:
-        """Let one node's calls to another fail at once; answers to the other's calls pass."""
-        self._barred.add((sender, to))
-
-    def unbar(self, sender: str, to: str) -> None:
-        self._barred.discard((sender, to))
-
-    def callable(self, sender: str, to: str, address: str) -> bool:
-        """Tell whether one node finds the other at the address that it calls."""
-        return (sender, to) not in self._barred and address == to
-
     def clog(self, sender: str, to: str) -> None:
         """Hold back all frames from one node to another until `clear`."""
         self._clogged.setdefault((sender, to), [])
@@ -83,6 +69,5 @@ class Network:
         """Mend and unclog all links and stop losses; return the arrivals that were held back."""
         self.loss = self.duplicates = 0.0
         self._cut.clear()
-        self._barred.clear()
         links = sorted(self._clogged)
         return [act for link in links for act in self.clear(*link)]

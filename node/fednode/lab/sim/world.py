@@ -259,7 +259,7 @@ class World:
             self._post(name, host.boot, 0.0, ev.AdoptFailed(adopt, "no space left"))
             return
         snapshot = adopt.snapshot
-        host.store(snapshot)
+        host.durable = snapshot
         if self.memorable:
             host.history.append(snapshot)
         self.watch(name, snapshot)
@@ -269,7 +269,7 @@ class World:
 
     def _send(self, sender: str, boot: int, to: str, message: Message, limit_s: float) -> None:
         address = self.hosts[sender].addresses.get(to, to)
-        if not self.network.callable(sender, to, address):
+        if address != to:  # nobody is found at another address than its name
             reason = f"nobody answers at {address}"
             self._post(sender, boot, 0.0, ev.Undelivered(to, message, "unreachable", reason))
             return

@@ -1,29 +1,4 @@
-"""Hostile nodes: each kind changes the messages and answers of a correct node.
-
-    sign-flip      sends the opposite of its change, three times as large
-    noise          sends random numbers
-    nan            sends NaN in place of every number
-    huge           sends 1e30 in place of every number
-    wrong-schema   sends arrays with other names and shapes
-    replay         sends old messages again
-    free-rider     sends the initial prompts, untrained
-    far-round      claims a round that no node has reached
-    impostor       sends messages in another node's name
-    gossip         spreads false news about other members
-    false-state    claims to be ahead, and gives invented arrays as its state
-    flood          sends each message ten times
-    equivocate     sends different arrays to each peer
-    collude        claims a far round, gives a false state, and claims that it holds that state
-    withhold       accepts requests for its state and never answers them
-    readdress      claims other addresses in membership messages; most of them do not exist
-    busy-helper    refuses to ping a third node when a peer asks it to
-    far-word       claims a far round in each message without arrays, and contributes as it should
-    again-flood    asks its peers ten times with each message to repeat what they sent
-    busy           accepts no arrays: it answers "busy" to every message that carries some
-    slow           holds each message with arrays back until it has sent sixty other messages
-    false-past     says that each peer was in far rounds before, and changes its own boot id
-    foreign-text   puts escape sequences and markup wherever the protocol allows text
-    renamed        gives the rows of each class to the next class name (policies that name classes)
+"""Hostile nodes: each kind changes the messages and answers of a correct node (KINDS).
 
 Label-flipped training is an honest node with a hostile learner (Flipped).
 """
@@ -31,7 +6,7 @@ Label-flipped training is an honest node with a hostile learner (Flipped).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -40,7 +15,18 @@ import numpy as np
 from fednode.core.events import AckCode
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT, adopted_round
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.types import PHASES, Job, Message, Phase, Progress, Report, Tensors, Update
+from fednode.core.types import (
+    EMPTY,
+    PHASES,
+    Array,
+    Job,
+    Message,
+    Phase,
+    Progress,
+    Report,
+    Tensors,
+    Update,
+)
 from fednode.lab.sim.host import Liar
 from fednode.learn.learner import Learner
 
@@ -84,61 +70,71 @@ class Plot:
         return cls(generator.choice([0, 3, 1000, 10**6]))
 
 
-def liar(
-    kind: str,
-    names: tuple[str, ...],
-    generator: random.Random,
-    first: Tensors,
-    plot: Plot | None = None,
-) -> Liar:
-    """Return the behaviour of a hostile node. Raise KeyError if the kind is unknown.
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """What a hostile node knows.
 
-    first: the node's initial prompts. plot: the common plan of all colluding nodes of a mesh.
+    first: its initial prompts. plot: the plan of all colluding nodes of a mesh; None for its own.
     """
-    if kind == COLLUDE and plot is not None:
-        return _colluding(plot)
-    return KINDS[kind](names, generator, first)
+
+    names: tuple[str, ...]
+    chance: random.Random
+    first: Tensors
+    plot: Plot | None = None
 
 
-def _changing(change: Callable[[Message], Message]) -> Callable[[str, Message], Said]:
-    """Return what sends each message with a change."""
-    return lambda to, message: [(to, change(message))]
+Kind = Callable[[Hostile], Liar]
 
 
-def _each(change: Callable[[Tensors], Tensors]) -> Liar:
+def _messages(change: Callable[[Hostile, Message], Message]) -> Kind:
+    """Change each message."""
+    return lambda node: Liar(lambda to, message: [(to, change(node, message))])
+
+
+def _arrays(change: Callable[[Hostile, Tensors], Tensors]) -> Kind:
     """Change the arrays of each message; send messages without arrays unchanged."""
 
-    def changed(message: Message) -> Message:
+    def changed(node: Hostile, message: Message) -> Message:
         if not message.tensors:
             return message
-        return replace(message, tensors=change(message.tensors))
+        return replace(message, tensors=change(node, message.tensors))
 
-    return Liar(_changing(changed))
-
-
-def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
-    def change(tensors: Tensors) -> Tensors:
-        turned = {
-            name: (base - ENLARGED * (array - base))
-            for name, array in tensors.items()
-            for base in [first[name] if name in first and first[name].shape == array.shape else 0]
-        }
-        return Tensors(turned, tensors.classes)
-
-    return _each(change)
+    return _messages(changed)
 
 
-def _noise(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def change(tensors: Tensors) -> Tensors:
-        numbers = np.random.default_rng(generator.getrandbits(32))
-        drawn = {name: numbers.normal(0, 3, array.shape) for name, array in tensors.items()}
-        return Tensors(drawn, tensors.classes)
-
-    return _each(change)
+def _more(more: Callable[[Hostile, Message], Sequence[Message]]) -> Kind:
+    """Send more messages after each message, to the same node."""
+    return lambda node: Liar(
+        lambda to, message: [(to, message), *((to, one) for one in more(node, message))]
+    )
 
 
-def _filled(value: float) -> Callable[..., Liar]:
-    return lambda _, __, ___: _each(lambda tensors: _all(value, tensors))
+def _answers(answer: Callable[[Hostile, Message, AckCode, str], tuple[AckCode, str]]) -> Kind:
+    """Change each answer."""
+    return lambda node: Liar(answer=lambda _, *given: answer(node, *given))
+
+
+def _sign_flip(node: Hostile, tensors: Tensors) -> Tensors:
+    turned = {
+        name: (base - ENLARGED * (array - base))
+        for name, array in tensors.items()
+        for base in [node.first[name] if _fits(node, name, array) else 0]
+    }
+    return Tensors(turned, tensors.classes)
+
+
+def _fits(node: Hostile, name: str, array: Array) -> bool:
+    return name in node.first and node.first[name].shape == array.shape
+
+
+def _noise(node: Hostile, tensors: Tensors) -> Tensors:
+    numbers = np.random.default_rng(node.chance.getrandbits(32))
+    drawn = {name: numbers.normal(0, 3, array.shape) for name, array in tensors.items()}
+    return Tensors(drawn, tensors.classes)
+
+
+def _filled(value: float) -> Kind:
+    return _arrays(lambda _, tensors: _all(value, tensors))
 
 
 def _all(value: float, tensors: Tensors) -> Tensors:
@@ -146,100 +142,72 @@ def _all(value: float, tensors: Tensors) -> Tensors:
     return Tensors(filled, tensors.classes)
 
 
-def _wrong_schema(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def change(tensors: Tensors) -> Tensors:
-        shape = (generator.randrange(1, 9), generator.randrange(1, 9))
-        return Tensors({generator.choice([*tensors, "weights"]): np.ones(shape)})
-
-    return _each(change)
+def _wrong_schema(node: Hostile, tensors: Tensors) -> Tensors:
+    shape = (node.chance.randrange(1, 9), node.chance.randrange(1, 9))
+    return Tensors({node.chance.choice([*tensors, "weights"]): np.ones(shape)})
 
 
-def _replay(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
+def _replay(node: Hostile) -> Liar:
     said: list[Message] = []
 
     def say(to: str, message: Message) -> Said:
         said.append(message)
         del said[:-OLD_MAX]
-        return [(to, message), *((to, generator.choice(said)) for _ in range(2))]
+        return [(to, message), *((to, node.chance.choice(said)) for _ in range(2))]
 
     return Liar(say)
 
 
-def _free_rider(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
-    def change(tensors: Tensors) -> Tensors:
-        same = all(name in first and first[name].shape == tensors[name].shape for name in tensors)
-        return Tensors({name: first[name] for name in tensors}) if same else tensors
-
-    return _each(change)
+def _free_rider(node: Hostile, tensors: Tensors) -> Tensors:
+    same = all(_fits(node, name, array) for name, array in tensors.items())
+    return Tensors({name: node.first[name] for name in tensors}) if same else tensors
 
 
-def _far_round(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def far(message: Message) -> Message:
-        return replace(message, round=message.round + generator.choice([3, 1000, FAR]))
-
-    return Liar(_changing(far))
+def _far_round(node: Hostile, message: Message) -> Message:
+    return replace(message, round=message.round + node.chance.choice([3, 1000, FAR]))
 
 
-def _impostor(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def say(to: str, message: Message) -> Said:
-        return [(to, message), (to, replace(message, sender=generator.choice(names)))]
-
-    return Liar(say)
+def _impostor(node: Hostile, message: Message) -> Sequence[Message]:
+    return [replace(message, sender=node.chance.choice(node.names))]
 
 
-def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def untrue(message: Message) -> Message:
-        about, age = generator.choice(names), generator.choice([0, 1, 5, 10**6])
-        state = generator.choice(["dead", "left", "suspect", "alive"])
-        rumour = Update(about, state, age)  # type: ignore[arg-type]
-        strange = Update(f"nobody-{generator.randrange(1000)}", "alive")
-        return replace(message, members=(*message.members, rumour, strange))
-
-    return Liar(_changing(untrue))
+def _gossip(node: Hostile, message: Message) -> Message:
+    about, age = node.chance.choice(node.names), node.chance.choice([0, 1, 5, 10**6])
+    state = node.chance.choice(["dead", "left", "suspect", "alive"])
+    rumour = Update(about, state, age)  # type: ignore[arg-type]
+    strange = Update(f"nobody-{node.chance.randrange(1000)}", "alive")
+    return replace(message, members=(*message.members, rumour, strange))
 
 
-def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def ahead(message: Message) -> Message:
-        far = replace(message, round=message.round + 3)
-        if message.phase != STATE:
-            return far
-        facts = {ADOPTED: str(message.round + 3)}
-        return replace(far, tensors=_all(FALSE, message.tensors), facts=facts)
-
-    return Liar(_changing(ahead))
+def _false_state(_: Hostile, message: Message) -> Message:
+    far = replace(message, round=message.round + 3)
+    if message.phase != STATE:
+        return far
+    facts = {ADOPTED: str(message.round + 3)}
+    return replace(far, tensors=_all(FALSE, message.tensors), facts=facts)
 
 
-def _flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-    return Liar(lambda to, message: [(to, message)] * FLOOD)
+def _equivocate(node: Hostile, tensors: Tensors) -> Tensors:
+    apart = {name: array + node.chance.gauss(0.0, 1.0) for name, array in tensors.items()}
+    return Tensors(apart, tensors.classes)
 
 
-def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    return _each(
-        lambda tensors: Tensors(
-            {name: array + generator.gauss(0.0, 1.0) for name, array in tensors.items()},
-            tensors.classes,
-        )
-    )
+def _collude(node: Hostile) -> Liar:
+    plot = node.plot or Plot.drawn(node.chance)
 
-
-def _colluding(plot: Plot) -> Liar:
-    def ahead(message: Message) -> Message:
+    def ahead(to: str, message: Message) -> Said:
         far = replace(message, round=message.round + plot.ahead)
         if message.phase != STATE:
-            return replace(far, base=plot.digest or message.base)
+            return [(to, replace(far, base=plot.digest or message.base))]
         made, number = _all(FALSE, message.tensors), adopted_round(message) + plot.ahead
         plot.digest = made.digest
-        return replace(far, tensors=made, facts={ADOPTED: str(number)})
+        return [(to, replace(far, tensors=made, facts={ADOPTED: str(number)}))]
 
-    return Liar(_changing(ahead))
-
-
-def _collude(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    return _colluding(Plot.drawn(generator))
+    return Liar(ahead)
 
 
-def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    ahead = generator.choice([0, 3, FAR])
+def _withhold(node: Hostile) -> Liar:
+    ahead = node.chance.choice([0, 3, FAR])
 
     def say(to: str, message: Message) -> Said:
         if message.phase == STATE:
@@ -252,50 +220,39 @@ def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar
     return Liar(say, answer)
 
 
-def _readdress(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def elsewhere(message: Message) -> Message:
-        if message.phase not in PHASES:
-            return message
-        place = generator.choice([*PLACES, *names])
-        own = Update(message.sender, "alive", generator.randrange(100), place)
-        return replace(message, members=(own, *message.members))
-
-    return Liar(_changing(elsewhere))
+def _readdress(node: Hostile, message: Message) -> Message:
+    if message.phase not in PHASES:
+        return message
+    place = node.chance.choice([*PLACES, *node.names])
+    own = Update(message.sender, "alive", node.chance.randrange(100), place)
+    return replace(message, members=(own, *message.members))
 
 
-def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-        asked = message.phase == Phase.INDIRECT
-        return (generator.choice(EXCUSES), "") if asked else (code, detail)
-
-    return Liar(lambda to, message: [(to, message)], answer)
-
-
-def _far_word(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    ahead = generator.choice([3, 1000, FAR])
-
-    def far(message: Message) -> Message:
-        return message if message.tensors else replace(message, round=message.round + ahead)
-
-    return Liar(_changing(far))
+def _busy_helper(
+    node: Hostile, message: Message, code: AckCode, detail: str
+) -> tuple[AckCode, str]:
+    asked = message.phase == Phase.INDIRECT
+    return (node.chance.choice(EXCUSES), "") if asked else (code, detail)
 
 
-def _again_flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-    def say(to: str, message: Message) -> Said:
-        asks = replace(message, phase=AGAIN, round=0, tensors=Tensors({}), facts={}, members=())
-        return [(to, message), *[(to, asks)] * FLOOD]
+def _far_word(node: Hostile) -> Liar:
+    ahead = node.chance.choice([3, 1000, FAR])
 
-    return Liar(say)
+    def far(to: str, message: Message) -> Said:
+        return [(to, message if message.tensors else replace(message, round=message.round + ahead))]
 
-
-def _busy(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-    def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-        return ("busy", "later") if message.tensors else (code, detail)
-
-    return Liar(lambda to, message: [(to, message)], answer)
+    return Liar(far)
 
 
-def _slow(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
+def _again_flood(_: Hostile, message: Message) -> Sequence[Message]:
+    return [replace(message, phase=AGAIN, round=0, tensors=EMPTY, facts={}, members=())] * FLOOD
+
+
+def _busy(_: Hostile, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+    return ("busy", "later") if message.tensors else (code, detail)
+
+
+def _slow(_: Hostile) -> Liar:
     """Hold messages with arrays back; a hostile node has no clock, and counts its messages."""
     held: list[tuple[int, str, Message]] = []
     count = 0
@@ -313,74 +270,88 @@ def _slow(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
     return Liar(say)
 
 
-def _false_past(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def later(_: int) -> int:
-        return generator.choice([1, 10, FAR])
+def _false_past(node: Hostile) -> Liar:
+    def reborn(to: str, message: Message) -> Said:
+        if message.boot and node.chance.random() >= 0.5:
+            message = replace(message, boot=node.chance.choice(["a0a0a0a0", "b0b0b0b0"]))
+        return [(to, message)]
 
-    def reborn(message: Message) -> Message:
-        if not message.boot or generator.random() < 0.5:
-            return message
-        return replace(message, boot=generator.choice(["a0a0a0a0", "b0b0b0b0"]))
-
-    return Liar(_changing(reborn), later=later)
+    return Liar(reborn, later=lambda _: node.chance.choice([1, 10, FAR]))
 
 
-def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
-    def marked(message: Message) -> Message:
-        text = generator.choice(NASTY)
-        if message.phase not in PHASES or generator.random() < 0.5:
-            return message
-        if generator.random() < 0.5:
+def _foreign_text(node: Hostile) -> Liar:
+    chance = node.chance
+
+    def marked(to: str, message: Message) -> Said:
+        text = chance.choice(NASTY)
+        if message.phase not in PHASES or chance.random() < 0.5:
+            return [(to, message)]
+        if chance.random() < 0.5:
             facts = dict.fromkeys(("policy.name", text[:40]), text)
-            return replace(message, facts=facts, fingerprint="00")
+            return [(to, replace(message, facts=facts, fingerprint="00"))]
         own = Update(message.sender, "alive", 0, text[:200])
-        return replace(message, members=(own, *message.members))
+        return [(to, replace(message, members=(own, *message.members)))]
 
     def answer(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-        if generator.random() < 0.5:
+        if chance.random() < 0.5:
             return code, detail
-        return generator.choice(EXCUSES), generator.choice(NASTY)
+        return chance.choice(EXCUSES), chance.choice(NASTY)
 
-    return Liar(_changing(marked), answer)
-
-
-def _renamed(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-    def change(tensors: Tensors) -> Tensors:
-        count = len(tensors.classes)
-        turned = {
-            name: np.roll(one, 1, axis=0) if count and len(one) == count else one
-            for name, one in tensors.items()
-        }
-        return Tensors(turned, tensors.classes)
-
-    return _each(change)
+    return Liar(marked, answer)
 
 
-KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Liar]]] = {
-    "sign-flip": _sign_flip,
-    "noise": _noise,
+def _renamed(_: Hostile, tensors: Tensors) -> Tensors:
+    count = len(tensors.classes)
+    turned = {
+        name: np.roll(one, 1, axis=0) if count and len(one) == count else one
+        for name, one in tensors.items()
+    }
+    return Tensors(turned, tensors.classes)
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    # The opposite of its change, three times as large.
+    "sign-flip": _arrays(_sign_flip),
+    # Random numbers; NaN or 1e30 in place of every number; arrays of other names and shapes.
+    "noise": _arrays(_noise),
     "nan": _filled(float("nan")),
     "huge": _filled(1e30),
-    "wrong-schema": _wrong_schema,
+    "wrong-schema": _arrays(_wrong_schema),
+    # Old messages again.
     "replay": _replay,
-    "free-rider": _free_rider,
-    "far-round": _far_round,
-    "impostor": _impostor,
-    "gossip": _gossip,
-    "false-state": _false_state,
-    "flood": _flood,
-    "equivocate": _equivocate,
-    COLLUDE: _collude,
-    "withhold": _withhold,
-    "readdress": _readdress,
-    "busy-helper": _busy_helper,
+    # The initial prompts, untrained.
+    "free-rider": _arrays(_free_rider),
+    # A round that no node has reached; in "far-word" only in messages without arrays.
+    "far-round": _messages(_far_round),
     "far-word": _far_word,
-    "again-flood": _again_flood,
-    "busy": _busy,
+    # Messages in another node's name.
+    "impostor": _more(_impostor),
+    # False news about other members.
+    "gossip": _messages(_gossip),
+    # Claims to be ahead, and gives invented arrays as its state.
+    "false-state": _messages(_false_state),
+    # The same, and claims that it holds the state that other such nodes give.
+    COLLUDE: _collude,
+    # Each message ten times; ten requests to repeat with each message.
+    "flood": _more(lambda _, message: [message] * (FLOOD - 1)),
+    "again-flood": _more(_again_flood),
+    # Different arrays to each peer.
+    "equivocate": _arrays(_equivocate),
+    # Accepts requests for its state and never answers them.
+    "withhold": _withhold,
+    # Other addresses in membership messages; most of them do not exist.
+    "readdress": _messages(_readdress),
+    # Refuses to ping a third node; answers "busy" to every message with arrays.
+    "busy-helper": _answers(_busy_helper),
+    "busy": _answers(_busy),
+    # Holds each message with arrays back until it has sent sixty other messages.
     "slow": _slow,
+    # Says that each peer was in far rounds before, and changes its own boot id.
     "false-past": _false_past,
+    # Escape sequences and markup wherever the protocol allows text.
     "foreign-text": _foreign_text,
-    "renamed": _renamed,
+    # The rows of each class under the next class name (policies that name classes).
+    "renamed": _arrays(_renamed),
 }
 
 

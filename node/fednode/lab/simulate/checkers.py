@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from fednode.core import events as ev
 from fednode.core.agreement import DIFFERS, PEERS
@@ -21,9 +21,21 @@ from fednode.core.policy import RESEND_S
 from fednode.core.rounds.catchup import QUESTIONS, STATE, adopted_round
 from fednode.core.rounds.exchange import AGAIN, participants, period
 from fednode.core.starts import COPIED, OLDER
-from fednode.core.types import MEASURE, PHASES, Json, Message, Phase, Tensors
+from fednode.core.types import MEASURE, PHASES, Json, Message, Phase
 from fednode.core.view import KernelView
 from fednode.lab.sim.world import Checker, World
+
+Kind = TypeVar("Kind", bound=Effect)
+
+
+def of(kind: type[Kind], effects: Sequence[Effect]) -> Iterator[Kind]:
+    """Yield the effects of one kind."""
+    return (effect for effect in effects if isinstance(effect, kind))
+
+
+def policy_messages(effects: Sequence[Effect]) -> Iterator[ev.Send]:
+    """Yield what a node sends of its policy, neither of membership nor of catching up."""
+    return (one for one in of(ev.Send, effects) if one.message.phase not in PHASES | QUESTIONS)
 
 
 class Violation(AssertionError):
@@ -71,9 +83,7 @@ class RoundsGoForward(Check):
         self._newest[name] = held.policy.round if held else 0
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if not isinstance(effect, ev.Adopt) or isinstance(event, ev.AdoptFailed):
-                continue
+        for effect in () if isinstance(event, ev.AdoptFailed) else of(ev.Adopt, effects):
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
             if number < before or (number == before and not self._repeats(world, name, effect)):
                 raise self.broken(world, name, f"adopts round {number} after round {before}")
@@ -103,46 +113,38 @@ class AdoptsWhatIsSound(Check):
         self._shapes[name] = kernel.policy.state().tensors.shapes
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, ev.Adopt) and name not in self.liars:
-                policy = effect.snapshot.policy
-                self._look(world, name, policy.tensors)
-                if not (policy.tuned.finite() and policy.arrays.finite()):
-                    raise self.broken(world, name, "adopts numbers that are not finite")
-
-    def _look(self, world: World, name: str, tensors: Tensors) -> None:
-        if not tensors.finite():
-            raise self.broken(world, name, "adopts prompts that are not finite")
-        if tensors.norm() > self.bound:
-            raise self.broken(world, name, f"adopts prompts of norm {tensors.norm():.3g}")
-        if tensors.shapes != self._shapes[name]:
-            raise self.broken(world, name, f"adopts {tensors!r}, not {self._shapes[name]}")
+        for effect in () if name in self.liars else of(ev.Adopt, effects):
+            policy = effect.snapshot.policy
+            tensors, norm = policy.tensors, policy.tensors.norm()
+            if not all(one.finite() for one in (tensors, policy.tuned, policy.arrays)):
+                raise self.broken(world, name, "adopts numbers that are not finite")
+            if norm > self.bound:
+                raise self.broken(world, name, f"adopts prompts of norm {norm:.3g}")
+            if tensors.shapes != self._shapes[name]:
+                raise self.broken(world, name, f"adopts {tensors!r}, not {self._shapes[name]}")
 
 
 @dataclass(slots=True)
 class OneTuningAtATime(Check):
     """A node runs at most one tuning and one commit at a time."""
 
-    _tuning: dict[str, bool] = field(default_factory=dict)
-    _storing: dict[str, bool] = field(default_factory=dict)
+    _under_way: dict[str, set[type[Effect]]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        self._tuning[name] = self._storing[name] = False
+        self._under_way[name] = set()
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        under_way = self._under_way.setdefault(name, set())
         if isinstance(event, ev.Tuned | ev.TuneFailed):
-            self._tuning[name] = False
+            under_way.discard(ev.Tune)
         if isinstance(event, ev.Adopted | ev.AdoptFailed):
-            self._storing[name] = False
+            under_way.discard(ev.Adopt)
         for effect in effects:
-            if isinstance(effect, ev.Tune):
-                if self._tuning.get(name):
-                    raise self.broken(world, name, "begins to tune while it tunes")
-                self._tuning[name] = True
-            elif isinstance(effect, ev.Adopt):
-                if self._storing.get(name):
-                    raise self.broken(world, name, "begins a commit while one is under way")
-                self._storing[name] = True
+            if isinstance(effect, ev.Tune | ev.Adopt):
+                if type(effect) in under_way:
+                    text = f"begins another {type(effect).__name__} while one is under way"
+                    raise self.broken(world, name, text)
+                under_way.add(type(effect))
 
 
 @dataclass(slots=True)
@@ -158,11 +160,10 @@ class AnswersEachOnce(Check):
         waiting = self._open.setdefault(name, set())
         if isinstance(event, ev.Received):
             waiting.add(event.token)
-        for effect in effects:
-            if isinstance(effect, ev.Answer):
-                if effect.token not in waiting:
-                    raise self.broken(world, name, f"answers {effect.token} again, or unasked")
-                waiting.discard(effect.token)
+        for effect in of(ev.Answer, effects):
+            if effect.token not in waiting:
+                raise self.broken(world, name, f"answers {effect.token} again, or unasked")
+            waiting.discard(effect.token)
         errand = isinstance(event, ev.Received) and event.message.phase == Phase.INDIRECT
         if isinstance(event, ev.Received) and event.token in waiting and not errand:
             raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
@@ -173,12 +174,11 @@ class SpeaksInItsName(Check):
     """A node sends in its own name, only to nodes of the mesh, and never to itself."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, ev.Send):
-                if effect.message.sender != name:
-                    raise self.broken(world, name, f"speaks as {effect.message.sender}")
-                if effect.to == name or effect.to not in world.hosts:
-                    raise self.broken(world, name, f"sends to {effect.to!r}")
+        for effect in of(ev.Send, effects):
+            if effect.message.sender != name:
+                raise self.broken(world, name, f"speaks as {effect.message.sender}")
+            if effect.to == name or effect.to not in world.hosts:
+                raise self.broken(world, name, f"sends to {effect.to!r}")
 
 
 @dataclass(slots=True)
@@ -188,11 +188,9 @@ class TellsOnlyWhatIsStored(Check):
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         held = world.hosts[name].durable
         stored = held.policy.round if held else 0
-        for effect in effects:
-            if not isinstance(effect, ev.Send) or effect.message.phase in PHASES | QUESTIONS:
-                continue
-            if effect.message.round > stored + 1:
-                text = f"tells of round {effect.message.round} and has stored round {stored}"
+        for told in policy_messages(effects):
+            if told.message.round > stored + 1:
+                text = f"tells of round {told.message.round} and has stored round {stored}"
                 raise self.broken(world, name, text)
 
 
@@ -209,13 +207,11 @@ class KeepsWithinBounds(Check):
         if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
             text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
             raise self.broken(world, name, text)
-        for effect in effects:
-            if isinstance(effect, ev.SetTimer) and not 0 <= effect.delay_s < 1e7:
-                raise self.broken(world, name, f"sets a timer of {effect.delay_s} s")
-            if (
-                isinstance(effect, ev.Adopt)
-                and len(effect.snapshot.policy.arrays) > self.ARRAYS_MAX
-            ):
+        for timer in of(ev.SetTimer, effects):
+            if not 0 <= timer.delay_s < 1e7:
+                raise self.broken(world, name, f"sets a timer of {timer.delay_s} s")
+        for adopt in of(ev.Adopt, effects):
+            if len(adopt.snapshot.policy.arrays) > self.ARRAYS_MAX:
                 raise self.broken(world, name, "keeps more arrays than any mesh needs")
 
 
@@ -224,12 +220,10 @@ class HonestStayFree(Check):
     """No honest node quarantines another honest node."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            if not isinstance(effect, ev.Record) or effect.kind != "peer.quarantined":
-                continue
-            peer = effect.text.partition(" ")[0]
-            if not {name, peer} & set(self.liars):
-                raise self.broken(world, name, f"quarantined an honest node: {effect.text}")
+        for record in of(ev.Record, effects):
+            peer = record.text.partition(" ")[0]
+            if record.kind == "peer.quarantined" and not {name, peer} & set(self.liars):
+                raise self.broken(world, name, f"quarantined an honest node: {record.text}")
 
 
 @dataclass(slots=True)
@@ -258,10 +252,9 @@ class WaitsWithinDeadlines(Check):
 
     def _begins(self, name: str, effects: Sequence[ev.Effect]) -> bool:
         stages = {
-            (effect.message.round, effect.message.phase)
-            for effect in effects
-            if isinstance(effect, ev.Send)
-            and effect.message.phase not in PHASES | QUESTIONS | {AGAIN}
+            (told.message.round, told.message.phase)
+            for told in policy_messages(effects)
+            if told.message.phase != AGAIN
         }
         fresh = stages - self._said[name]
         self._said[name] |= fresh
@@ -283,14 +276,12 @@ class RepeatsItselfSlowly(Check):
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         if name in self.liars:
             return
-        for effect in effects:
-            if not isinstance(effect, ev.Send) or effect.message.phase in PHASES | QUESTIONS:
-                continue
-            said, times = effect.message, self._times[name]
-            key = effect.to, said.phase, said.round, said.tensors.digest
+        for told in policy_messages(effects):
+            said, times = told.message, self._times[name]
+            key = told.to, said.phase, said.round, said.tensors.digest
             before, last = times.get(key, (float("-inf"), float("-inf")))
             if world.now - before < RESEND_S - self.ROUNDING_S:
-                text = f"sends {said.phase!r} of round {said.round} to {effect.to} too often"
+                text = f"sends {said.phase!r} of round {said.round} to {told.to} too often"
                 raise self.broken(world, name, text)
             times[key] = last, world.now
 
@@ -351,10 +342,8 @@ class MovesByProof(Check):
 
     def _hear(self, name: str, message: Message) -> None:
         heard, states = self._heard[name], self._states[name]
-        if message.active:
-            self._inactive[name].discard(message.sender)
-        else:
-            self._inactive[name].add(message.sender)
+        change = self._inactive[name].discard if message.active else self._inactive[name].add
+        change(message.sender)
         if message.phase == STATE:
             key = adopted_round(message), message.tensors.digest
         else:
@@ -458,7 +447,7 @@ class SaysOnlyText(Check):
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         if name in self.liars:
             return
-        records = [effect for effect in effects if isinstance(effect, ev.Record)]
+        records = [*of(ev.Record, effects)]
         for record in records:
             if record.cause is not None:
                 raise self.broken(world, name, record.text) from record.cause

@@ -34,8 +34,8 @@ from fednode.lab.simulate.byzantine import (
     FLIPPED,
     KINDS,
     Flipped,
+    Hostile,
     Plot,
-    liar,
 )
 from fednode.lab.simulate.checkers import ALL, Violation, decide, unsaid
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
@@ -315,7 +315,8 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
         host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
         lie = case.liars.get(name, FLIPPED)
         if lie in KINDS:
-            host.liar = liar(lie, case.names, chance, learners[name].initial(1), plot)
+            first = learners[name].initial(1)
+            host.liar = KINDS[lie](Hostile(case.names, chance, first, plot))
     for fault in case.faults:
         schedule(world, fault)
     return world

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from fednode.errors import DataError
-from fednode.lab.commands import experiment as command
 from fednode.lab.experiment import run
-from fednode.lab.experiment.cells import Cell, Done, Outcome
-from fednode.lab.experiment.settings import Experiment, MethodSettings
+from fednode.lab.experiment.cells import Cell, Outcome
+from fednode.lab.experiment.settings import Experiment
 from tests.unit.lab.experiment.test_experiment import start, write
 
 OUTCOME = {"scores": {"photo": {"a": 0.5, "b": 1.0}}, "seconds": 3.0}
-CELL = Cell(MethodSettings(label="ours", policy={"name": "promptfl"}), 1, "photo", "abc")
 
 
 def file(place: Path, folder: Path) -> Path:
@@ -70,16 +66,3 @@ def test_a_command_that_is_ended_says_how_to_go_on(
     assert code == 130
     assert re.search(r"0 of \d runs are kept; the same command goes on from there\.", err)
     assert not [*(tmp_path / "out").rglob("cells/*")]
-
-
-def test_a_line_says_what_a_cell_scored_or_why_it_failed() -> None:
-    out = io.StringIO()
-    with command._View(Console(file=out, width=200), 4) as view:
-        view.note(Done(CELL, OUTCOME, fresh=False))
-        view.note(Done(CELL, OUTCOME))
-        view.note(Done(CELL, {}, "no images"))
-    assert out.getvalue().splitlines() == [
-        "2/4 ours, seed 1, photo: photo 75.0 in 3 s",
-        "3/4 ours, seed 1, photo: failed: no images",
-        "1 of 4 runs were there from before.",
-    ]

@@ -34,49 +34,48 @@ def invoke(words: str) -> Any:
     return CliRunner().invoke(mesh, words.split(), standalone_mode=False)
 
 
-def test_mesh_has_working_defaults(given: list[Any]) -> None:
-    assert invoke("").return_value == 7
-    assert given == [MeshSettings(run_dir=local.RUNS), ("keep", False), ("stay", False)]
+@pytest.mark.parametrize(
+    ("words", "handed"),
+    [
+        ("", [MeshSettings(run_dir=local.RUNS), ("keep", False), ("stay", False)]),
+        (
+            "--nodes 3 --config a.yaml --set x.y=1 --set x.z=2 --rounds 9 --policy local --keep "
+            "--stay --run-dir there",
+            [
+                MeshSettings(
+                    run_dir=Path("there"),
+                    nodes=3,
+                    config=Path("a.yaml"),
+                    # What has its own flag is stronger than --set.
+                    settings=("x.y=1", "x.z=2", "rounds.max=9", "policy.name=local"),
+                ),
+                ("keep", True),
+                ("stay", True),
+            ],
+        ),
+        ("demo", [DemoOptions(seeds=(1, 2))]),
+        ("demo --quick", [DemoOptions(seeds=(1,), rounds=demos.QUICK_ROUNDS)]),
+        (
+            f"demo --seeds 4,5 --rounds 9 --quick --keep --config {demos.CONFIG} --set a.b=1 "
+            "--nodes 3 --out there",
+            [
+                DemoOptions(
+                    out=Path("there"), seeds=(4,), nodes=3, rounds=9, keep=True, settings=("a.b=1",)
+                )
+            ],
+        ),
+    ],
+)
+def test_what_is_asked_for_is_handed_on(given: list[Any], words: str, handed: list[Any]) -> None:
+    assert invoke(words).return_value == 7
+    assert given == handed
 
 
-def test_mesh_hands_everything_on(given: list[Any]) -> None:
-    words = "--nodes 3 --config a.yaml --set x.y=1 --set x.z=2 --rounds 9 --policy local --keep"
-    invoke(f"{words} --stay --run-dir there")
-    settings = MeshSettings(
-        run_dir=Path("there"),
-        nodes=3,
-        config=Path("a.yaml"),
-        # What has its own flag is stronger than --set.
-        settings=("x.y=1", "x.z=2", "rounds.max=9", "policy.name=local"),
-    )
-    assert given == [settings, ("keep", True), ("stay", True)]
-
-
-def test_demo_has_working_defaults(given: list[Any]) -> None:
-    assert invoke("demo").return_value == 7
-    assert given == [DemoOptions()]
-    assert given[0].seeds == (1, 2)
-    assert demos.CONFIG.is_file()
-
-
-def test_demo_hands_everything_on(given: list[Any]) -> None:
-    words = f"--seeds 4,5 --rounds 9 --quick --keep --config {demos.CONFIG} --set a.b=1 --nodes 3"
-    invoke(f"demo {words} --out there")
-    assert given == [
-        DemoOptions(
-            out=Path("there"),
-            seeds=(4,),
-            nodes=3,
-            rounds=9,
-            keep=True,
-            settings=("a.b=1",),
-        )
-    ]
-    assert given[0].overrides(CONTROL, 4) == (
+def test_a_method_of_the_demo_sets_policy_seeds_and_rounds() -> None:
+    asked = DemoOptions(rounds=9, settings=("a.b=1",))
+    assert asked.overrides(CONTROL, 4) == (
         *("policy={name: local}", "seed=4", "data.seed=4", "a.b=1", "rounds.max=9"),
     )
-    invoke("demo --quick")
-    assert given[1:] == [DemoOptions(seeds=demos.SEEDS[:1], rounds=demos.QUICK_ROUNDS)]
 
 
 def test_seeds_that_are_no_numbers_are_refused(given: list[Any]) -> None:

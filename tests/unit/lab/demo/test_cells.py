@@ -38,12 +38,9 @@ def test_an_outcome_has_the_last_round_the_curve_losses_and_bytes() -> None:
     assert found["bytes"] == {"all": sent}
     assert (found["method"], found["seed"], found["rounds"], found["nodes"]) == ("zerodfl", 3, 3, 2)
     assert (found["warnings"], found["seconds"]) == (["a was slow."], 7.0)
-
-
-def test_a_loss_that_is_missing_in_a_round_leaves_the_curve_out() -> None:
-    status, rounds = node("a", 0.2)
-    found = cells.outcome(cells.cell(METHOD, 1, ()), {"a": (status, rounds[1:])}, [], 1.0)
-    assert found.outcome["loss"] == []
+    status, rounds = said["a"]
+    found = cells.outcome(one, {"a": (status, rounds[1:])}, [], 1.0).outcome
+    assert found["loss"] == [], "a round has no loss"
 
 
 def test_zero_shot_is_measured_once_for_each_node() -> None:

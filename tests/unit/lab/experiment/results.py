@@ -30,11 +30,10 @@ def trial(
     )
 
 
-def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[dict[str, Any]]:
+def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> dict[str, Any]:
     """Return what a cell's file holds of nodes with these confusion matrices."""
-    return [
-        {
-            "nodes": [name],
+    return {
+        name: {
             "classes": ["a|b", "=c"],
             "auc": auc,
             "confusion": [
@@ -45,7 +44,7 @@ def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[
             ],
         }
         for name, matrix in nodes.items()
-    ]
+    }
 
 
 def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
@@ -59,7 +58,7 @@ def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
             Cell(method, seed, "", "k"),
             {
                 "scores": {"own": {"node-01": 0.9, "node-02": 0.8}},
-                "by_class": {"own": counted(matrices, auc)},
+                "by_node": {"own": counted(matrices, auc)},
                 "seconds": 1.0,
             },
         )

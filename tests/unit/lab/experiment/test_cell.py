@@ -61,8 +61,8 @@ def test_a_method_that_learns_nothing_has_the_control_s_settings(
     assert prepared.settings.tuning.context_length == 3
     assert {*prepared.modules.values()} == {prepared.objective}
     assert not prepared.lying
-    assert set(judge(prepared, None)) == {"scores", "by_class"}
-    assert set(run(made, told, 1, scene(made, 1, ""), parts)) == {"scores", "by_class", "seconds"}
+    assert set(judge(prepared, None)) == {"scores", "by_node"}
+    assert set(run(made, told, 1, scene(made, 1, ""), parts)) == {"scores", "by_node", "seconds"}
 
 
 def test_the_last_round_is_judged_and_the_curve_ends_with_it(

@@ -25,13 +25,6 @@ WORSE = MethodSettings(label="worse", policy={"name": "promptfl"})
 MADE = trial(OURS, ALONE, WORSE, protocol={"kind": "base-to-new"}, seeds=(1, 2))
 
 
-def test_mean_and_deviation_are_the_textbook_ones() -> None:
-    values = [0.31, 0.42, 0.27, 0.55]
-    assert figures.mean(values) == pytest.approx(statistics.mean(values))
-    assert figures.std(values) == pytest.approx(statistics.stdev(values))
-    assert math.isnan(figures.mean([]))
-
-
 def test_a_table_shows_every_cell_literally() -> None:
     assert figures.markdown_table(("method", "new, %"), [("a|b", "50.0")]) == [
         "| method | new, % |",
@@ -113,11 +106,6 @@ def test_the_report_has_a_table_for_each_control() -> None:
     assert "Less worse, in points" in text
     assert "Less alone" not in text
     assert not figures.lines(replace(MADE, against=()), DONE)
-
-
-def test_a_control_that_is_no_method_is_refused() -> None:
-    with pytest.raises(ValueError, match="against names 'nobody'"):
-        replace(MADE, against=("nobody",))
 
 
 def test_left_out_domains_are_pairs_of_their_own() -> None:

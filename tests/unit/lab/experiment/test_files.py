@@ -44,6 +44,7 @@ def test_one_fault_of_a_method_is_not_followed_by_others(tmp_path: Path, folder:
         ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
         ({"protocol": {"clients": 0}}, "protocol.clients is 0"),
         ({"protocol": {"classes_per_client": 0}}, "protocol.classes_per_client is 0"),
+        ({"against": ["nobody"]}, "against names 'nobody'"),
         ({"rounds": 0}, "rounds is 0; it must be at least 1"),
         ({"curve_every": -1}, "curve_every is -1"),
         ({"seeds": []}, "seeds is empty; give one at least"),

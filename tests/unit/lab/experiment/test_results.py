@@ -166,23 +166,19 @@ def test_a_changed_module_makes_its_cells_anew(own: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("module", "name", "said"),
     [
-        ("{}:Nine", r"has no Nine\.$"),
-        ("{}:MineConfig", "MineConfig is no method"),
-        ("no_such_module:Mine", "there is no module no_such_module: write no_such_module.py"),
-        ("{}", r"which is no policy"),
+        (MODULE, "{}:Nine", r"has no Nine\.$"),
+        (MODULE, "{}:MineConfig", "MineConfig is no method"),
+        (MODULE, "nowhere:Mine", "there is no module nowhere: write nowhere.py"),
+        (MODULE, "{}", r"which is no policy"),
+        ("import nowhere", "{}:Mine", "cannot be imported: ModuleNotFoundError: No module"),
     ],
 )
-def test_a_wrong_name_is_one_sentence(own: Path, name: str, said: str) -> None:
+def test_a_wrong_module_is_one_sentence(own: Path, module: str, name: str, said: str) -> None:
+    own.write_text(module)
     with pytest.raises(ConfigError, match=said):
         load_experiment(file(own.parent, name.format(own.stem)))
-
-
-def test_a_module_that_cannot_be_imported_is_one_sentence(own: Path) -> None:
-    own.write_text("import no_such_package\n")
-    with pytest.raises(ConfigError, match="cannot be imported: ModuleNotFoundError: No module"):
-        load_experiment(file(own.parent, f"{own.stem}:Mine"))
 
 
 def test_a_node_takes_no_module(tmp_path: Path) -> None:

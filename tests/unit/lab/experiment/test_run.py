@@ -44,24 +44,17 @@ def test_a_cell_that_has_a_file_is_not_run_again(
     assert done(tmp_path) == Done(CELL, OUTCOME)
 
 
-def test_a_cell_that_fails_has_its_sentence_and_no_file(
+def test_a_cell_that_fails_has_its_sentence_and_a_defect_its_trace_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    faults: list[Exception] = [ZeroDivisionError("by\nnothing"), DataError("There are no images.")]
+
     def fails(*_: object) -> Outcome:
-        raise DataError("There are no images.")
+        raise faults.pop()
 
     monkeypatch.setattr(run, "_outcome", fails)
     assert done(tmp_path) == Done(CELL, {}, "There are no images.")
     assert list((tmp_path / "cells").iterdir()) == []
-
-
-def test_the_trace_of_a_defect_in_a_cell_goes_into_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> Outcome:
-        raise ZeroDivisionError("by\nnothing")
-
-    monkeypatch.setattr(run, "_outcome", fails)
     found = done(tmp_path).fault
     (trace,) = (tmp_path / "cells").iterdir()
     assert found == f"ZeroDivisionError: by nothing (a defect; its trace is in {trace})"

@@ -60,6 +60,11 @@ def test_one_domain_is_left_out_and_tested_whole(folder: Path) -> None:
     assert test.name == "photo"
     assert set(test.images) == {"node-01", "node-02", "node-03"}
     assert files(test.images["node-01"]) == set((folder / "photo").rglob("*.png"))
+    # A test may be made smaller: always with the same images.
+    small = experiment(folder, {"test_images": 3})
+    one, two = (scene(small, seed, "photo").tests[0].images["node-01"] for seed in (1, 2))
+    assert one == two
+    assert len(one.images) == 3 * len(CLASSES)
 
 
 def test_clients_of_one_domain_share_it_out_evenly(folder: Path) -> None:
@@ -83,13 +88,6 @@ def test_in_domain_each_is_tested_on_its_own_images(folder: Path) -> None:
         tested = files(test.images[client.name])
         assert len(tested) == 8
         assert not tested & files(client.data.train)
-
-
-def test_a_test_may_be_made_smaller_always_alike(folder: Path) -> None:
-    made = experiment(folder, {"test_images": 3})
-    one, two = (scene(made, seed, "photo").tests[0].images["node-01"] for seed in (1, 2))
-    assert one == two
-    assert len(one.images) == 3 * len(CLASSES)
 
 
 def test_base_and_new_classes_in_blocks(folder: Path) -> None:
@@ -152,11 +150,13 @@ def test_classes_that_are_numbers_are_refused(folder: Path, tmp_path: Path) -> N
         scene(experiment(tmp_path, kind="base-to-new", clients=2), 1, "")
     with pytest.raises(ConfigError, match="has no domains"):
         targets(experiment(Path("builtin")))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no folder"):
+        targets(experiment(tmp_path / "empty"))
 
 
-@pytest.mark.parametrize("name", DATA_SETS)
-def test_clients_per_data_set_are_the_published_ones(name: str) -> None:
-    classes, by_20, by_10 = DATA_SETS[name]
+@pytest.mark.parametrize(("classes", "by_20", "by_10"), DATA_SETS.values(), ids=DATA_SETS)
+def test_clients_per_data_set_are_the_published_ones(classes: int, by_20: int, by_10: int) -> None:
     base = (classes + 1) // 2
     assert (len(client_blocks(base, 20)), len(client_blocks(base, 10))) == (by_20, by_10)
 
@@ -165,8 +165,3 @@ def test_the_last_client_takes_the_remainder() -> None:
     assert client_blocks(50, 20) == (range(20), range(20, 50))
     assert client_blocks(51, 20) == (range(20), range(20, 40), range(40, 51))
     assert client_blocks(19, 20) == (range(19),)
-
-
-def test_domains_of_an_empty_folder_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no folder"):
-        targets(experiment(tmp_path))

@@ -43,8 +43,6 @@ def test_means_over_data_sets_count_each_once() -> None:
         assert figures[kind].mean == pytest.approx(wanted)
     harmonic = statistics.harmonic_mean([figures["base"].mean, figures["new"].mean])
     assert figures["H"].mean == pytest.approx(harmonic)
-    apart = statistics.stdev([40.0, 20.0])  # pets have one node, and no deviation
-    assert figures["new"].over_nodes == pytest.approx(apart)
 
 
 def test_each_figure_of_a_paper_stands_beside_its_column() -> None:
@@ -67,11 +65,11 @@ def test_each_figure_of_a_paper_stands_beside_its_column() -> None:
 
 def test_test_images_of_a_mean_are_all_that_it_counts() -> None:
     made, done = table_of(MethodSettings(label="a", policy={"name": "zero-shot"}))
-    by_class = {
+    by_node = {
         name: counted({key: [[images, 0], [0, 0]] for key in nodes}, [None, None])
         for images, (name, nodes) in enumerate(SCORES.items(), 1)
     }
-    done = [Done(one.cell, {**one.outcome, "by_class": by_class}) for one in done]
+    done = [Done(one.cell, {**one.outcome, "by_node": by_node}) for one in done]
     sizes = table.test_images(made, done)
     assert (sizes["cars/new"], sizes["pets/new"], sizes["new"]) == (2, 5, 7)
     assert sizes["base"] == 5

@@ -16,7 +16,8 @@ from fednode.core.settings import RoundSettings, TopologySettings
 from fednode.core.types import EMPTY
 from fednode.lab.sim.setup import Setup
 from fednode.lab.sim.world import World
-from fednode.lab.simulate.byzantine import liar
+from fednode.lab.simulate.byzantine import KINDS as LIES
+from fednode.lab.simulate.byzantine import Hostile
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from tests.unit.lab.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
@@ -77,7 +78,7 @@ def test_a_liar_keeps_no_dead_node_alive(lie: str, seed: int) -> None:
     """With "busy" of a helper one of these was still alive after 129 s."""
     made = mesh(KINDS["promptfl"], seed, names=tuple("abcd"), most=1000)
     made.run(lambda: all_alive(made), LIMIT_S)
-    made.hosts["d"].liar = liar(lie, tuple("abcd"), random.Random(seed), EMPTY)
+    made.hosts["d"].liar = LIES[lie](Hostile(tuple("abcd"), random.Random(seed), EMPTY))
     made.crash("c")
     assert made.run(lambda: all(views(made)[one]["c"] == "dead" for one in "ab"), 10.0)
 

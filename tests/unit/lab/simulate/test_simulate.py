@@ -30,8 +30,8 @@ from fednode.lab.simulate.byzantine import (
     KINDS,
     NASTY,
     Flipped,
+    Hostile,
     Plot,
-    liar,
 )
 from fednode.lab.simulate.checkers import Violation, shown
 from fednode.lab.simulate.ends import digest
@@ -234,7 +234,7 @@ QUIET = {COLLUDE, "withhold", "busy-helper", "busy", "false-past", "renamed"}
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - QUIET))
 def test_every_liar_lies_and_always_says_something(kind: str) -> None:
     first = Tensors({"context": np.zeros((2, 2))})
-    tongue = liar(kind, ("a", "b", "c"), random.Random(2), first)
+    tongue = KINDS[kind](Hostile(("a", "b", "c"), random.Random(2), first))
     honest = [message(round=number) for number in range(1, 9)]
     if kind == "false-state":
         honest = [message(phase=STATE, facts={"adopted": "1"})]
@@ -259,7 +259,8 @@ def answer(phase: str, **facts: str) -> Message:
 
 def test_colluding_nodes_claim_the_same_false_state() -> None:
     first, plot = Tensors({"context": np.zeros((2, 2))}), Plot(ahead=1000)
-    one, other = (liar(COLLUDE, ("a", "b"), random.Random(2), first, plot) for _ in range(2))
+    told = Hostile(("a", "b"), random.Random(2), first, plot)
+    one, other = (KINDS[COLLUDE](told) for _ in range(2))
     ((_, state),) = one.say("c", answer(STATE, adopted="3"))
     assert (state.round, state.facts["adopted"]) == (1004, "1003")
     ((_, claim),) = other.say("c", message(phase="ping", round=3, base=PROMPTS.digest))
@@ -279,7 +280,7 @@ def test_colluding_nodes_claim_the_same_false_state() -> None:
 def test_who_answers_falsely_says_what_it_should(
     kind: str, asked: Message, said: set[tuple[str, str]]
 ) -> None:
-    tongue = liar(kind, ("a", "b"), random.Random(2), PROMPTS)
+    tongue = KINDS[kind](Hostile(("a", "b"), random.Random(2), PROMPTS))
     assert {tongue.answer("c", asked, "refused", "no") for _ in range(50)} == said
     assert tongue.answer("c", answer("ping"), "stale", "old") == ("stale", "old")
     assert len(tongue.say("c", message(round=4))) == 1
@@ -287,7 +288,7 @@ def test_who_answers_falsely_says_what_it_should(
 
 
 def test_foreign_text_is_in_facts_addresses_and_answers() -> None:
-    tongue = liar("foreign-text", ("a", "b"), random.Random(2), PROMPTS)
+    tongue = KINDS["foreign-text"](Hostile(("a", "b"), random.Random(2), PROMPTS))
     said = [one for _ in range(300) for _, one in tongue.say("c", message(phase="ping"))]
     assert {text for one in said for text in one.facts.values()} == set(NASTY)
     assert {one.address for said_ in said for one in said_.members} >= set(NASTY[:-1])
