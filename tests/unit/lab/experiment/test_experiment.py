@@ -122,6 +122,14 @@ def test_tables_curves_and_a_second_start(
         assert float(one["accuracy"]) == pytest.approx(weighted, abs=1e-5)
     curves = read(out / "curves.csv")
     assert {one["round"] for one in curves if one["method"] == "ours"} == {"1", "2"}
+    # Cells of a scores file are not run again.
+    rows_held = (out / "scores.csv").read_text().splitlines(keepends=True)
+    held = "".join(row for row in rows_held if not row.startswith("ours,"))
+    (tmp_path / "held.csv").write_text(held)
+    two = ("--out", tmp_path / "two", "--scores", tmp_path / "held.csv")
+    _, shown, _ = start(capsys, file, "--set", model, *two)
+    assert "6 of 8 runs were there from before" in shown
+    assert (tmp_path / "two/scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
     # Started again, nothing is run; with another setting of one method, that one alone.
     cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
     code, shown, _ = start(capsys, file, "--set", model, "--out", out)
@@ -233,32 +241,23 @@ def test_consensus_distance_is_the_root_mean_square_from_the_mean() -> None:
     assert consensus_distance(prompts[:1] * 2) == 0.0
 
 
-def test_curves_are_drawn(
+def test_privacy_is_in_the_report_and_curves_are_drawn(
     tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
-    methods = [{"label": "zero-shot", "policy": "zero-shot"}, "local", "zerodfl"]
-    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
-    code, _, err = start(capsys, file, "--set", model, "--out", tmp_path / "out", "--plot")
-    assert code == 0, err
-    rows = (tmp_path / "out/curves.csv").read_text().splitlines()[1:]
-    drawn_at = {row.split(",")[3] for row in rows if row.startswith("local,") and "accuracy" in row}
-    assert len(drawn_at) > 1, rows
-    drawn = np.asarray(Image.open(tmp_path / "out/curves.png").convert("RGB"))
-    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"
-
-
-def test_privacy_is_in_the_report(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
     pytest.importorskip("dp_accounting")
     methods = [
-        {"label": "open", "policy": "promptfl"},
+        "promptfl",
         {"label": "blurred", "policy": "promptfl", "privacy": {"clip": 1.0, "noise": 2.0}},
     ]
-    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1], rounds=3)
-    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
-    assert code == 0
+    asked = {"methods": methods, "seeds": [1], "rounds": 3, "curve_every": 0}
+    file, out = write(tmp_path / "t.yaml", folder, **asked), tmp_path / "out"
+    code, shown, err = start(capsys, file, "--set", model, "--out", out, "--plot")
+    assert code == 0, err
     spent = epsilon([(2.0, 3)], 1e-5)
     assert f"\n| blurred | 1 | 3 | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
-    assert "| open | 1 | 3 | 1 |" not in shown
+    assert "| promptfl | 1 | 3 | 1 |" not in shown
+    accuracies = [row for row in read(out / "curves.csv") if "accuracy" in row["quantity"]]
+    assert {row["round"] for row in accuracies} == {"1", "2", "3"}
+    drawn = np.asarray(Image.open(out / "curves.png").convert("RGB"))
+    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"

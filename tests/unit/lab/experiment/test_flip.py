@@ -11,13 +11,11 @@ import pytest
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.scene import scene
 from tests.unit.lab.experiment.pictures import draw
-from tests.unit.lab.experiment.test_experiment import start
 
 FILE = Path(__file__).resolve().parents[4] / "configs/experiments/flip.yaml"
 CLASSES = tuple(f"class {at:02d}" for at in range(24))
 BASE, NEW = CLASSES[:11:-1], CLASSES[11::-1]
 """The labels of the split have the reverse order of the names."""
-METHODS = [one.label for one in load_experiment(FILE).methods]
 PARTS = {"train": 18, "val": 1, "test": 3}
 
 
@@ -50,22 +48,3 @@ def test_ten_clients_share_the_base_classes_of_the_split(tree: Path) -> None:
         assert base.images[name].classes == BASE
         assert new.images[name].classes == NEW
         assert all("test-" in image.path.name for image in new.images[name].images)
-
-
-def test_every_method_runs_from_the_one_file(
-    tree: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = run(tree, tmp_path, capsys, "--set", model, "--smoke")
-    rows = json.loads((out / "report.json").read_text())["rows"]
-    assert [row["method"]["label"] for row in rows] == METHODS
-    policies = {one.policy["name"] for one in load_experiment(FILE).methods}
-    assert {"promptfl", "fedotp", "fedpgp", "fedtpg", "zerodfl"} <= policies
-    for row in rows:
-        assert {"base", "new", "own"} <= set(row["figures"])
-
-
-def run(tree: Path, out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> Path:
-    """Run the file with the tiny model; return the folder of its tables."""
-    code, _, err = start(capsys, FILE, *words, "--set", f"data.path={tree}", "--out", out)
-    assert code == 0, err
-    return out

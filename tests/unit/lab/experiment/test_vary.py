@@ -1,8 +1,7 @@
-"""An experiment for each value of one key, and cells that a scores file holds already."""
+"""An experiment for each value of one key."""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any, cast
@@ -13,24 +12,6 @@ import yaml
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.vary import Variant
 from tests.unit.lab.experiment.test_experiment import read, start, write
-
-
-def test_cells_of_a_scores_file_are_not_run_again(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, out, second = write(tmp_path / "trial.yaml", folder), tmp_path / "out", tmp_path / "two"
-    start(capsys, file, "--set", model, "--out", out)
-    kept = [one for one in read(out / "scores.csv") if one["method"] != "ours"]
-    held = tmp_path / "held.csv"
-    with held.open("w", newline="") as target:
-        writer = csv.DictWriter(target, list(kept[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(kept)
-    again = ("--set", model, "--out", second, "--scores", held)
-    code, shown, _ = start(capsys, file, *again)
-    assert code == 0
-    assert "6 of 8 runs were there from before" in shown
-    assert (second / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
 
 
 def test_one_command_runs_an_experiment_for_each_value(
