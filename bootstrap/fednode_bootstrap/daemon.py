@@ -8,7 +8,7 @@ a process cannot safely fork after it has loaded torch, so a daemon is a new int
 
 A daemon behaves as if it was started as a program: it has a session, a log, an environment and
 arguments of its own. However the process that started it ends, kill -9 included, the daemon gets
-SIGTERM, and SIGKILL if it still runs after GRACE_S.
+SIGTERM, and SIGKILL if it still runs after some seconds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ import runpy
 import signal
 import sys
 import threading
-import time
 import types
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.terminal.stop import held_back
+from fednode.terminal.stop import end_with_parent, held_back
 
 PROGRAM: Final = "fednode.cli"
 FORKS: Final = sys.platform == "linux"
-GRACE_S: Final = 10.0
 TAIL_BYTES: Final = 8192
 PRELOAD: Final = "FEDNODE_PRELOAD"
 """Environment variable: JSON list of the path of node.yaml, or null, and the words of --set."""
@@ -193,16 +191,6 @@ def _run(
     threading.Thread(target=end_with_parent, name="parent", daemon=True).start()
     sys.argv = [module, *words]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def end_with_parent() -> None:
-    """Wait until the process that started this one ends, then end this one."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "a daemon is a child"
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE_S)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def start_server(config: Path | None, flags: tuple[str, ...]) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import multiprocessing
 import os
 import signal
 import termios
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from multiprocessing import resource_tracker
 from typing import Any, Final, TypeVar
 
 HURRY_EVERY_S: Final = 0.1
+GRACE_S: Final = 10.0
 Result = TypeVar("Result")
 
 
@@ -64,6 +67,16 @@ def held_back(*numbers: signal.Signals) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Wait until the process that started this one ends, then end this one."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this process is a child"
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_S)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def until_stopped(work: Coroutine[Any, Any, Result], say: Callable[[str], None]) -> Result:

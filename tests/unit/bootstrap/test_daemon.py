@@ -8,11 +8,9 @@ import json
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,20 +115,6 @@ async def test_a_start_that_fails_is_told(program: Make, monkeypatch: pytest.Mon
     with pytest.raises(OSError, match="no process is left"):
         made.start()
     assert not made.started
-
-
-def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sent: list[tuple[int, object]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
-    monkeypatch.setattr(time, "sleep", lambda seconds: sent.append((0, seconds)))
-    ended = SimpleNamespace(join=lambda: sent.append((0, "ended")))
-    monkeypatch.setattr(multiprocessing, "parent_process", lambda: ended)
-    daemon.end_with_parent()
-    own = os.getpid()
-    pauses = [(0, "ended"), (own, signal.SIGTERM), (0, daemon.GRACE_S), (own, signal.SIGKILL)]
-    assert sent == pauses
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -79,3 +82,17 @@ def test_processes_that_a_block_starts_do_not_get_a_signal() -> None:
         inside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     outside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert (inside, outside) == ("True\n", "False\n")
+
+
+def test_a_program_that_ignores_sigterm_is_killed_when_its_parent_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[tuple[int, object]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(time, "sleep", lambda seconds: sent.append((0, seconds)))
+    ended = SimpleNamespace(join=lambda: sent.append((0, "ended")))
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: ended)
+    module.end_with_parent()
+    own = os.getpid()
+    pauses = [(0, "ended"), (own, signal.SIGTERM), (0, module.GRACE_S), (own, signal.SIGKILL)]
+    assert sent == pauses

@@ -20,8 +20,7 @@ from typing import Any, Final, TypeVar
 
 from fednode.errors import ConfigError, Unreachable
 from fednode.learn.build import use_threads
-from fednode.terminal.stop import held_back
-from fednode_bootstrap.daemon import end_with_parent
+from fednode.terminal.stop import end_with_parent, held_back
 
 REASON_MAX: Final = 300
 """Most characters of what Dask says."""
