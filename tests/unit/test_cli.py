@@ -173,12 +173,6 @@ def test_commands_load_only_what_they_need(tmp_path: Path) -> None:
     assert "none.yaml" in ran.stderr
 
 
-def test_the_simulator_starts_without_torch() -> None:
-    code = "import sys, fednode.lab.sim.world\nassert 'torch' not in sys.modules\n"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-
-
 @pytest.mark.parametrize(
     "words",
     [

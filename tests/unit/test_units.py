@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from fednode import units
+from fednode.units import duration, listed, size
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59, "59 s"), (120, "2 min"), (7200, "2 h"), (864_000, "10 days")],
+    ("text", "wanted"),
+    [
+        *((duration(0.4), "0 s"), (duration(59), "59 s"), (duration(120), "2 min")),
+        *((duration(7200), "2 h"), (duration(864_000), "10 days")),
+        *((size(0), "0 B"), (size(999), "999 B"), (size(1500), "1.5 kB")),
+        *((size(2_500_000_000_000), "2500.0 GB"), (listed((), 2), ""), (listed("ab", 2), "a, b")),
+        (listed("abcd", 2), "a, b and 2 more"),
+    ],
 )
-def test_durations(seconds: float, text: str) -> None:
-    assert units.duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e12, "2500.0 GB")]
-)
-def test_sizes(count: float, text: str) -> None:
-    assert units.size(int(count)) == text
-
-
-@pytest.mark.parametrize(
-    ("names", "text"), [((), ""), (("a", "b"), "a, b"), (("a", "b", "c", "d"), "a, b and 2 more")]
-)
-def test_lists_end_with_how_many_more_there_are(names: tuple[str, ...], text: str) -> None:
-    assert units.listed(names, 2) == text
+def test_times_sizes_and_lists(text: str, wanted: str) -> None:
+    assert text == wanted

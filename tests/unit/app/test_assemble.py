@@ -13,16 +13,10 @@ import pytest
 
 from fednode.app import assemble
 from fednode.app import plan as plans
-from fednode.app.assemble import context_of
 from fednode.app.baseline import COMPARISON, keep_comparison
-from fednode.app.mesh import connect
-from fednode.app.plan import NodePlan, learner_of
+from fednode.app.plan import NodePlan
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
-from fednode.identity import keys
-from fednode.identity.certificates import Chain
-from fednode.identity.identity import NodeIdentity
-from fednode.identity.roster import Roster
 from fednode.learn import build
 from fednode.learn.learner import Learner
 from fednode.learn.privacy import Privacy
@@ -167,14 +161,3 @@ async def test_a_stop_ends_the_wait_for_work_that_never_ends() -> None:
     endless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     assert not await assemble._unless(stop, endless)
     assert endless.cancelled()
-
-
-def test_a_context_holds_what_the_plan_says(founder: NodePlan) -> None:
-    context = context_of(founder, connect(founder), learner_of(founder.settings, "a"), "word")
-    assert (context.name, context.mesh, context.boot) == ("a", "ward", "word")
-    assert (context.rounds.max, context.seed, context.peers) == (3, 1, ())
-    assert context.id == NodeIdentity(founder.state).id
-    assert Roster("ward", keys.read_public(str(founder.peers.mesh_key))).identify(
-        Chain.unpack(context.proof).pem
-    )
-    assert context.grows

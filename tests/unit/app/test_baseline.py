@@ -223,14 +223,6 @@ def test_visual_prompts_and_rounds_without_an_end_have_a_control_too(
         assert "unknown" not in said
 
 
-def test_imported_prompts_have_no_control(world: World, tmp_path: Path) -> None:
-    settings, learner = world.daemon("east")
-    held = tuned(tmp_path / "a", settings, learner.initial(1), round=0, rounds=0)
-    (said,), _ = compare(held, learner, control_of(held, settings, learner))
-    assert said.startswith("mesh ")
-    assert said.endswith("; alone is unknown: imported prompts do not tell their rounds")
-
-
 def test_a_node_that_merged_nothing_yet_is_told_so_and_nothing_else(
     world: World, tmp_path: Path
 ) -> None:

@@ -61,12 +61,6 @@ async def test_a_peer_that_is_not_as_this_node_is(tmp_path: Path) -> None:
     assert "s ahead of this machine's, and certificates end by the clock." in found[2][1]
 
 
-async def test_a_peer_that_does_not_run_is_no_fault(tmp_path: Path) -> None:
-    plan = plan_at(tmp_path, "127.0.0.1:1", peer=f"127.0.0.1:{free_ports(1)[0]}")
-    ((level, text),) = await peer_findings(plan, QuadraticLearner("a"), "f", running=False)
-    assert (level, text.endswith("does not answer yet.")) == ("note", True)
-
-
 def test_the_proxy_is_named_without_its_password(tmp_path: Path) -> None:
     plan = plan_at(tmp_path, "127.0.0.1:1")
     settings = replace(plan.settings, proxy="http://me:secret@127.0.0.1:8080")

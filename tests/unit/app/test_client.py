@@ -59,11 +59,6 @@ def test_names_are_looked_up_and_without_one_all_of_peers_yaml_is_asked(here: Pa
     assert reach(None, here / "other.yaml", None)[1] == [A, B]
 
 
-def test_nothing_to_ask_says_what_to_give(here: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no peers.yaml here: give the address"):
-        reach(None, None, None)
-
-
 def test_a_name_that_peers_yaml_does_not_list_is_known_to_a_node_that_answers(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

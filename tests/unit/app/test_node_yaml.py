@@ -14,7 +14,6 @@ from fednode.app.node_yaml import (
     with_shared,
     with_values,
 )
-from fednode.errors import ConfigError
 from fednode.settings.peers import PeerEntry, Peers, load_peers
 from fednode.settings.read import Settings, Source, load_settings, settings_of
 from fednode.settings.shared import shared_tree
@@ -45,6 +44,7 @@ def test_values_stand_where_their_comments_are(tmp_path: Path) -> None:
     assert (settings.data.path, settings.data.shots) == (str(tmp_path / "images"), 0)
     assert settings.data.seed == 1
     assert text.count("\n") >= TEXT.count("\n") - 40, "the comments are still there"
+    assert with_values(TEXT, {}) == TEXT
 
 
 def load_settings_of(folder: Path, text: str) -> Settings:
@@ -52,35 +52,21 @@ def load_settings_of(folder: Path, text: str) -> Settings:
     return load_settings(folder / "node.yaml", {})
 
 
-def test_nested_keys_of_a_policy_are_written(tmp_path: Path) -> None:
-    policy = {"name": "promptfl", "merge": {"rule": "krum"}}
-    settings = load_settings_of(tmp_path, with_values(TEXT, {"policy": policy}))
-    assert settings.policy.config.merge.rule == "krum"
-
-
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist: give a folder with one folder per"):
-        node_text({}, tmp_path / "no")
-    assert "how: classes" in node_text({}, None)
-    assert with_values(TEXT, {}) == TEXT
-
-
-def test_a_mesh_with_a_key_is_written(tmp_path: Path) -> None:
-    file, key = tmp_path / "peers.yaml", SmallMesh().mesh_key_text
-    peers = (PeerEntry("a", "10.0.0.1:7100"), PeerEntry("b", "relay"))
-    relay = RelayEntry("r", "10.0.0.9:443")
-    file.write_text(mesh_text(Peers("m", peers, mesh_key=key, relays=(relay,))))
-    found = load_peers(file)
-    assert (found.mesh, found.mesh_key, found.peers) == ("m", key, peers)
-    assert found.relays == (relay,)
-    assert not found.insecure
-
-
-def test_a_mesh_without_keys_is_written(tmp_path: Path) -> None:
-    file, peers = tmp_path / "peers.yaml", (PeerEntry("a", "127.0.0.1:7100"),)
-    file.write_text(mesh_text(Peers("m", peers, insecure=True)))
-    found = load_peers(file)
-    assert (found.mesh, found.mesh_key, found.peers, found.insecure) == ("m", None, peers, True)
+@pytest.mark.parametrize(
+    "peers",
+    [
+        Peers("m", (PeerEntry("a", "127.0.0.1:7100"),), insecure=True),
+        Peers(
+            "m",
+            (PeerEntry("a", "10.0.0.1:7100"), PeerEntry("b", "relay")),
+            mesh_key=SmallMesh().mesh_key_text,
+            relays=(RelayEntry("r", "10.0.0.9:443"),),
+        ),
+    ],
+)
+def test_a_mesh_is_written_as_it_is_read(tmp_path: Path, peers: Peers) -> None:
+    (tmp_path / "peers.yaml").write_text(mesh_text(peers))
+    assert load_peers(tmp_path / "peers.yaml") == peers
 
 
 FORMS = {

@@ -91,8 +91,12 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
     config.write_text("name: b\n")
     expected = tmp_path / ".local/state/fednode/clinic/b"
     assert make(peers, config, None, (), None).state == expected
-    with pytest.raises(ConfigError, match=r"topology.kind is 'ring'"):
-        make(peers, config, None, ("policy.name=promptfl", "topology.kind=ring"), None)
+    for flags, said in (
+        (("policy.name=promptfl", "topology.kind=ring"), "topology.kind is 'ring'; all nodes of"),
+        (("listen=0.0.0.0:7191",), "the address 0.0.0.0:7191 of 'b' leaves this machine"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            make(peers, config, None, flags, None)
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,7 @@ def test_imported_prompts_are_measured_on_images_that_were_named(
     assert "holds prompts for 2 classes (lemon, sea), and its settings name no folder" in said
     assert fednode("eval", "--state", new, "--set", f"data.path={tuned / 'images'}") == 0
     assert f"Test images of {tuned / 'images'}, 2 classes" in fednode.out
+    assert "; alone is unknown: imported prompts do not tell their rounds" in fednode.out
     said = fednode.fault("import", out, "--state", tmp_path / "b", "--set", "data.path=nowhere")
     assert f"'{tmp_path / 'nowhere'}' does not exist" in said
     assert not (tmp_path / "b").exists()

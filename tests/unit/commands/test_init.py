@@ -85,7 +85,14 @@ def test_it_shares_the_built_in_images_out_and_its_comments_are_keys_at_their_de
     assert load_settings(path, {}).rounds == replace(before.rounds, deadline_s=7.0)
 
 
-def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) -> None:
+def test_its_file_runs_another_policy_by_one_flag_with_its_own_tuning(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    for written in ("local", "plan", RECOMMENDED):
+        assert fednode("init", written, "--nodes", "3", "--policy", written) == 0
+        for name in ("local", "zerodfl", "fedpgp", RECOMMENDED):
+            settings = load_settings(tmp_path / written / "node.yaml", {}, [f"policy.name={name}"])
+            assert settings.policy.config == chosen_of({"name": name}).config
     assert fednode("init", "m", "--nodes", "3", "--policy", "zerodfl") == 0
     flags = ["policy={name: feddpt, domains: [photo, sketch]}"]
     tuning = load_settings(tmp_path / "m/node.yaml", {}, flags).tuning
@@ -96,7 +103,7 @@ def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) 
     assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
 
 
-@pytest.mark.parametrize("name", ["feddpt", "fedotp", "promptfl", "local", "zerodfl", "plan"])
+@pytest.mark.parametrize("name", ["feddpt", "fedotp", "promptfl", "zerodfl", "plan"])
 def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     fednode: Fednode, tmp_path: Path, name: str
 ) -> None:
@@ -115,16 +122,6 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     assert {key: getattr(shown.tuning, key) for key in kind.tuning} == dict(kind.tuning)
     assert shown.tuning == settings.tuning
     assert shown.policy.config == settings.policy.config
-
-
-@pytest.mark.parametrize("policy", ["local", "zerodfl", "fedpgp", RECOMMENDED])
-def test_its_file_runs_another_policy_by_one_flag(
-    fednode: Fednode, tmp_path: Path, policy: str
-) -> None:
-    for written in ("local", "zerodfl", "plan", RECOMMENDED):
-        assert fednode("init", written, "--nodes", "3", "--policy", written) == 0
-        settings = load_settings(tmp_path / written / "node.yaml", {}, [f"policy.name={policy}"])
-        assert settings.policy.config == chosen_of({"name": policy}).config
 
 
 @pytest.mark.parametrize(

@@ -28,35 +28,32 @@ def test_predict_names_what_images_show(fednode: Fednode, tuned: Path) -> None:
     assert all(sum(row["classes"].values()) == pytest.approx(1, abs=1e-4) for row in rows)
     assert fednode("predict", "--state", tuned / "state", "--top", "1", images[0]) == 0
     assert fednode.out.startswith(f"{images[0]}: lemon ")
+    words = ("--classes", "dog, tree,house", "--format", "json", images[1])
+    assert fednode("predict", "--state", tuned / "state", *words) == 0
+    assert set(json.loads(fednode.out)["classes"]) == {"dog", "tree", "house"}
 
 
-def test_predict_goes_on_after_a_damaged_image(
+def test_predict_goes_on_after_a_damaged_image_and_names_one_of_one_colour(
     fednode: Fednode, tuned: Path, tmp_path: Path
 ) -> None:
+    """Deep greys are no single colour."""
     shutil.copytree(tuned / "images", tmp_path / "some")
     damaged = tmp_path / "some" / "lemon" / "2.png"
     damaged.write_bytes(damaged.read_bytes()[:60])
+    flat, deep = tmp_path / "some" / "flat.png", tmp_path / "some" / "deep.png"
+    Image.fromarray(np.full((8, 8), 700, np.uint16)).save(flat)
+    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 900).save(deep)
     words = ("predict", "--state", tuned / "state", tmp_path / "some")
     assert fednode(*words) == 3
-    assert len(fednode.out.splitlines()) == 11
+    assert len(fednode.out.splitlines()) == 13
+    assert f"'{flat}' has one colour throughout" in fednode.err
+    assert str(deep) not in fednode.err
     (line,) = [one for one in fednode.err.splitlines() if str(damaged) in one]
     assert line.startswith(f"fednode: '{damaged}' is skipped: damaged: ")
     assert fednode(*words, "--format", "json") == 3
     rows = [json.loads(one) for one in fednode.out.splitlines()]
     assert [row["image"] for row in rows if "fault" in row] == [str(damaged)]
-    assert len([row for row in rows if "classes" in row]) == 11
-
-
-def test_predict_says_where_an_image_has_one_colour(
-    fednode: Fednode, tuned: Path, tmp_path: Path
-) -> None:
-    flat, deep = tmp_path / "flat.png", tmp_path / "deep.png"
-    Image.fromarray(np.full((8, 8), 700, np.uint16)).save(flat)
-    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 900).save(deep)
-    assert fednode("predict", "--state", tuned / "state", flat, deep) == 0
-    assert len(fednode.out.splitlines()) == 2
-    assert f"'{flat}' has one colour throughout" in fednode.err
-    assert str(deep) not in fednode.err
+    assert len([row for row in rows if "classes" in row]) == 13
 
 
 def test_predict_names_classes_that_it_leaves_out(
@@ -67,13 +64,6 @@ def test_predict_names_classes_that_it_leaves_out(
     for flags, said in (((), True), (("--classes", "lemon"), False)):
         assert fednode("predict", image, "--state", tuned / "state", *flags) == 0
         assert ("note: b also knows lemon" in fednode.err) == said
-
-
-def test_predict_among_other_classes(fednode: Fednode, tuned: Path) -> None:
-    image = tuned / "images" / "sea" / "0.png"
-    words = ("--classes", "dog, tree,house", "--format", "json", image)
-    assert fednode("predict", "--state", tuned / "state", *words) == 0
-    assert set(json.loads(fednode.out)["classes"]) == {"dog", "tree", "house"}
 
 
 def test_what_predict_cannot_do_is_a_sentence(

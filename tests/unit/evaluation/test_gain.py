@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,6 @@ from fednode.evaluation.gain import (
     no_better_than_chance,
     sentences,
 )
-from fednode.evaluation.intervals import balanced_bootstrap
 from fednode.evaluation.results import Evaluation, evaluation
 
 Rows = dict[str, Evaluation]
@@ -87,21 +85,6 @@ def test_the_verdict_is_in_words(gained: int, lost: int, images: int, verdict: s
     assert gain_over(rows["mesh"], rows["alone"]).verdict == verdict
     (said,) = sentences({"own": rows})
     assert said.endswith(f": {verdict}")
-
-
-def test_a_gain_is_computed_once_for_the_sentence_and_for_json(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows, calls = pair(30, 2, 60, np.arange(60) % 2), list[int]()
-
-    def counted(*given: Any) -> tuple[float, float]:
-        calls.append(1)
-        return balanced_bootstrap(*given)
-
-    monkeypatch.setattr("fednode.evaluation.gain.balanced_bootstrap", counted)
-    (said,) = sentences({"own": rows})
-    assert said.endswith(gain_over(rows["mesh"], rows["alone"]).verdict)
-    assert len(calls) == 1
 
 
 def test_frequent_and_rare_classes_may_disagree() -> None:

@@ -78,18 +78,6 @@ def test_figures_equal_their_definitions(seed: int) -> None:
         assert one.auc == pytest.approx(float(won / len(pairs)))
 
 
-def test_of_two_classes_one_s_sensitivity_is_the_other_s_specificity() -> None:
-    draw = np.random.default_rng(4)
-    ill = draw.random(30)
-    found = evaluation(
-        ("healthy", "ill"), [int(one > 0.6) for one in ill], np.stack([1 - ill**2, ill**2], axis=1)
-    )
-    healthy, sick = found.by_class
-    assert (healthy.sensitivity, healthy.specificity) == (sick.specificity, sick.sensitivity)
-    assert healthy.auc == pytest.approx(sick.auc) == pytest.approx(1.0)
-    assert found.accuracy < 1.0  # the threshold of the arg max is not the best one
-
-
 def test_what_is_undefined_is_no_number_and_no_json_number() -> None:
     found = evaluation(("a", "b"), [0, 0], [[0.9, 0.1], [0.2, 0.8]])
     a, b = found.by_class

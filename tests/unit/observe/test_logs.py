@@ -18,6 +18,13 @@ OURS = logging.getLogger("fednode")
 PEOPLE = LogSettings(format="text")
 
 
+def end() -> None:
+    """Close the log."""
+    for handler in OURS.handlers[:]:
+        OURS.removeHandler(handler)
+        handler.close()
+
+
 def test_lines_for_programs_say_what_they_are_about(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,15 +60,11 @@ def test_standard_error_is_bounded_and_says_what_was_left_out(
     wanted = [f"line {at}" for at in range(logs.LINES_BURST)]
     assert lines == [*wanted, "later (7 lines left out before)", *["later"] * 9]
     assert len((tmp_path / logs.FILE).read_text().splitlines()) == logs.LINES_BURST + 27
-
-
-def test_who_asks_for_every_message_gets_every_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    end()
     logs.begin(LogSettings(format="text", level="debug"), "clinic", "a", tmp_path)
     for number in range(logs.LINES_BURST + 7):
         OURS.debug("line %d", number)
-    assert len(capsys.readouterr().err.splitlines()) == logs.LINES_BURST + 7
+    assert len(capsys.readouterr().err.splitlines()) == logs.LINES_BURST + 7, "all are asked for"
 
 
 def test_lines_for_people_and_a_file_that_makes_room(
@@ -92,9 +95,7 @@ def test_the_file_is_for_its_owner_alone_and_no_link_is_followed(tmp_path: Path)
     logs.begin(PEOPLE, "clinic", "a", tmp_path)
     OURS.info("line")
     assert (tmp_path / logs.FILE).stat().st_mode & 0o777 == 0o600
-    for handler in OURS.handlers[:]:
-        OURS.removeHandler(handler)
-        handler.close()
+    end()
     other, state = tmp_path / "other", tmp_path / "state"
     state.mkdir()
     other.write_text("precious")

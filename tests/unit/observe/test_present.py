@@ -32,18 +32,12 @@ def view(**peers: str) -> KernelView:
     )  # fmt: skip
 
 
-def shown(records: list[Record], seen: KernelView) -> list[str]:
-    events = Events()
-    for one in records:
-        events.record(one)
-    return [one.record.kind for one in troubles(events, seen)]
-
-
 def fault(kind: str, level: Level = "warning", **fields: Any) -> Record:
     return Record(kind, "text", level, fields)
 
 
 ADOPTED = Record("round.adopted", "round 1 adopted")
+OF_A_ROUND = ("start.late", "round.deadline", "command", "run.began")
 
 
 async def test_offline_peers_are_one_sentence_while_they_are_offline() -> None:
@@ -60,8 +54,10 @@ async def test_offline_peers_are_one_sentence_while_they_are_offline() -> None:
     ]
     assert warnings(replace(seen, awaited="b"), Telemetry(), "a") == [], "a note says it"
     assert warnings(replace(seen, peers=peers[4:]), Telemetry(), "a") == []
-    dead = fault("peer.dead", peer="b")
-    assert shown([dead], seen) == [], "the warning says it"
+    apart = "rounds.max is 20 at 'a' and 30 at 'b'"
+    refused = replace(seen, peers=(Member(name="b", state="refused", reason=apart),))
+    assert warnings(refused, Telemetry(), "a") == [f"b is refused: {apart}"]
+    assert warnings(replace(refused, awaited="b"), Telemetry(), "a") == [], "a note says it"
 
 
 def test_a_node_whose_first_round_waits_for_peers_does_not_go_on_alone() -> None:
@@ -70,36 +66,41 @@ def test_a_node_whose_first_round_waits_for_peers_does_not_go_on_alone() -> None
     assert alone(replace(waiting, awaited=""))
 
 
+OTHER = fault("message.refused", peer="b", reason="configuration")
+BAD = fault("message.refused", peer="b", reason="norm")
+ASKED = fault(ASKS, peer="b")
+
+
 @pytest.mark.parametrize(
-    "kind",
-    ["start.late", "round.deadline", "command", "run.began"],
+    ("records", "seen", "said"),
+    [
+        # What a round lacked is over two rounds later.
+        *(([fault(kind), ADOPTED], view(), [kind]) for kind in OF_A_ROUND),
+        *(([fault(kind), ADOPTED, ADOPTED], view(), []) for kind in OF_A_ROUND),
+        # What failed is over once a round is adopted: after the last round no further one comes.
+        *(([ADOPTED, fault(kind)], view(), [kind]) for kind in ("adopt.failed", "tune.failed")),
+        *(([fault(kind), ADOPTED], view(), []) for kind in ("adopt.failed", "tune.failed")),
+        # A difference that was settled is over, or a warning says it; a bad message is not over.
+        ([OTHER, BAD], view(b="dead"), ["message.refused"] * 2),
+        ([OTHER, BAD], view(b="refused"), ["message.refused"]),
+        ([OTHER, BAD], view(b="alive"), ["message.refused"]),
+        # A site that asks to join is said until it is a member.
+        ([ASKED], view(c="alive"), [ASKS]),
+        ([ASKED], view(b="revoked"), [ASKS]),
+        ([ASKED], view(b="alive"), []),
+        # What the warnings say is not said twice, and damage stays.
+        ([fault("peer.unreachable", peer="b"), fault("peer.dead", peer="b")], view(b="dead"), []),
+        ([fault("reach.address", peer="b"), fault("state.differs")], view(b="alive"), []),
+        ([fault("state.damaged"), *[ADOPTED] * 3], view(b="alive"), ["state.damaged"]),
+    ],
 )
-def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
-    assert shown([fault(kind), ADOPTED], view()) == [kind]
-    assert shown([fault(kind), ADOPTED, ADOPTED], view()) == []
-
-
-@pytest.mark.parametrize("kind", ["adopt.failed", "tune.failed"])
-def test_what_failed_in_a_round_is_over_once_a_round_is_adopted(kind: str) -> None:
-    """After the last round no further one comes."""
-    assert shown([ADOPTED, fault(kind)], view()) == [kind]
-    assert shown([fault(kind), ADOPTED], view()) == []
-
-
-def test_a_difference_that_was_settled_is_over_and_a_bad_message_is_not() -> None:
-    other = fault("message.refused", peer="b", reason="configuration")
-    bad = fault("message.refused", peer="b", reason="norm")
-    assert shown([other, bad], view(b="dead")) == ["message.refused"] * 2
-    assert shown([other, bad], view(b="refused")) == ["message.refused"], "a warning says it"
-    assert shown([other, bad], view(b="alive")) == ["message.refused"]
-
-
-def test_what_the_warnings_say_is_not_said_twice_and_damage_stays() -> None:
-    records = [
-        fault("peer.unreachable", peer="b"), fault("reach.address", peer="b"),
-        fault("state.differs"), fault("state.damaged"),
-    ]  # fmt: skip
-    assert shown([*records, ADOPTED, ADOPTED, ADOPTED], view(b="alive")) == ["state.damaged"]
+def test_troubles_that_are_over_are_left_out(
+    records: list[Record], seen: KernelView, said: list[str]
+) -> None:
+    events = Events()
+    for one in records:
+        events.record(one)
+    assert [one.record.kind for one in troubles(events, seen)] == said
 
 
 def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> None:
@@ -112,21 +113,6 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
     assert below_zero_shot({"own": 0.5, "zero_shot_own": 0.5}) == []
     assert below_zero_shot({"own": 0.1}) == []
     assert below_zero_shot({"own": 0.724, "zero_shot_own": 0.729}) == []  # two of 410 images
-
-
-def test_a_site_that_asks_to_join_is_said_until_it_is_a_member() -> None:
-    asks = fault(ASKS, peer="b")
-    assert shown([asks], view(c="alive")) == [ASKS]
-    assert shown([asks], view(b="revoked")) == [ASKS]
-    assert shown([asks], view(b="alive")) == []
-
-
-def test_peers_with_other_settings_are_named_with_both_values() -> None:
-    apart = "rounds.max is 20 at 'a' and 30 at 'b'"
-    peers = (Member(name="b", state="refused", reason=apart),)
-    seen = replace(view(), peers=peers, warnings=())
-    assert warnings(seen, Telemetry(), "a") == [f"b is refused: {apart}"]
-    assert warnings(replace(seen, awaited="b"), Telemetry(), "a") == [], "a note says it"
 
 
 async def test_a_node_that_waits_says_before_which_round_and_how_to_go_on() -> None:

@@ -1,8 +1,11 @@
-"""The page, its stream and the metrics over real HTTP; who may read them, and what they print."""
+"""The page over real HTTP: who may read and command, how long, and who sees and admits sites."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import logging
 import socket
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from fednode.settings.output import PageSettings
 from tests.unit.observe.pages import (
     DOCUMENTS,
     DRAWN,
+    HOSTILE,
     LINK,
     OPERATOR,
     READER,
@@ -183,3 +187,87 @@ def test_uvloop_serves_the_page_too(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(asyncio.wait_for(read(), 30)) == 200
+
+
+async def test_slow_headers_end_and_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 4)
+    async with page(tmp_path) as (_, url), contextlib.AsyncExitStack() as held:
+        slow = []
+        for number in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+            held.callback(writer.close)
+            writer.write(b"GET /status HTTP/1.1\r\nHost: lo")
+            if number % 2:  # a whole request, and then nothing more
+                writer.write(b"calhost\r\n\r\n")
+                assert b"200" in await reader.readline()
+            slow.append(reader)
+        assert (await get(url))[0] == 200
+        async with asyncio.timeout(180):
+            for reader in slow[:3]:  # those that waited longest made room
+                with contextlib.suppress(ConnectionResetError):
+                    await reader.read()
+        monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.05)
+        late, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+        held.callback(writer.close)
+        async with asyncio.timeout(180):
+            with contextlib.suppress(ConnectionResetError):
+                assert await late.read() == b""
+
+
+async def test_the_operator_alone_sees_who_waits_and_the_words(tmp_path: Path) -> None:
+    desk = Desk()
+    async with page(tmp_path, PageSettings(token=TOKEN), admitting=desk) as (_, url):
+        for headers in (OPERATOR, READER):
+            admits = (await read(url, "status", headers))["admits"]
+            assert admits == (headers is OPERATOR)
+        assert await read(url, "sites", OPERATOR) == await desk.sites()
+        code, text, _ = await get(url + "sites", headers=READER)
+        assert (code, "clinic" in text) == (401, False)
+        assert "clinic" not in await seen(url, READER)
+
+
+async def test_a_node_that_admits_nobody_shows_and_takes_nothing_of_it(tmp_path: Path) -> None:
+    shut = Desk()
+    shut.open = False
+    for folder, admitting in (("none", None), ("shut", shut)):
+        async with page(tmp_path / folder, admitting=admitting) as (_, url):
+            assert not (await read(url, "status", OPERATOR))["admits"]
+            assert (await get(url + "sites", headers=OPERATOR))[0] == 404
+            for word in ("invite", "admit", "refuse"):
+                form = {"site": "lab", "id": "KEY-2"}
+                assert (await post(url, f"sites/{word}", form, **OPERATOR))[0] == 404
+    assert shut.asked == []
+
+
+async def test_the_operator_invites_and_decides_and_the_link_is_in_one_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    desk = Desk()
+    async with page(tmp_path, admitting=desk) as (service, url):
+        here = OPERATOR
+        code, text = await post(url, "sites/invite", {"site": " lab ", "approve": "on"}, **here)
+        assert code == 200
+        assert json.loads(text) == await desk.invite("lab", approve=True)
+        code, text = await post(url, "sites/invite", {"site": "LAB"}, **here)
+        assert (code, text) == (400, f"SITE is 'LAB'; {HOSTILE}\n")
+        assert (await post(url, "sites/invite", {"site": "x" * 2000}, **here))[0] == 413
+        clinic = {"site": desk.waiting[0]["name"], "id": "KEY-1"}
+        assert (await post(url, "sites/admit", clinic, **here))[0] == 200
+        assert await post(url, "sites/refuse", {"site": "lab", "id": "KEY-2"}, **here) == (
+            200,
+            "lab was answered\n",
+        )
+        assert desk.asked == [
+            *[("lab", True)] * 2,
+            ("LAB", False),
+            (clinic["site"], "KEY-1", True),
+            ("lab", "KEY-2", False),
+        ]
+        for path in ("sites", "metrics"):
+            assert LINK not in (await get(url + path, headers=OPERATOR))[1]
+        assert LINK not in await seen(url, OPERATOR)
+        assert LINK not in str(service.events.kept)
+        assert LINK not in caplog.text

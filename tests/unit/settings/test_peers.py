@@ -29,13 +29,6 @@ KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
 KEYED = f'mesh: m\nmesh_key: {KEY}\npeers: [{{name: a, address: "10.0.0.7:1"}}]\n'
 
 
-def test_peers_are_read_in_order(tmp_path: Path) -> None:
-    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
-    assert (peers.mesh, [peer.name for peer in peers.peers]) == ("clinic", ["a", "b"])
-    peers = load_peers(write(tmp_path, KEYED, "peers.yaml"))
-    assert (peers.insecure, peers.mesh_key, peers.entry("a").address) == (False, KEY, "10.0.0.7:1")
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -72,11 +65,6 @@ peers:
   - {{name: b, address: relay}}
 mesh_key: {KEY}
 """
-
-
-def test_relays_are_read(tmp_path: Path) -> None:
-    peers = load_peers(write(tmp_path, RELAYED, "peers.yaml"))
-    assert [one.address for one in peers.relays] == ["relay.example.org:443"]
 
 
 @pytest.mark.parametrize(

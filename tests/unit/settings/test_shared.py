@@ -12,11 +12,9 @@ from fednode.errors import ConfigError
 from fednode.settings.read import Source, Tree, settings_of
 from fednode.settings.shared import (
     changes,
-    lines,
     overlay,
     parse,
     shared_text,
-    shared_tree,
 )
 
 
@@ -99,12 +97,6 @@ def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
     assert own.tree["rounds"]["max"] == 9
 
 
-def test_what_a_node_shares_changes_nothing_where_it_came_from() -> None:
-    own = source(policy={"name": "gda"}, rounds={"max": 3}, topology={"kind": "full"})
-    tree = shared_tree(settings_of(own))
-    assert shared_tree(settings_of(overlay(own, tree))) == tree
-
-
 def test_each_site_has_a_file_of_its_own_for_a_model_that_is_one(tmp_path: Path) -> None:
     file = tmp_path / "model.pt"
     mesh = {"model": {"name": "ViT-B-16", "pretrained": "FILE"}, "policy": {"name": "promptfl"}}
@@ -119,25 +111,11 @@ def test_each_site_has_a_file_of_its_own_for_a_model_that_is_one(tmp_path: Path)
         overlay(source(), {"model": {"name": "local-dir:FILE"}})
 
 
-def tree(**sections: Any) -> Tree:
-    return shared_tree(settings_of(Source("test", sections)))
-
-
-PROMPTFL = tree(policy={"name": "promptfl"}, rounds={"max": 20})
-GDA = tree(policy={"name": "gda"}, rounds={"max": 20})
-LONGER = tree(policy={"name": "promptfl"}, rounds={"max": 30})
-
-
-def test_shared_settings_are_lines() -> None:
-    said = lines(GDA)
-    assert {"policy.name: gda", "rounds.max: 20"} <= set(said)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "found"),
     [
-        (PROMPTFL, LONGER, {"rounds.max": "rounds.max: 20 -> 30"}),
-        (PROMPTFL, PROMPTFL, {}),
+        ({"rounds": {"max": 20}}, {"rounds": {"max": 30}}, {"rounds.max": "rounds.max: 20 -> 30"}),
+        ({"seed": 1}, {"seed": 1}, {}),
         ({"policy": {"x": True}}, {"policy": {"x": 1}}, {"policy.x": "policy.x: true -> 1"}),
         ({"seed": 1}, {}, {"seed": "seed: 1 -> null"}),
         # Text of others does not reach the terminal as it is.
