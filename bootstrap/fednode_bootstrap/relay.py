@@ -27,7 +27,7 @@ from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity, keep
 from fednode.identity.roster import Roster, day
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import Peers, load_peers
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RelayEntry, parse
 from fednode.transports.grpc import GrpcTransport

@@ -40,8 +40,7 @@ from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import RUNS, Store, has_rounds, is_state
-from fednode.terminal.formats import format_option
-from fednode.terminal.paths import PATH, PEERS, settings_here
+from fednode.terminal.options import PATH, PEERS, format_option, settings_here
 from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:

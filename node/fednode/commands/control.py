@@ -10,7 +10,7 @@ import click
 
 from fednode.app.client import Make, ask, client_of, place_of, reach
 from fednode.app.create import node_here
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 
 ASKED: Final = {"alone": "alone", "older_state": "resume --older-state"}
 """What a flag asks the node for, in place of the command's own name."""

@@ -21,8 +21,7 @@ from fednode.errors import ConfigError, DataError
 from fednode.evaluation.gain import ALONE, ZERO_SHOT, gain_over
 from fednode.settings.read import Settings
 from fednode.terminal import classwise
-from fednode.terminal.formats import table_format_option
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, table_format_option
 from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:

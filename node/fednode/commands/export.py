@@ -14,7 +14,7 @@ from fednode.api import Prompts, load
 from fednode.app.state_dir import find
 from fednode.clip.settings import FOLDER, MINI
 from fednode.core.types import Tensors
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.terminal.progress import Shown
 
 LAYOUTS = ("safetensors", "matrix")

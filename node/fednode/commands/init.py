@@ -24,7 +24,7 @@ from fednode.errors import ConfigError
 from fednode.settings import trees
 from fednode.settings.peers import PeerEntry, Peers, address_faults
 from fednode.settings.read import RECOMMENDED, Source, named, settings_in
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.terminal.progress import Shown
 from fednode.transports.address import RELAY, RelayEntry
 from fednode.transports.ports import free_ports

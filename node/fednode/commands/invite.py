@@ -16,7 +16,7 @@ from fednode.errors import ConfigError
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import day
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.transports.address import RELAY
 
 

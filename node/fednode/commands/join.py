@@ -45,9 +45,8 @@ from fednode.settings import trees
 from fednode.settings.peers import Peers
 from fednode.settings.read import Source, settings_in
 from fednode.settings.shared import parse as parse_shared
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, confirm
 from fednode.terminal.progress import Shown
-from fednode.terminal.questions import confirm
 from fednode.transports.address import RELAY, parse
 from fednode.wire.gen.enrolment_pb2 import DescribeReply
 

@@ -20,8 +20,7 @@ from fednode.app.client import Make, Target, Targets, everyone, reach
 from fednode.errors import FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.observe.events import LEVELS
-from fednode.terminal.formats import format_option
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, format_option
 from fednode.wire.gen import status_pb2
 
 STYLES: Final = {"debug": "dim", "warning": "yellow", "error": "red"}

@@ -20,8 +20,7 @@ from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.observe.status import SPONSOR
 from fednode.settings.faults import meant
-from fednode.terminal.paths import PATH
-from fednode.terminal.questions import confirm
+from fednode.terminal.options import PATH, confirm
 from fednode.transports.address import asked_at
 from fednode.wire.gen import status_pb2
 

@@ -15,8 +15,7 @@ from fednode.app.state_dir import find
 from fednode.core.types import Array
 from fednode.data.images import Verdict, examine
 from fednode.errors import ConfigError, DataError
-from fednode.terminal.formats import format_option
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, format_option
 from fednode.terminal.progress import Shown
 
 AT_ONCE: Final = 64

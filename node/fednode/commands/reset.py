@@ -23,8 +23,7 @@ from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import explained, lock
 from fednode.storage.files import refuse_earlier
 from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
-from fednode.terminal.paths import PATH
-from fednode.terminal.questions import confirm
+from fednode.terminal.options import PATH, confirm
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"

@@ -7,7 +7,7 @@ import click
 from fednode.app.create import folder_here, node_here
 from fednode.app.pull import ask, pulled, write
 from fednode.settings.shared import lines, shared_tree
-from fednode.terminal.questions import confirm
+from fednode.terminal.options import confirm
 
 
 @click.group(invoke_without_command=True)

@@ -12,7 +12,7 @@ from fednode.errors import ConfigError
 from fednode.identity.identity import NodeIdentity
 from fednode.observe import logs
 from fednode.storage.store import Store
-from fednode.terminal.paths import PATH, PEERS, settings_here
+from fednode.terminal.options import PATH, PEERS, settings_here
 
 
 @click.command()

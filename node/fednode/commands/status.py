@@ -20,8 +20,7 @@ from fednode.app.client import Make, Replies, Targets, ask, ask_all, reach
 from fednode.errors import FednodeError, Refused, Unreachable
 from fednode.observe.client import Client
 from fednode.terminal import show
-from fednode.terminal.formats import format_option
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, format_option
 from fednode.transports.base import Address
 from fednode.wire.gen import status_pb2
 from fednode.wire.replies import plain

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 
 from fednode.core import foreign
 from fednode.evaluation.results import FIGURES
-from fednode.terminal.formats import csv_table
+from fednode.terminal.options import csv_table
 
 if TYPE_CHECKING:
     from fednode.evaluation.results import ClassResult, Evaluation

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fednode.lab.experiment.cells import Done, read_scores
 from fednode.lab.experiment.files import load_experiment
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.units import duration
 
 if TYPE_CHECKING:

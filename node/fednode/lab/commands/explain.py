@@ -21,8 +21,7 @@ from fednode.data.decode import decode
 from fednode.data.pixels import Window
 from fednode.errors import ConfigError, DataError, StateError
 from fednode.lab.experiment.picture import new_figure
-from fednode.terminal.formats import format_option
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH, format_option
 from fednode.terminal.progress import Shown
 from fednode.terminal.show import grid
 

@@ -10,7 +10,7 @@ import uvloop
 from rich.console import Console
 
 from fednode.lab.demo import demo as demos
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode_bootstrap import local
 from fednode_bootstrap.mesh import MeshSettings
 

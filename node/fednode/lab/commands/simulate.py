@@ -17,7 +17,7 @@ from fednode.errors import ConfigError, FednodeError
 from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play, shrink
 from fednode.settings.read import Source, checked, chosen_of, read_yaml
 from fednode.storage import files
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.terminal.stop import held_back
 
 BROKEN: Final = 1

@@ -26,7 +26,7 @@ from fednode.app.client import Make, reach
 from fednode.core import foreign
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import ConfigError, FednodeError, Refused
-from fednode.terminal.paths import PATH
+from fednode.terminal.options import PATH
 from fednode.wire.gen import status_pb2
 
 POLL_S: Final = 2.0

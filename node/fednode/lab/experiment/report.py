@@ -18,7 +18,7 @@ from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_im
 from fednode.learn.privacy import epsilon
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
-from fednode.terminal.formats import csv_table
+from fednode.terminal.options import csv_table
 
 MIB: Final = 2**20
 SIZES: Final = ("payload", "serialized", "wire", "paper")

@@ -21,7 +21,7 @@ from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import rows
 from fednode.storage.files import put
-from fednode.terminal.formats import csv_table
+from fednode.terminal.options import csv_table
 
 MEAN: Final = "mean"
 """The last column: the mean of the columns before it, without a deviation."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fednode.lab.experiment import classes
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import MethodSettings
-from fednode.terminal.formats import csv_table
+from fednode.terminal.options import csv_table
 from tests.unit.lab.experiment.results import classified
 
 
