@@ -19,7 +19,7 @@ from typing import Final
 from fednode.core.members.table import GONE, LIVE, MEMBERS_MAX, Member
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
-from fednode.identity.certificates import Chain, Facts
+from fednode.identity.certificates import Certificate, Chain
 from fednode.identity.roster import Roster
 from fednode.storage.files import content_if_any, put
 from fednode.transports.address import parse
@@ -32,7 +32,7 @@ class PeerCache:
     def __init__(self, file: Path) -> None:
         """Set up; nothing is read or written yet."""
         self._file, self._text = file, ""
-        self._lines = dict[str, tuple[str, Facts]]()
+        self._lines = dict[str, tuple[str, Certificate]]()
 
     def load(self, roster: Roster) -> list[Update]:
         """Return the members in the file whose certificates hold, as news; skip all other lines.
@@ -45,10 +45,10 @@ class PeerCache:
             with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
                 name, address, text = line.split(" ")
                 proof = base64.b64decode(text, validate=True)
-                facts = Chain.unpack(proof).own
-                if facts.name == name:
-                    news.append(Update(name, "alive", 0, str(parse(address)), facts.id, proof))
-                    self._lines[name] = line, facts
+                own = Chain.unpack(proof).own
+                if own.name == name:
+                    news.append(Update(name, "alive", 0, str(parse(address)), own.id, proof))
+                    self._lines[name] = line, own
         return list(roster.filter_gossip("", news))
 
     def store(self, members: Iterable[Member]) -> None:
@@ -67,8 +67,8 @@ class PeerCache:
                 if held is None or held[0] != line:
                     held = line, Chain.unpack(member.proof).own
                 self._lines[member.name] = held
-        newest = max((facts.begins for _, facts in self._lines.values()), default=0.0)
-        kept = [line for line, facts in self._lines.values() if facts.ends > newest]
+        newest = max((own.begins for _, own in self._lines.values()), default=0.0)
+        kept = [line for line, own in self._lines.values() if own.ends > newest]
         text = "".join(f"{line}\n" for line in kept[-MEMBERS_MAX:])
         if text == self._text:
             return

@@ -56,7 +56,7 @@ def sponsor(site: str, key_file: Path | None) -> None:
         if site not in known:
             names = ", ".join(sorted({plan.name, *known}))
             raise ConfigError(f"{plan.name} knows no {site!r}; it knows {names}.")
-        certificate = root.sponsor(site, Chain.unpack(known[site].certificates).key)
+        certificate = root.sponsor(site, Chain.unpack(known[site].certificates).own.key)
         where = asked_at(known[site].address, site)
     try:
         click.echo(control(plan, where, SPONSOR, certificate))

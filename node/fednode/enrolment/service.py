@@ -84,7 +84,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
                 raise IdentityError(str(fault)) from fault
             authority = self._authority()
             self.ledger.enrol(name, guest.id, address, owner)
-            return authority.node(name, shown.key)
+            return authority.node(name, shown.own.key)
 
         chain = await self._apart(context, guest, enrol, address)
         if self._is_new("enrolled", name):
@@ -101,7 +101,7 @@ class EnrolmentService(enrolment_pb2_grpc.EnrolmentServicer):
             soon = shown.is_late(self.identity.clock() + CLOCKS_S)
             if not soon and not self.roster.proof(shown.pem):
                 raise IdentityError(TOO_EARLY)
-            return authority.node(member.name, shown.key)
+            return authority.node(member.name, shown.own.key)
 
         chain = await self._apart(context, member, renew)
         if self._is_new("renewed", member.name):

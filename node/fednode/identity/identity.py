@@ -161,7 +161,7 @@ class NodeIdentity:
                 f"this sponsor's certificate ends on {day(right.ends)}, and the present one on "
                 f"{day(self.sponsor_end)}"
             )
-        if self.chain and right.certificates == self.chain.certificates[1:]:
+        if self.chain and right.own == self.chain.sponsor:
             return False
         authority = Authority(f"{SPONSOR}{right.own.name}", self.key, right.pem)
         self.take_certificate(authority.node(right.own.name, self.key.public_key()), roster)

@@ -30,8 +30,8 @@ from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import (
     CHAIN_BYTES_MAX,
+    Certificate,
     Chain,
-    Facts,
     host_of,
     invitation_of,
     pem_of_chain,
@@ -107,7 +107,7 @@ class Roster:
         self._listed = frozenset(listed)
         self._invited: dict[str, _Invitation] = {}  # by the anchor's name
         self._chains: dict[str, dict[str, Chain]] = {}  # by name, then by the sponsor's id
-        self._sponsors: dict[str, tuple[Facts, x509.Certificate]] = {}  # the latest of each, by id
+        self._sponsors: dict[str, Certificate] = {}  # the latest of each, by id
         self._names: dict[str, list[str]] | None = None  # names by id
         self._met = set[tuple[str, str]]()  # names with the keys that called, or were in the file
         self._revoked: dict[str, bytes] = {}
@@ -194,8 +194,8 @@ class Roster:
         chain = self._chain(name) if self._revoked else None
         if chain is None:
             return host_of(name), pem_of_chain([self.root])
-        signers = [one for id, (_, one) in self._sponsors.items() if id not in self._revoked]
-        return host_of(name, chain.own.id), pem_of_chain([chain.certificates[0], *signers])
+        signers = (one.raw for id, one in self._sponsors.items() if id not in self._revoked)
+        return host_of(name, chain.own.id), pem_of_chain([chain.own.raw, *signers])
 
     # Which name has which key ---------------------------------------------------------------------
 
@@ -225,9 +225,8 @@ class Roster:
             self._chains.setdefault(own.name, {})[chain.sponsor_id] = chain
             self._names = None
             if sponsor:
-                latest, _ = self._sponsors.get(sponsor.id, (None, None))
-                if latest is None or latest.ends < sponsor.ends:
-                    self._sponsors[sponsor.id] = sponsor, chain.certificates[1]
+                latest = self._sponsors.get(sponsor.id, sponsor)
+                self._sponsors[sponsor.id] = max(latest, sponsor, key=lambda one: one.ends)
         if self.id_of(own.name) != own.id:
             return "a newer certificate of its name is for another key"
         return ""
@@ -277,8 +276,8 @@ class Roster:
     def sponsors(self) -> list[str]:
         """Return the names of the nodes that sign certificates, as far as certificates say so."""
         now = self.clock()
-        known = [facts for facts, _ in self._sponsors.values() if facts.id not in self._revoked]
-        return sorted({facts.name for facts in known if now <= facts.ends})
+        known = [one for id, one in self._sponsors.items() if id not in self._revoked]
+        return sorted({one.name for one in known if now <= one.ends})
 
     def check_sender(self, caller: str, sender: str) -> str:
         name = self.name_of(caller)

@@ -22,7 +22,7 @@ def test_a_certificate_says_who_signed_it_and_until_when() -> None:
 
 def test_the_wire_shows_a_hash_in_place_of_the_name() -> None:
     mesh = SmallMesh()
-    leaf = Chain.read(mesh.chain("hospital-b")).certificates[0]
+    leaf = Chain.read(mesh.chain("hospital-b")).own.raw
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     by_name, by_key = host_of("hospital-b"), host_of("hospital-b", mesh.id("hospital-b"))
     assert names.get_values_for_type(x509.DNSName) == [by_name, by_key, ANY_NODE]
