@@ -26,10 +26,8 @@ from fednode.wire.replies import clean
 
 TIMEOUT_S: Final = 10.0
 TRIES: Final = 3
-AGAIN_S: Final = 0.5
-RELAY_AGAIN_S: Final = 1.5
-"""Pauses between two tries: a node looks at its ledger three times a second, and tells its relays
-of a new invitation within two seconds."""
+AGAIN_S: Final = 1.5
+"""Pause between two tries: a node tells its relays of a new invitation within two seconds."""
 APART_MAX_S: Final = 1800.0
 """Clocks that differ by more make certificates that do not hold yet, or no more."""
 _UNKNOWN: Final = (
@@ -95,7 +93,7 @@ class Newcomer:
             for _ in range(TRIES - 1):
                 with contextlib.suppress(Unreachable):
                     return await _call(transport, place, method, request)
-                await asyncio.sleep(RELAY_AGAIN_S if invitation.address == RELAY else AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
             return await _call(transport, place, method, request)
         finally:
             await transport.close()
