@@ -224,6 +224,8 @@ class Roster:
         if before is None or newer or not self._holds(before):
             self._chains.setdefault(own.name, {})[chain.sponsor_id] = chain
             self._names = None
+            if before and before.own.id != own.id:
+                self._forget(lambda _: True)  # a sponsor may give a name to many keys
             if sponsor:
                 latest = self._sponsors.get(sponsor.id, sponsor)
                 self._sponsors[sponsor.id] = max(latest, sponsor, key=lambda one: one.ends)
@@ -241,11 +243,13 @@ class Roster:
         return (chain.own.name, chain.own.id) in self._met
 
     def _forget(self, stays: Callable[[Chain], bool]) -> None:
-        """Forget all chains but those that stay."""
+        """Forget all chains but those that stay, and that keys without a chain have called."""
         for name, chains in list(self._chains.items()):
             self._chains[name] = {by: one for by, one in chains.items() if stays(one)}
             if not self._chains[name]:
                 del self._chains[name]
+        stored = (one.own for chains in self._chains.values() for one in chains.values())
+        self._met.intersection_update((own.name, own.id) for own in stored)
         self._names = None
 
     def _chain(self, name: str) -> Chain | None:

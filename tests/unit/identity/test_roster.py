@@ -293,6 +293,12 @@ class TestGhosts:
         callers = self.ghosts(mesh.sponsor_of("w"), 15)
         assert sum(bool(roster.identify(one)) for one in callers) <= 10
 
+    def test_of_many_keys_of_one_name_the_last_is_remembered(self, mesh: SmallMesh) -> None:
+        roster = mesh.roster("b")
+        for day in range(5):
+            assert roster.identify(dated(mesh, "ghost", day - 9, mesh.sponsor_of("s")))
+        assert roster._met == {("b", mesh.id("b")), ("ghost", mesh.id("ghost"))}
+
     def test_chains_that_are_too_long_are_not_kept(self, mesh: SmallMesh) -> None:
         roster = mesh.roster()
         for number in range(10):
