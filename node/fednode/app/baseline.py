@@ -37,7 +37,7 @@ from fednode.evaluation.gain import (
     sentences,
 )
 from fednode.settings.read import Chosen, Settings, start_of
-from fednode.storage.files import put
+from fednode.storage.disk import put
 
 if TYPE_CHECKING:
     from fednode.evaluation.results import Evaluation

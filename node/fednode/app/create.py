@@ -19,7 +19,7 @@ from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity, chain_in
 from fednode.identity.roster import Roster
-from fednode.storage.files import put, text_of
+from fednode.storage.disk import put, text_of
 from fednode.transports.address import RELAY, Endpoint
 from fednode.transports.ports import free_ports
 from fednode.transports.server import check_free

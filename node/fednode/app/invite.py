@@ -18,7 +18,7 @@ from fednode.identity.identity import IDENTITY, NodeIdentity, keep_identity_priv
 from fednode.identity.roster import Roster
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import named
-from fednode.storage.files import put
+from fednode.storage.disk import put
 from fednode.transports.address import RelayEntry
 
 DAYS: Final = 7

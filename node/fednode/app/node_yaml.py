@@ -16,8 +16,7 @@ from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Source, put_flags, settings_in
 from fednode.settings.shared import SHARED, overlay
 from fednode.shipped import config_file
-from fednode.storage.disk import explained
-from fednode.storage.files import put
+from fednode.storage.disk import explained, put
 from fednode.transports.address import RelayEntry
 
 Place = tuple[str, ...]

@@ -10,7 +10,7 @@ from typing import Final
 from fednode.app.state_dir import ELSEWHERE, ROOT
 from fednode.errors import AddressError, StateError
 from fednode.settings.read import NAME
-from fednode.storage.files import put
+from fednode.storage.disk import put
 from fednode.transports.address import parse
 
 FILE: Final = "page-token"

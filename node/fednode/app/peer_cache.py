@@ -21,7 +21,7 @@ from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity.certificates import Certificate, Chain
 from fednode.identity.roster import Roster
-from fednode.storage.files import content_if_any, put
+from fednode.storage.disk import content_if_any, put
 from fednode.transports.address import parse
 
 FILE: Final = "peers"

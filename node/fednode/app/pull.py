@@ -18,7 +18,7 @@ from fednode.observe.client import Client
 from fednode.settings import trees
 from fednode.settings.read import Source, Tree, settings_of, written
 from fednode.settings.shared import changes, parse, shared_tree
-from fednode.storage.files import put
+from fednode.storage.disk import put
 
 
 def ask(plan: NodePlan, peers_path: Path, peer: str | None) -> tuple[str, Tree]:

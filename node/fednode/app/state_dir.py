@@ -15,7 +15,7 @@ from fednode import units
 from fednode.core.types import NO_ROUNDS, MergeCounts, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, read_yaml, stored_settings, tree_of
-from fednode.storage.files import content_if_any, put
+from fednode.storage.disk import content_if_any, put
 from fednode.storage.store import (
     BACKBONE,
     CLASSES,

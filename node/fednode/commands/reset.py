@@ -20,8 +20,7 @@ from fednode.errors import StateError
 from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
-from fednode.storage.disk import explained, lock
-from fednode.storage.files import refuse_earlier
+from fednode.storage.disk import explained, lock, refuse_earlier
 from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
 from fednode.terminal.options import PATH, confirm
 

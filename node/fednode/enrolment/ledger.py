@@ -19,8 +19,7 @@ from typing import Any, ClassVar, Final
 from fednode.errors import ConfigError, IdentityError, StateError
 from fednode.settings.faults import meant
 from fednode.settings.read import Source, checked
-from fednode.storage.disk import Disk, alone, explained, keep_private
-from fednode.storage.files import content_if_any, put
+from fednode.storage.disk import Disk, alone, content_if_any, explained, keep_private, put
 
 FOLDER: Final = "enrolment"
 """The folder of a sponsor's files in its state directory."""

@@ -19,8 +19,7 @@ from fednode.identity.certificates import (
     pem_of_chain,
 )
 from fednode.identity.roster import FOREIGN, Member, Roster, day
-from fednode.storage.disk import keep_private
-from fednode.storage.files import content_if_any, content_of, put, refuse_earlier
+from fednode.storage.disk import content_if_any, content_of, keep_private, put, refuse_earlier
 
 IDENTITY: Final = "identity"
 """Folder of a state directory."""

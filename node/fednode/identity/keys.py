@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from fednode.errors import IdentityError, StateError
-from fednode.storage.disk import Disk, explained
-from fednode.storage.files import content_of
+from fednode.storage.disk import Disk, content_of, explained
 
 PrivateKey = ec.EllipticCurvePrivateKey | Ed25519PrivateKey
 PublicKey = ec.EllipticCurvePublicKey | Ed25519PublicKey

@@ -38,7 +38,7 @@ from fednode.identity.certificates import (
     read_revocation,
     root_of,
 )
-from fednode.storage.files import content_if_any, put
+from fednode.storage.disk import content_if_any, put
 
 CHAINS_KEPT: Final = 4096
 NAMES_MAX: Final = 4096

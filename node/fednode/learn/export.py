@@ -25,8 +25,7 @@ from safetensors.numpy import save
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError
 from fednode.learn.prompt_module import Batch, PromptModule, to_params
-from fednode.storage.disk import because
-from fednode.storage.files import put
+from fednode.storage.disk import because, put
 
 FORMAT: Final = "fednode prompts 1"
 ROWS: Final = "rows"

@@ -34,7 +34,7 @@ import numpy as np
 from fednode.core.types import EMPTY, MEASURE, Account, Job, Report, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.learn.settings import PrivacySettings
-from fednode.storage.files import content_of, put
+from fednode.storage.disk import content_of, put
 
 Releases = Mapping[tuple[float | None, float], int]
 """Number of released results by (clip, noise); clip is None for releases without clipping, and for

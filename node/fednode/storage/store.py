@@ -24,8 +24,7 @@ from typing import Final
 from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
-from fednode.storage.disk import ASIDE, Disk, explained, lock
-from fednode.storage.files import earlier_files, refuse_earlier
+from fednode.storage.disk import ASIDE, Disk, earlier_files, explained, lock, refuse_earlier
 from fednode.storage.history import History, RoundRow
 
 CHECKPOINTS: Final = "checkpoints"

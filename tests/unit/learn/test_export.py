@@ -14,7 +14,7 @@ from fednode.errors import ModelError, StateError
 from fednode.learn import export
 from fednode.learn.export import affine, read_arrays, write_arrays
 from fednode.settings.read import Settings, chosen_of
-from fednode.storage import files
+from fednode.storage import disk
 from tests.unit.storage.failing import FailingDisk
 
 
@@ -82,7 +82,7 @@ def test_a_full_disk_leaves_the_file_that_was_there(
 ) -> None:
     path = tmp_path / "p.safetensors"
     write_arrays(PROMPTS, {}, path)
-    monkeypatch.setattr(files, "Disk", lambda: FailingDisk(1, "full"))
+    monkeypatch.setattr(disk, "Disk", lambda: FailingDisk(1, "full"))
     with pytest.raises(StateError, match="cannot be written: the disk is full"):
         write_arrays(Tensors({"context": [1.0]}), {}, path)
     assert read_arrays(path)[0] == PROMPTS

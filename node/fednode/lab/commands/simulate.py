@@ -16,7 +16,7 @@ import click
 from fednode.errors import ConfigError, FednodeError
 from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play, shrink
 from fednode.settings.read import Source, checked, chosen_of, read_yaml
-from fednode.storage import files
+from fednode.storage.disk import put
 from fednode.terminal.options import PATH
 from fednode.terminal.stop import held_back
 
@@ -65,7 +65,7 @@ def simulate(
             click.echo(f"{number:,} of {count:,} seeds", err=True)
     if digests is not None:
         text = "".join(ends[seed] for seed in sorted(ends))
-        files.put(digests, text, "--digests", for_all=True)
+        put(digests, text, "--digests", for_all=True)
     seconds = time.monotonic() - began
     kinds = "".join(f", {times} {name}" for name, times in sorted(broken.items()))
     click.echo(

@@ -17,7 +17,7 @@ from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
 from fednode.learn.privacy import epsilon
 from fednode.learn.settings import PrivacySettings
-from fednode.storage.files import put
+from fednode.storage.disk import put
 from fednode.terminal.options import csv_table
 
 MIB: Final = 2**20

@@ -36,8 +36,7 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.settings.read import tree_of
-from fednode.storage.disk import explained
-from fednode.storage.files import put
+from fednode.storage.disk import explained, put
 
 REASON_MAX: Final = 400
 """Most characters of what a cluster says about a run that it lost; the last ones."""

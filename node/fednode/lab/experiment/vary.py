@@ -20,7 +20,7 @@ from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import rows
-from fednode.storage.files import put
+from fednode.storage.disk import put
 from fednode.terminal.options import csv_table
 
 MEAN: Final = "mean"
