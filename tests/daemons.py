@@ -34,13 +34,13 @@ CLOSED: Final = ("--set", "tuning.kind=closed-form", "--set", "membership.preset
 ENDLESS: Final = ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.1")
 
 
-def start(made: Daemon, program: bool = False) -> None:
+async def start(made: Daemon, program: bool = False) -> None:
     """Start a daemon in this folder and with this environment, as a fork or as a program."""
     forks = daemon.FORKS and not program
     if forks:
         daemon.start_server(None, ("tuning.kind=closed-form",))
     with mock.patch.object(daemon, "FORKS", forks):
-        made.start()
+        await made.start()
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +49,7 @@ async def running(
 ) -> AsyncIterator[Daemon]:
     """Run `fednode` with these words until the block ends; its output is in NAME.log."""
     made = Daemon(name, words, folder / f"{name}.log")
-    start(made, program)
+    await start(made, program)
     try:
         yield made
     finally:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import contextlib
 import gc
 import json
@@ -37,6 +38,8 @@ FORKS: Final = sys.platform == "linux"
 TAIL_BYTES: Final = 8192
 PRELOAD: Final = "FEDNODE_PRELOAD"
 """Environment variable: JSON list of the path of node.yaml, or null, and the words of --set."""
+# Two threads must not change multiprocessing's list of children or read one exit status at once.
+_LOCK: Final = threading.Lock()
 
 
 class Daemon:
@@ -73,10 +76,11 @@ class Daemon:
         """Tell whether the process was started and has not ended."""
         return self.started and self.exit_code is None
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Start the process, also after it has ended; output is appended to the log.
 
-        The first fork waits until the fork server has loaded everything, some seconds.
+        The first fork waits until the fork server has loaded everything. If this is cancelled
+        meanwhile, the process is killed as soon as it runs.
         """
         if self.running:
             return
@@ -85,9 +89,14 @@ class Daemon:
         given = (self._module, self.words, str(self.log), dict(os.environ), os.getcwd())
         context: Any = multiprocessing.get_context("forkserver" if FORKS else "spawn")
         process = context.Process(target=_run, args=given, name=self.name, daemon=True)
-        # Ctrl-C reaches all processes of a terminal; the fork server would print a trace of it.
-        with _no_main_module(), held_back(signal.SIGINT):
-            process.start()
+        begun: concurrent.futures.Future[None] = concurrent.futures.Future()
+        # A thread of this kind does not keep an interpreter that ends.
+        threading.Thread(target=_begin, args=(process, begun), name="start", daemon=True).start()
+        try:
+            await asyncio.wrap_future(begun)
+        except asyncio.CancelledError:
+            begun.add_done_callback(lambda _: process.kill() if process.pid else None)
+            raise
         self._process, self.exit_code = process, None
         self._end.clear()
         asyncio.get_running_loop().add_reader(process.sentinel, self._note_end)
@@ -120,10 +129,11 @@ class Daemon:
     def _note_end(self) -> None:
         assert self._process is not None, "it was started"
         asyncio.get_running_loop().remove_reader(self._process.sentinel)
-        self._process.join()
-        self.exit_code = self._process.exitcode
-        # If the fork server was killed, the daemon still runs; what this closes ends it.
-        self._process.close()
+        with _LOCK:
+            self._process.join()
+            self.exit_code = self._process.exitcode
+            # If the fork server was killed, the daemon still runs; what this closes ends it.
+            self._process.close()
         self._end.set()
 
 
@@ -158,6 +168,18 @@ def exit_words(exit_code: int) -> str:
         return f"signal {signal.Signals(-exit_code).name}"
     except ValueError:
         return f"signal {-exit_code}"
+
+
+def _begin(process: Any, begun: concurrent.futures.Future[None]) -> None:
+    """Start a process unless that was cancelled; runs in a thread of its own."""
+    try:
+        # Ctrl-C reaches all processes of a terminal; the fork server would print a trace of it.
+        with _LOCK, _no_main_module(), held_back(signal.SIGINT):
+            if begun.set_running_or_notify_cancel():
+                process.start()
+                begun.set_result(None)
+    except Exception as fault:
+        begun.set_exception(fault)
 
 
 @contextlib.contextmanager

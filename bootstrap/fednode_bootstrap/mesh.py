@@ -282,7 +282,7 @@ class LocalMesh:
 
     async def _run(self, member: Member) -> None:
         """Start a daemon, and see how it ends."""
-        member.daemon.start()
+        await member.daemon.start()
         code = await member.daemon.ended()
         member.answers = False
         words = member.daemon.last_line()

@@ -47,7 +47,7 @@ class Life:
 async def begin(nodes: Nodes, name: str) -> Life:
     """Start a daemon on its directory."""
     daemon = Daemon(name, nodes.words(name), nodes.folder / f"{name}.log")
-    daemon.start()
+    await daemon.start()
     return Life(daemon, asyncio.get_running_loop().time())
 
 

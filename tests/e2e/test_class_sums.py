@@ -117,7 +117,7 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
             more = images_of(states["b"], "b") + 1
             classes.add("b")
             await until(lambda: all(images_of(states[name], "b") == more for name in "bcd"))
-            start(a)
+            await start(a)
             await until(lambda: equal(*NAMES) and images_of(states["a"], "b") == more)
     assert equal(*NAMES)
     shown = {name: tmp_path / "images" / name / classes.of(name)[-1] for name in NAMES}

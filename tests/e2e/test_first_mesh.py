@@ -69,7 +69,7 @@ class Site:
         self.typed.append(words)
         self.daemon = Daemon(self.name, words, self.home / "log")
         with self.at_home():
-            start(self.daemon)
+            await start(self.daemon)
         try:
             yield self.daemon
         finally:

@@ -91,7 +91,7 @@ async def test_the_quick_start_as_it_stands(
             elif words[1] == "start":
                 log = tmp_path / f"{len(daemons)}.log"
                 daemons.append(Daemon(log.stem, words[1:], log, "tests.few_public_images"))
-                start(daemons[-1])
+                await start(daemons[-1])
             else:
                 if words[1] == "status":
                     assert len(daemons) == len("abc")

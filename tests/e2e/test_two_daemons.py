@@ -69,7 +69,7 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(
         lonely = await pair.until("a", lambda reply: reply.alone)
         assert states(lonely) == {"b": "dead"}
         await pair.until("a", lambda reply: reply.round > lonely.round)
-        start(b)
+        await start(b)
         again = await pair.until("b", lambda reply: reply.life not in {"loading", ""})
         assert again.round >= before.round - 1
         await pair.until("b", lambda reply: reply.round > before.round)

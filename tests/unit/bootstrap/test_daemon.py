@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import json
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from multiprocessing import forkserver
 from pathlib import Path
@@ -65,7 +67,7 @@ async def test_it_runs_as_a_program_in_a_session_of_its_own_and_tells_how_it_end
     )
     made = program(code)
     assert (made.started, made.running, made.pid, made.exit_code) == (False, False, None, None)
-    made.start()
+    await made.start()
     assert (made.started, made.running) == (True, True)
     assert await made.ended() == 3
     assert (made.started, made.running, made.pid, made.exit_code) == (True, False, None, 3)
@@ -79,7 +81,7 @@ async def test_each_run_appends_to_the_log_and_its_last_line_is_its_own(program:
     long = program(f"print('x' * {3 * TAIL_BYTES}); print(' last '); print()")
     silent.log = once.log
     for made, last in ((once, "once"), (once, "once"), (silent, ""), (long, "last")):
-        made.start()
+        await made.start()
         await made.ended()
         assert made.last_line() == last
     assert once.log.read_text() == "once\nonce\n"
@@ -94,9 +96,9 @@ async def test_who_listens_ends_by_sigterm_and_who_does_not_is_killed(program: M
         (stubborn, 0.0, -signal.SIGKILL),
     ):
         await stop((made,), 0.0)  # what was never started needs no end
-        made.start()
+        await made.start()
         pid = made.pid
-        made.start()
+        await made.start()
         assert made.pid == pid, "it starts once while it runs"
         while made.last_line() != "ready":
             await pause(0.01)
@@ -106,6 +108,35 @@ async def test_who_listens_ends_by_sigterm_and_who_does_not_is_killed(program: M
         await stop((made,), 0.0)
 
 
+async def test_a_start_that_is_cancelled_while_it_takes_long_leaves_no_process(
+    program: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first fork waits for torch and the model; signals are heard meanwhile."""
+    begin, go_on = multiprocessing.process.BaseProcess.start, threading.Event()
+    waiting: list[multiprocessing.process.BaseProcess] = []
+
+    def begin_late(process: multiprocessing.process.BaseProcess) -> None:
+        waiting.append(process)
+        go_on.wait(GUARD_S)
+        begin(process)
+
+    monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", begin_late)
+    made = program(STUBBORN.format("SIG_DFL"))
+    starting = asyncio.create_task(made.start())
+    while not waiting:
+        await pause(0.01)
+    assert not starting.done()
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert not made.started
+    go_on.set()
+    async with asyncio.timeout(GUARD_S):
+        while waiting[0].exitcode is None:
+            await pause(0.01)
+    assert waiting[0].exitcode == -signal.SIGKILL
+
+
 async def test_a_start_that_fails_is_told(program: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: multiprocessing.process.BaseProcess) -> None:
         raise OSError("no process is left")
@@ -113,7 +144,7 @@ async def test_a_start_that_fails_is_told(program: Make, monkeypatch: pytest.Mon
     monkeypatch.setattr(multiprocessing.process.BaseProcess, "start", refuse)
     made = program("")
     with pytest.raises(OSError, match="no process is left"):
-        made.start()
+        await made.start()
     assert not made.started
 
 
