@@ -35,6 +35,12 @@ class Mesh(SmallMesh):
         self._open.push_async_callback(made.close)
         return made
 
+    async def channel(self, name: str, to: str, who: str, own: Credential | None = None) -> Any:
+        """Return a channel of a node to another one."""
+        channel = await self.transport(name, own=own).channel(to, who)
+        self._open.push_async_callback(channel.close)
+        return channel
+
     async def relay(self, name: str = "relay") -> RunningRelay:
         """Run a relay."""
         running = RunningRelay(self, name)

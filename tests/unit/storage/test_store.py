@@ -16,7 +16,7 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage import history
-from fednode.storage.disk import Disk, because
+from fednode.storage.disk import Disk
 from fednode.storage.store import CHECKPOINTS_KEPT, Store
 from tests.unit.storage.failing import Crash, FailingDisk, Way
 from tests.unit.storage.stored import FACTS, files, filled, read_snapshot, snapshot, traffic
@@ -269,12 +269,6 @@ def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with pytest.raises(StateError, match="has not adopted a round yet: let it finish"):
         read_snapshot(tmp_path)
-
-
-def test_faults_of_the_disk_are_put_in_words() -> None:
-    assert because(OSError(30, "Read-only file system")) == "it is read-only"
-    assert because(OSError(5, "Input/output error")) == "the disk failed to read or write"
-    assert because(OSError(34, "something else")) == "something else"
 
 
 def test_a_store_that_cannot_be_swept_opens(

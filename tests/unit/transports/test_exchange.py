@@ -63,11 +63,10 @@ async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
     mesh: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "EXPECTED_MIN", 100)
-    a, b = mesh.transport("a"), mesh.transport("b")
+    a = mesh.transport("a")
     a.expect(200)
     address = await a.listen(ANY, echo)
-    channel = await b.channel(address, "a")
-    deliver = chunked(channel)
+    deliver = chunked(await mesh.channel("b", address, "a"))
     whole = await deliver(chunks(bytes(400), bytes(400)), timeout=GUARD_S)
     assert whole.data == b"/" + bytes(16)
     with pytest.raises(grpc.aio.AioRpcError) as fault:
@@ -75,7 +74,6 @@ async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
     assert "800 bytes of frames at a time" in str(fault.value.details())
     a.expect(1000)  # as soon as the node knows more
     await deliver(chunks(bytes(400), bytes(401)), timeout=GUARD_S)
-    await channel.close()
 
 
 async def silent() -> AsyncIterator[exchange_pb2.Frame]:

@@ -67,7 +67,7 @@ async def opened(mesh: Mesh) -> AsyncIterator[tuple[Stuck, Open]]:
     stuck, server = Stuck(), mesh.transport("v")
     server.add_service(register)
     to = await server.listen(ANY, stuck)
-    yield stuck, lambda name: mesh.transport(name).channel(to, "v")
+    yield stuck, lambda name: mesh.channel(name, to, "v")
     stuck.free.set()
 
 
@@ -149,7 +149,7 @@ async def test_a_guest_may_enrol_or_dial_who_invited_it_and_nothing_else(
     server = mesh.transport("v", roster=roster)
     server.add_service(register)
     to = await server.listen(ANY, Stuck())
-    channel = await mesh.transport("", own=guest_of(TOKEN)).channel(to, "v")
+    channel = await mesh.channel("", to, "v", guest_of(TOKEN))
     code, _ = await end(channel.unary_unary(method)(wrapped(b"x")))
     may = method == (DIAL if by else f"{limits.ENROLMENT}Enrol")
     assert code is (grpc.StatusCode.OK if may else grpc.StatusCode.PERMISSION_DENIED)

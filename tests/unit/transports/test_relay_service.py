@@ -67,8 +67,7 @@ class Place:
         self.mesh, self.relay = mesh, relay
 
     async def caller(self, name: str, own: Credential | None = None) -> Caller:
-        transport = self.mesh.transport(name, own=own)
-        return Caller(await transport.channel(self.relay.at.address, "relay"))
+        return Caller(await self.mesh.channel(name, self.relay.at.address, "relay", own))
 
     async def joined(self) -> tuple[Caller, Caller, Any, Any, Any]:
         """Return a and b, the waiting of b, the call of a, and its end at b."""
