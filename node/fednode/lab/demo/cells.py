@@ -14,7 +14,6 @@ from fednode import __version__
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment.cells import Cell, Done, Outcome
-from fednode.lab.experiment.figures import differences, mean
 from fednode.lab.experiment.settings import (
     ZERO_SHOT,
     DataPart,
@@ -22,7 +21,7 @@ from fednode.lab.experiment.settings import (
     MethodSettings,
     ProtocolSettings,
 )
-from fednode.lab.experiment.table import rows
+from fednode.lab.experiment.table import differences, mean, rows
 from fednode.settings.read import RECOMMENDED as POLICY
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 

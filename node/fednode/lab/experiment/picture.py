@@ -11,7 +11,7 @@ from typing import Any, Final
 from fednode.core import foreign
 from fednode.errors import ConfigError
 from fednode.lab.experiment.cells import Done
-from fednode.lab.experiment.figures import mean
+from fednode.lab.experiment.table import mean
 
 WIDTH_IN: Final = 5.0
 HEIGHT_IN: Final = 4.5

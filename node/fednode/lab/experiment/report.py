@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import classes, figures
+from fednode.lab.experiment import classes
 from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
-from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import learns, tuning_of
 from fednode.lab.experiment.settings import Experiment
-from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
+from fednode.lab.experiment.table import (
+    MethodRow,
+    difference_lines,
+    differences,
+    markdown_table,
+    mean,
+    rows,
+    shown_columns,
+    test_images,
+)
 from fednode.learn.privacy import epsilon
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.disk import put
@@ -79,7 +87,7 @@ def markdown(
         "",
         *_accuracy_lines(experiment, table, done),
         "",
-        *figures.lines(experiment, done),
+        *difference_lines(experiment, done),
     ]
     if _by_class(done):
         files = "classes.csv and confusion.csv"
@@ -199,7 +207,7 @@ def _json(experiment: Experiment, done: Sequence[Done], command: str) -> str:
         "command": command,
         "experiment": asdict(experiment),
         "rows": [asdict(row) for row in rows(experiment, done)],
-        "differences": [asdict(difference) for difference in figures.differences(experiment, done)],
+        "differences": [asdict(difference) for difference in differences(experiment, done)],
         "cells": [
             {"file": ended.cell.file, "fault": ended.fault, **ended.outcome} for ended in done
         ],

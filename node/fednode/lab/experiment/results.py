@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fednode.errors import ConfigError, FednodeError
-from fednode.lab.experiment import figures, picture
+from fednode.lab.experiment import picture, table
 from fednode.lab.experiment.cells import Done
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import attempt, cells
@@ -51,7 +51,7 @@ class Results(list[dict[str, Any]]):
                     f"against is {against!r}, which is no method; there are {', '.join(labels)}."
                 )
             experiment = replace(experiment, against=(against,))
-        return [asdict(row) for row in figures.differences(experiment, self._done)]
+        return [asdict(row) for row in table.differences(experiment, self._done)]
 
     def plot(self) -> Any:
         """Return matplotlib's figure of accuracy, loss and consensus distance over rounds.

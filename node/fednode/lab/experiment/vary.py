@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from fednode.core import foreign
 from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
-from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.settings import Experiment
-from fednode.lab.experiment.table import rows
+from fednode.lab.experiment.table import markdown_table, mean, rows
 from fednode.storage.disk import put
 from fednode.terminal.options import csv_table
 
