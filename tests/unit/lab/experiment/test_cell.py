@@ -142,13 +142,9 @@ def test_nodes_with_the_same_prompts_are_tested_once(
 
     monkeypatch.setattr(TorchLearner, "results", counted)
     shared = dict.fromkeys(names, objective.initial(1))
-    results, scores = judge.results(place, shared), judge.scores(place, shared)
+    assert set(judge.scores(place, shared)) == set(DOMAINS)
     assert len(ran) == len(DOMAINS), "two nodes of a domain share their test images"
-    assert set(scores) == set(DOMAINS)
-    for test, nodes in results.items():
-        assert scores[test] == {name: one.accuracy for name, one in nodes.items() if one}
-    own = {name: objective.initial(at) for at, name in enumerate(names, 2)}
-    judge.results(place, own)
+    judge.results(place, {name: objective.initial(at) for at, name in enumerate(names, 2)})
     assert len(ran) == len(DOMAINS) + len(names)
     zero_shot = judge.scores(place, {})
     assert {len(set(nodes.values())) for nodes in zero_shot.values()} == {1}
