@@ -141,8 +141,8 @@ class Prompts:
                     "out, or give a list of images."
                 )
             found_classes = scan(Path(images)).classes
-            labels = [folder.display for folder in found_classes for _ in folder.files]
-            images = [path for folder in found_classes for path in folder.files]
+            labels = [folder.display for folder in found_classes for _ in folder.images]
+            images = [path for folder in found_classes for path in folder.images]
         labels = labels or ()
         if not len(images) or len(labels) != len(images):
             raise ConfigError(

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fednode.data.decode import is_image
 from fednode.data.folder import is_litter
-from fednode.data.formats import is_image
 from fednode.errors import DataError
 
 

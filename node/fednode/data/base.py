@@ -196,7 +196,6 @@ class NodeData:
         skipped: files that are not readable images, and why
         notes: sentences on deviations from the settings, such as fewer shots
         warnings: sentences on images that make the test accuracy wrong
-        watched: files and folders of a published split whose times change if the content does
         groups: the patient of each image, as far as it is known
     """
 
@@ -208,7 +207,6 @@ class NodeData:
     skipped: tuple[tuple[Path, str], ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    watched: tuple[Path, ...] = ()
     groups: Mapping[Path, str] = field(default_factory=dict)
 
     @property

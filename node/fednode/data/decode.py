@@ -1,9 +1,17 @@
-"""Decode an image file of any kind to 8-bit RGB (formats.py), with a limit of memory and time.
+"""Decode an image file of any kind to 8-bit RGB, with a limit of memory and time.
+
+    8 bits a channel            as stored; transparent parts become white
+    grey with more than 8 bits  a window of its values becomes 0 to 255
+    DICOM                       see node/fednode/data/dicom.py
+
+The window is `data.window`. If that is not set, a DICOM file's own window tags give it, and
+otherwise percentiles of the image (pixels.py).
 
 A small file can stand for an image, or tags, of gigabytes, and decoders do not say beforehand what
-they will take. JPEG and PNG files of usual size are decoded in this process. All others are decoded
-by a child process, one after the other. Its memory is limited by the system (RLIMIT_AS, on Linux).
-It ends by itself when nothing was asked for IDLE_S, and with the process that started it.
+they will take. JPEG and PNG files of at most PIXELS_KEPT are decoded in this process. All others
+are decoded by a child process, one after the other. Its memory is limited by the system (RLIMIT_AS,
+on Linux). It ends by itself when nothing was asked for IDLE_S, and with the process that started
+it.
 """
 
 from __future__ import annotations
@@ -19,28 +27,46 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from fednode.data import formats
+from fednode.data import dicom
 from fednode.data.files import opened, system_fault
-from fednode.data.formats import MEMORY, PIXELS_KEPT, decode_file
-from fednode.data.pixels import Decoded, Unusable, Window
+from fednode.data.pixels import (
+    Decoded,
+    Unusable,
+    Window,
+    by_rows,
+    percentiles,
+    require_room,
+    sample,
+    shades,
+)
 from fednode.freed import trim
 
-VERSION: Final = 2
+DICOM_SUFFIXES: Final = (".dcm", ".dicom", ".ima")
+SUFFIXES: Final = (
+    ".bmp", *DICOM_SUFFIXES, ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff",
+    ".webp",
+)  # fmt: skip
+FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+PIXELS_KEPT: Final = 4_000_000
+"""The largest image that is returned."""
+LARGE: Final = 16_000_000
+"""Of an image of more pixels, an odd error may say that memory was refused."""
+MEMORY: Final = 640 << 20
+"""Bytes that decoding may take, beside the process itself."""
+_PHOTOMETRIC: Final = 262
+"""TIFF's tag; its value 0 says that the smallest number is white."""
+VERSION: Final = 3
 """Version of the decoder. Raise it if any file's pixels change, so that no cache mixes both."""
 USUAL: Final = ("JPEG", "PNG")
 USUAL_BYTES: Final = 16 << 20
 """The largest file that is decoded in this process, if its image has at most PIXELS_KEPT."""
-SMALL_PIXELS: Final = 4_000_000
-LARGE: Final = threading.BoundedSemaphore(2)
-"""So many images of more than SMALL_PIXELS are decoded at a time."""
 TIME_S: Final = 120.0
 IDLE_S: Final = 10.0
 KINDS: Final[dict[str, type[Exception]]] = {
@@ -54,43 +80,93 @@ def decoder_key(window: Window) -> str:
     return f"decoder {VERSION}, window {shown}"
 
 
-@contextmanager
-def decode(path: Path, side: int | None = None, window: Window = None) -> Iterator[Decoded]:
-    """Decode a file, upright by its EXIF orientation; its memory is freed behind the block.
+def decode(path: Path, window: Window = None) -> Decoded:
+    """Decode a file, upright by its EXIF orientation.
 
     Of several frames take the first, of a DICOM file the middle one. An image of more than
     PIXELS_KEPT is halved until it has fewer.
 
-    side: decode a JPEG at a reduced size not below side x side, which is faster. window: of images
-    with more than 8 bits and of DICOM files. Raise Unusable, MemoryError, or the decoder's error if
-    the file is damaged or no image, usually OSError.
-    """
-    with ExitStack() as held:
-        found = _decode_usual(path, side, window, held)
-        if found is None:
-            held.enter_context(LARGE)
-            found = DECODER.decode(path, side, window)
-        held.callback(found.image.close)  # before the turn of another
-        yield found
-
-
-def _decode_usual(path: Path, side: int | None, window: Window, held: ExitStack) -> Decoded | None:
-    """Decode a JPEG or PNG of usual size; return None for all others.
-
-    held: gets what is to be given back.
+    window: of images with more than 8 bits and of DICOM files. Raise Unusable, MemoryError, or the
+    decoder's error if the file is damaged or no image, usually OSError.
     """
     with opened(path) as file:
         usual = file.peek(8).startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
-        if not usual or os.fstat(file.fileno()).st_size > USUAL_BYTES:
-            return None
-        with Image.open(file, formats=USUAL) as image:
-            pixels = image.width * image.height
-            if pixels > PIXELS_KEPT:
-                return None
-            if pixels > SMALL_PIXELS:
-                held.enter_context(LARGE)
-                held.callback(trim)
-            return formats.decode_image(image, side, window)
+        if usual and os.fstat(file.fileno()).st_size <= USUAL_BYTES:
+            with Image.open(file, formats=USUAL) as image:
+                if image.width * image.height <= PIXELS_KEPT:
+                    return decode_image(image, window)
+    return DECODER.decode(path, window)
+
+
+def is_image(path: Path) -> bool:
+    """Tell by its suffix whether a file is an image; without a known one, whether it is DICOM.
+
+    Scanners often name DICOM files by a number or a UID, so such files are opened.
+    """
+    suffix = path.suffix.lower()
+    if suffix in SUFFIXES:
+        return True
+    return (not suffix or suffix[1:].isdigit()) and dicom.has_magic(path)
+
+
+def decode_file(path: Path, window: Window) -> Decoded:
+    """Decode any file, whatever memory it takes; see `decode`."""
+    with opened(path) as file:
+        start = file.peek(dicom.START_BYTES)[: dicom.START_BYTES]
+        if path.suffix.lower() in DICOM_SUFFIXES or dicom.begins(start):
+            made, frames, patient = dicom.decode(file, window)
+            return Decoded(_rgb(Image.fromarray(made)), frames, patient)
+        size = ""
+        try:
+            with Image.open(file, formats=FORMATS) as image:
+                require_room(*image.size)
+                size = f" of {image.width:,} x {image.height:,} pixels"
+                large = image.width * image.height > LARGE
+                return decode_image(image, window)
+        except Unusable:
+            raise
+        except Exception as fault:  # some decoders do not say that memory was refused
+            memory = isinstance(fault, MemoryError) or "decoder object" in str(fault)
+            if not memory and not (size and large):
+                raise
+            raise Unusable(
+                f"too large or damaged: an image{size} cannot be decoded in {MEMORY >> 20} MiB of "
+                f"memory ({fault or 'no memory is left'})"
+            ) from None
+
+
+def decode_image(image: Image.Image, window: Window) -> Decoded:
+    """Return an opened image in RGB, upright; a large JPEG is halved while it is decoded."""
+    if PIXELS_KEPT < image.width * image.height <= LARGE:
+        image.draft("RGB", (image.width // 2, image.height // 2))
+    inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
+    image.load()
+    ImageOps.exif_transpose(image, in_place=True)
+    if image.mode not in {"I", "F"} and not image.mode.startswith("I;16"):  # 8 bits a channel
+        return Decoded(_rgb(_flattened(image)))
+    values = np.asarray(image)
+    ends = percentiles(sample(values)) if window is None else window
+    made = by_rows(lambda rows: shades(rows, ends), values)
+    if inverted:  # Pillow inverts such files of 8 bits itself
+        np.subtract(255, made, out=made)
+    return Decoded(_rgb(Image.fromarray(made)))
+
+
+def _flattened(image: Image.Image) -> Image.Image:
+    """Return an image of at most 8 bits a channel in L or RGB, on white."""
+    if not image.has_transparency_data:
+        return image if image.mode in {"L", "RGB"} else image.convert("RGB")
+    over = image if image.mode == "RGBA" else image.convert("RGBA")
+    white = Image.new("RGB", over.size, "white")
+    white.paste(over, mask=over.getchannel("A"))
+    return white
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """Return an image of at most PIXELS_KEPT in RGB."""
+    while image.width * image.height > PIXELS_KEPT:
+        image = image.reduce(2)
+    return image.convert("RGB")
 
 
 class Decoder:
@@ -105,9 +181,9 @@ class Decoder:
         self._process: subprocess.Popen[bytes] | None = None
         self._line: Connection | None = None
 
-    def decode(self, path: Path, side: int | None, window: Window) -> Decoded:
+    def decode(self, path: Path, window: Window) -> Decoded:
         """Return a decoded image; see `decode`."""
-        asked = json.dumps([str(path.absolute()), side, window]).encode()
+        asked = json.dumps([str(path.absolute()), window]).encode()
         with self._turn:
             for _ in range(2):  # the child may have ended, for it was idle
                 with contextlib.suppress(EOFError, ConnectionError):
@@ -127,9 +203,9 @@ class Decoder:
         if kind != "image":
             number, text = told
             raise OSError(number, text) if number else KINDS.get(kind, ValueError)(text or kind)
-        size, frames, patient, whole = told
+        size, frames, patient = told
         image = Image.frombytes("RGB", tuple(size), self._line.recv_bytes())
-        return Decoded(image, frames, patient, whole)
+        return Decoded(image, frames, patient)
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
@@ -161,10 +237,10 @@ def serve(line: Connection) -> None:
     """Decode files for as long as they are asked for, and there is memory left for any."""
     most = _memory_bytes() + MEMORY // 4
     while _memory_bytes() <= most and line.poll(IDLE_S):
-        path, side, window = json.loads(line.recv_bytes())
+        path, window = json.loads(line.recv_bytes())
         try:
-            found = decode_file(Path(path), side, window and tuple(window))
-            told = "image", found.image.size, found.frames, found.patient, found.whole
+            found = decode_file(Path(path), window and tuple(window))
+            told = "image", found.image.size, found.frames, found.patient
             pixels = found.image.tobytes()
         except Exception as fault:
             line.send_bytes(json.dumps(_describe(fault)).encode())

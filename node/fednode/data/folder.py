@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Container
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from fednode.data.decode import SUFFIXES, is_image
 from fednode.data.files import is_utf8, spelled, why
-from fednode.data.formats import SUFFIXES, is_image
-from fednode.data.names import for_layout, refuse_twins, shown
+from fednode.data.names import Part, for_layout, refuse_twins, shown
 from fednode.errors import DataError
 from fednode.units import listed
 
@@ -37,26 +37,23 @@ NAMED: Final = 4
 """Most folders, or kinds of files, that a sentence names."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassFolder:
+@dataclass(slots=True, kw_only=True)
+class ClassImages:
     """One class: its image files (judged by suffix) and the other entries of its folder.
 
     Attributes:
         name: the folder's name, or the name that a published split or a table gives
         path: the class's folder, or the folder of all images
-        files: all images; with a published split, the training images
+        images: the image files, and the part of each in a published split; without one, all train
         others: entries that are not used, and why
-        validation, test: the images of a published split; test is None if nothing is published
         text: the name in a prompt if it differs from `name`
         source: the published split or the table that gives the images; "" for a folder
     """
 
     name: str
     path: Path
-    files: tuple[Path, ...]
-    others: tuple[tuple[Path, str], ...] = ()
-    validation: tuple[Path, ...] = ()
-    test: tuple[Path, ...] | None = None
+    images: dict[Path, Part] = field(default_factory=dict)
+    others: list[tuple[Path, str]] = field(default_factory=list)
     text: str = ""
     source: str = ""
 
@@ -72,23 +69,13 @@ class ClassFolder:
         """The class's name as it stands in a prompt."""
         return shown(self.text or self.name)
 
-    @property
-    def every(self) -> tuple[Path, ...]:
-        """All image files of the class."""
-        return (*self.files, *self.validation, *(self.test or ()))
-
-    def without(self, bad: Container[Path]) -> ClassFolder:
-        """Return the class without some of its images."""
-
-        def rest(files: tuple[Path, ...]) -> tuple[Path, ...]:
-            return tuple(path for path in files if path not in bad)
-
-        test = None if self.test is None else rest(self.test)
-        return replace(self, files=rest(self.files), validation=rest(self.validation), test=test)
+    def of(self, part: Part) -> tuple[Path, ...]:
+        """Return the images of a part."""
+        return tuple(path for path, of in self.images.items() if of == part)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Listing:
     """The content of a data folder.
 
     Attributes:
@@ -96,15 +83,13 @@ class Found:
         strays: files outside class folders, and why they are not used
         source: the file or folder that publishes the split; "" if nothing is published
         notes: sentences on the table that gives the classes
-        watched: files and folders whose times change if the content does, besides root's folders
     """
 
     root: Path
-    classes: tuple[ClassFolder, ...]
-    strays: tuple[tuple[Path, str], ...] = ()
+    classes: Sequence[ClassImages]
+    strays: Sequence[tuple[Path, str]] = ()
     source: str = ""
-    notes: tuple[str, ...] = ()
-    watched: tuple[Path, ...] = ()
+    notes: Sequence[str] = ()
 
 
 def sort_key(name: str) -> tuple[str, str]:
@@ -112,15 +97,13 @@ def sort_key(name: str) -> tuple[str, str]:
     return unicodedata.normalize("NFC", name), name
 
 
-def scan(root: Path, nested: bool = False) -> Found:
+def scan(root: Path, nested: bool = False) -> Listing:
     """List a folder of class folders; raise DataError if it is not such a folder.
 
     nested: images may lie in folders inside the class folders.
     """
     folders, files = entries(root, "data folder")
-    strays = tuple(
-        (spelled(path), "lies beside the class folders, in none of them") for path in files
-    )
+    strays = [(spelled(path), "lies beside the class folders, in none of them") for path in files]
     if not folders:
         if any(map(is_image, files)):
             raise DataError(
@@ -132,11 +115,11 @@ def scan(root: Path, nested: bool = False) -> Found:
             f"The data folder '{root}' is empty: it must hold one folder per class, with the "
             "images of that class in it."
         )
-    classes = tuple(class_folder(path, nested) for path in folders)
+    classes = [class_folder(path, nested) for path in folders]
     if not nested:
         _refuse_domains(root, classes)
     refuse_twins(f"'{root}'", [(folder.path.name, folder.display) for folder in classes])
-    return Found(root, classes, strays)
+    return Listing(root, classes, strays)
 
 
 def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
@@ -181,48 +164,41 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def class_folder(path: Path, nested: bool = False) -> ClassFolder:
+def class_folder(path: Path, nested: bool = False) -> ClassImages:
     """Return the class whose images lie in a folder; nested: and in the folders inside it."""
     folders, files = entries(path, "class folder")
     if nested:
-        folders, files = [], walk(path)[0]
-    images = tuple(file for file in files if is_utf8(file.name) and is_image(file))
-    others = [
-        (file, f"not an image by its suffix ({', '.join(SUFFIXES)})")
-        if is_utf8(file.name)
-        else (spelled(file), "a name that is not UTF-8: rename it")
-        for file in sorted(set(files) - set(images), key=lambda file: sort_key(file.name))
-    ]
-    others += [(folder, "a folder inside a class folder, not searched") for folder in folders]
-    return ClassFolder(
-        name=unicodedata.normalize("NFC", path.name), path=path, files=images, others=tuple(others)
-    )
+        folders, files = [], walk(path)
+    found = ClassImages(name=unicodedata.normalize("NFC", path.name), path=path)
+    for file in files:
+        if not is_utf8(file.name):
+            found.others.append((spelled(file), "a name that is not UTF-8: rename it"))
+        elif is_image(file):
+            found.images[file] = "train"
+        else:
+            found.others.append((file, f"not an image by its suffix ({', '.join(SUFFIXES)})"))
+    found.others += [(folder, "a folder inside a class folder, not searched") for folder in folders]
+    return found
 
 
-def walk(root: Path) -> tuple[list[Path], list[Path]]:
-    """Return all files below a folder and all folders, root first; links that lead back are not
-    followed."""
-    files, folders, seen = list[Path](), list[Path](), set[tuple[int, int]]()
-
-    def look(folder: Path) -> None:
-        inner, held = entries(folder, "folder")
+def walk(root: Path) -> list[Path]:
+    """Return all files below a folder; links that lead back are not followed."""
+    found, seen, waiting = list[Path](), set[tuple[int, int]](), [root]
+    while waiting:
+        folder = waiting.pop()
+        inner, files = entries(folder, "folder")
         status = os.stat(folder)
-        if (status.st_dev, status.st_ino) in seen:
-            return
-        seen.add((status.st_dev, status.st_ino))
-        folders.append(folder)
-        files.extend(held)
-        for path in inner:
-            look(path)
-
-    look(root)
-    return files, folders
+        if (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            found += files
+            waiting += reversed(inner)
+    return found
 
 
-def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
+def _refuse_domains(root: Path, classes: Sequence[ClassImages]) -> None:
     """Raise DataError if the images lie one level too deep."""
     nested = [folder for folder in classes if _holds_image_folders(folder)]
-    if not nested or any(folder.files and not for_layout(folder.name) for folder in classes):
+    if not nested or any(folder.images and not for_layout(folder.name) for folder in classes):
         return
     best, names = min(nested, key=_rank), listed([folder.name for folder in nested], NAMED)
     raise DataError(
@@ -236,12 +212,12 @@ def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     )
 
 
-def _rank(folder: ClassFolder) -> int:
+def _rank(folder: ClassImages) -> int:
     """Return 0 for a folder of training images, 1 for a domain, and 2 for tests and the like."""
     return 0 if folder.name.lower().startswith("train") else 1 + for_layout(folder.name)
 
 
-def _holds_image_folders(folder: ClassFolder) -> bool:
+def _holds_image_folders(folder: ClassImages) -> bool:
     return any(
         path.is_dir() and any(map(is_image, entries(path, "folder")[1]))
         for path, _ in folder.others

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -32,10 +32,10 @@ from fednode.data.base import (
     warning,
 )
 from fednode.data.files import DESCRIPTORS
-from fednode.data.folder import NAMED, ClassFolder, Found, walk
+from fednode.data.folder import NAMED, ClassImages, Listing
 from fednode.data.images import Cache, Verdict, copies_among, examine
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
-from fednode.data.official import found_in
+from fednode.data.official import read_folder
 from fednode.data.skip_report import skip_report
 from fednode.data.splits import Files
 from fednode.data.table import read_classes
@@ -50,28 +50,35 @@ def load(
     fixed: bool = False,
     whole: bool = False,
 ) -> NodeData:
-    """Return the splits of one node.
+    """Return the splits of one node, as `look` does.
 
-    cache: keeps the results of examining image files; None examines every file anew. progress: how
-    many files are examined. fixed: the data set does not change, so the shares of its splits are
-    exact. whole: all images are test images, of one class or more. Raise DataError if the data
-    cannot be used; the message has the first fault and the number of the others.
+    Raise DataError if the data cannot be used; the message has the first fault and the number of
+    the others.
     """
-    survey = _Survey(settings, cache, progress, fixed, whole)
-    data = survey.data()
+    problems, data = look(settings, cache, progress, fixed=fixed, whole=whole)
     if data is None:
-        first, *more = survey.texts("fault")
+        first, *more = [text for kind, text in problems if kind == "fault"]
         others = "1 more fault" if len(more) == 1 else f"{len(more)} more faults"
         raise DataError(first + (f" ({others}: `fednode check` lists all.)" if more else ""))
     return data
 
 
 def look(
-    settings: DataSettings, cache: Cache | None = None, progress: ProgressFn = no_progress
+    settings: DataSettings,
+    cache: Cache | None = None,
+    progress: ProgressFn = no_progress,
+    *,
+    fixed: bool = False,
+    whole: bool = False,
 ) -> tuple[list[Problem], NodeData | None]:
-    """Return everything that is wrong with the data, and the splits; None if there is a fault."""
+    """Return everything that is wrong with the data, and the splits; None if there is a fault.
+
+    cache: keeps the results of examining image files; None examines every file anew. progress: how
+    many files are examined. fixed: the data set does not change, so the shares of its splits are
+    exact. whole: all images are test images, of one class or more.
+    """
     try:
-        survey = _Survey(settings, cache, progress)
+        survey = _Survey(settings.placed(), cache, progress, fixed, whole)
         data = survey.data()
     except DataError as error:
         return [fault(str(error))], None
@@ -82,19 +89,19 @@ def look(
 class _Survey:
     """The way from folders to splits.
 
-    Each step yields what is wrong; the steps after a fault are left out. fixed, whole: as `load`
-    takes them. folders: the chosen classes; once files are examined, those that this node opens,
-    with readable images alone. train, validation, test: the images of each class.
+    Each step yields what is wrong; the steps after a fault are left out. fixed, whole: as `look`
+    takes them. classes: the chosen ones; once files are examined, those that this node opens, with
+    readable images alone. train, validation, test: the images of each class.
     """
 
     settings: DataSettings
     cache: Cache | None
     progress: ProgressFn
-    fixed: bool = False
-    whole: bool = False
+    fixed: bool
+    whole: bool
     problems: list[Problem] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
-    folders: dict[str, ClassFolder] = field(default_factory=dict)
+    classes: dict[str, ClassImages] = field(default_factory=dict)
     base: tuple[str, ...] = ()
     new: tuple[str, ...] = ()
     verdicts: Mapping[Path, Verdict] = field(default_factory=dict)
@@ -105,8 +112,7 @@ class _Survey:
 
     def data(self) -> NodeData | None:
         """Return the splits; None if there is a fault."""
-        self.root = self._find_root()
-        self.found = self._find_classes()
+        self.listing = self._list()
         for step in (
             self._choose,
             self._check_partition,
@@ -128,7 +134,6 @@ class _Survey:
             skipped=tuple(self.skipped),
             notes=tuple(self.texts("note")),
             warnings=tuple(self.texts("warning")),
-            watched=self.found.watched,
             groups=self.groups,
         )
 
@@ -138,41 +143,35 @@ class _Survey:
     def _split(self, names: Iterable[str], files: Mapping[str, Files]) -> Split:
         names = tuple(names)
         images = [Image(path, label) for label, name in enumerate(names) for path in files[name]]
-        return Split(tuple(self.folders[name].display for name in names), tuple(images))
+        return Split(tuple(self.classes[name].display for name in names), tuple(images))
 
     # Classes --------------------------------------------------------------------------------------
 
-    def _find_root(self) -> Path:
-        if self.settings.path == BUILTIN:
-            return builtin.root()
-        if not self.settings.path.strip():
-            raise DataError('data.path is empty: give a folder of class folders, or "builtin".')
-        return Path(self.settings.placed().path)
-
-    def _find_classes(self) -> Found:
+    def _list(self) -> Listing:
         """Return the classes of the data folder, before any is chosen."""
-        root, columns = self.root, self.settings.columns
-        table, nested = self.settings.placed().table, self.settings.groups == FOLDER
-        found = read_classes(root, Path(table), columns) if table else found_in(root, nested)
+        settings, nested = self.settings, self.settings.groups == FOLDER
+        if not settings.path.strip():
+            raise DataError('data.path is empty: give a folder of class folders, or "builtin".')
+        root = builtin.root() if settings.path == BUILTIN else Path(settings.path)
+        if settings.table:
+            found = read_classes(root, Path(settings.table), settings.columns)
+        else:
+            found = read_folder(root, nested)
         if nested and found.source:
             raise DataError(
                 f"data.groups is '{FOLDER}', and '{root}' has a published split, whose "
                 f"folders are parts and classes: give {DICOM}, or a regular expression that "
                 "finds the patient."
             )
-        if nested and not table:
-            found = replace(found, watched=(*found.watched, *walk(root)[1]))
         if self.whole:
-            every = [
-                replace(one, files=one.every, validation=(), test=None) for one in found.classes
-            ]
-            found = replace(found, classes=tuple(every))
+            for one in found.classes:
+                one.images = dict.fromkeys(one.images, "train")
         self.skipped += found.strays
         self.problems += map(note, found.notes)
         if found.source and not self.whole:
             tests = (
                 f"Classes, their order and the test images are those of '{found.source}'."
-                if self.settings.test
+                if settings.test
                 else f"Classes and their order are those of '{found.source}'; data.test is 0, so "
                 "its test images train."
             )
@@ -180,26 +179,26 @@ class _Survey:
         return found
 
     def _choose(self) -> Iterator[Problem]:
-        """Store the folders of the chosen classes, in their order."""
-        settings, found = self.settings, self.found
+        """Store the chosen classes, in their order."""
+        settings, listing = self.settings, self.listing
         rename = {normalize("NFC", name): text for name, text in (settings.rename or {}).items()}
         wanted = [normalize("NFC", name) for name in settings.classes or ()]
-        self.folders = {
-            folder.name: replace(folder, text=rename.get(folder.name, folder.text))
-            for folder in found.classes
-            if settings.classes is None or folder.name in wanted
-        }
-        names = tuple(self.folders)
+        for one in listing.classes:
+            one.text = rename.get(one.name, one.text)
+            if settings.classes is None or one.name in wanted:
+                self.classes[one.name] = one
+        names = tuple(self.classes)
         self.base, self.new = splits.halves(names) if settings.halves else (names, ())
         faults = list(self._name_faults(wanted, rename))
         if len(names) < (1 if self.whole else 2) and not faults:
             faults.append(
-                f"'{found.root}' gives {len(names)} class to tell apart "
+                f"'{listing.root}' gives {len(names)} class to tell apart "
                 f"({', '.join(names) or 'none'}); it takes at least 2."
             )
-        faults += [_empty_class(one) for one in self.folders.values() if not one.files]
+        trains = {name: one.of("train") for name, one in self.classes.items()}
+        faults += [_empty_class(one) for name, one in self.classes.items() if not trains[name]]
         yield from map(fault, faults)
-        if names and all(re.fullmatch(r"n?\d+", one.display) for one in self.folders.values()):
+        if names and all(re.fullmatch(r"n?\d+", one.display) for one in self.classes.values()):
             yield note(
                 "The classes are numbers or codes, which say nothing to the model: give them "
                 f'names, such as data.rename: {{"{names[0]}": healthy}}.'
@@ -207,29 +206,29 @@ class _Survey:
 
     def _name_faults(self, wanted: Sequence[str], rename: Mapping[str, str]) -> Iterator[str]:
         """Yield what is wrong with the names of classes."""
-        settings, every = self.settings, [folder.name for folder in self.found.classes]
-        if settings.classes is None and not self.found.source and not settings.table:
-            yield from _no_classes(self.found)
+        settings, every = self.settings, [one.name for one in self.listing.classes]
+        if settings.classes is None and not self.listing.source and not settings.table:
+            yield from _no_classes(self.listing)
         for key, names in (("classes", wanted), ("rename", rename)):
             for name in names:
                 if name not in every:
-                    yield _unknown_class(key, name, every, self.root)
+                    yield _unknown_class(key, name, every, self.listing.root)
         repeated = sorted({name for name in wanted if wanted.count(name) > 1})
         if repeated:
             yield f"data.classes names '{repeated[0]}' more than once."
         seen = dict[str, str]()
-        for name, folder in self.folders.items():
-            if name in rename and not folder.text.strip():
+        for name, one in self.classes.items():
+            if name in rename and not one.text.strip():
                 yield f"data.rename gives the class '{name}' an empty name."
-            elif rename and (other := seen.setdefault(same(folder.display), name)) != name:
+            elif rename and (other := seen.setdefault(same(one.display), name)) != name:
                 # Without data.rename a published list may give two folders one name.
                 yield (
                     f"data.rename gives the classes '{other}' and '{name}' the same name "
-                    f"'{folder.display}': put their images into one folder, or give them two names."
+                    f"'{one.display}': put their images into one folder, or give them two names."
                 )
-            if why := unsendable(folder.display):
+            if why := unsendable(one.display):
                 yield (
-                    f"The class '{shown(folder.name)}' {why}: rename its folder, or give it "
+                    f"The class '{shown(one.name)}' {why}: rename its folder, or give it "
                     "another name with data.rename."
                 )
 
@@ -262,33 +261,32 @@ class _Survey:
     def _examine(self) -> Iterator[Problem]:
         """Keep the readable images of the classes that this node opens; record what is skipped."""
         opened = (*self.base, *self.new) if self.settings.halves else self._block()
-        paths = [path for name in opened for path in self.folders[name].every]
+        paths = [path for name in opened for path in self.classes[name].images]
         if self.settings.path == BUILTIN:
             self.verdicts = builtin.examine(paths)
         else:
             self.verdicts = examine(paths, self.settings.window, self.cache, self.progress)
-        faults = {path: self.verdicts[path].fault for path in paths}
-        closed = [path for path, why in faults.items() if DESCRIPTORS in (why or "")]
+        faults = {path: why for path in paths if (why := self.verdicts[path].fault) is not None}
+        closed = [path for path, why in faults.items() if DESCRIPTORS in why]
         if closed:
             yield fault(f"{len(closed)} images, such as '{closed[0]}', wait: {DESCRIPTORS}.")
             return
         yield from self._odd_images(paths)
-        draws = self.settings.test > 0.0 and not self.whole
-        folders, self.folders = self.folders, {}
-        for name in opened:
-            folder = folders[name]
-            bad = {path: why for path in folder.every if (why := faults[path]) is not None}
-            self.skipped += [*folder.others, *bad.items()]
-            good = self.folders[name] = folder.without(bad)
-            if not good.files:
-                path, why = next(iter(bad.items()))
+        self.classes = {name: self.classes[name] for name in opened}
+        for one in self.classes.values():
+            bad = [(path, faults[path]) for path in one.images if path in faults]
+            one.images = {path: part for path, part in one.images.items() if path not in faults}
+            self.skipped += [*one.others, *bad]
+            good = len(one.of("train"))
+            if not good:
+                path, why = bad[0]
                 yield fault(
-                    f"{folder.title} holds no readable image: all {len(bad)} were "
+                    f"{one.title} holds no readable image: all {len(bad)} were "
                     f"skipped, such as '{path.name}' ({why})."
                 )
-            elif len(good.files) == 1 and draws and folder.test is None:
+            elif good == 1 and self.settings.test and not (self.whole or self.listing.source):
                 yield fault(
-                    f"{folder.title} holds 1 readable image; a test split needs at "
+                    f"{one.title} holds 1 readable image; a test split needs at "
                     "least 2: add images, or set data.test to 0."
                 )
 
@@ -311,8 +309,8 @@ class _Survey:
     def _group(self) -> Iterator[Problem]:
         """Store the patients of the readable images; yield a fault if data.groups finds none."""
         how = self.settings.groups
-        images = {path: folder.path for folder in self.folders.values() for path in folder.every}
-        self.groups = groups.find_groups(how, self.root, images, self.verdicts)
+        images = {path: one.path for one in self.classes.values() for path in one.images}
+        self.groups = groups.find_groups(how, self.listing.root, images, self.verdicts)
         if how is None or not images:
             return
         unknown = [path for path in images if path not in self.groups]
@@ -340,11 +338,12 @@ class _Survey:
     def _draw(self) -> Iterator[Problem]:
         """Store the test, validation and training images of each class."""
         settings, partition = self.settings, self.settings.partition
-        yield from self._draw_tests()
         if self.whole:
+            self.test = {name: splits.in_order(one.images) for name, one in self.classes.items()}
             self.train = self.validation = dict.fromkeys(self.test, ())
             return
-        own = {name: self._training_pool(self.folders[name]) for name in self._block()}
+        yield from self._draw_tests()
+        own = {name: self._training_pool(self.classes[name]) for name in self._block()}
         if partition.how == "dirichlet":
             images, count = sum(map(len, own.values())), partition.count or 1
             if count > images:
@@ -360,36 +359,32 @@ class _Survey:
         yield from self._compare_with_settings(pools)
 
     def _draw_tests(self) -> Iterator[Problem]:
-        """Store the test images of each class: all, the published ones, or drawn ones."""
-        share, drawn = self.settings.test, dict[str, Files]()
-        self.test = test = dict[str, Files]()
-        for name, folder in self.folders.items():
-            if self.whole:
-                test[name] = splits.in_order(folder.files)
-            elif folder.test is not None:
-                test[name] = folder.test if share else ()
-            elif not self._by_content:
-                test[name] = splits.draw_test(folder.files, name, share)
-            else:
-                drawn[name] = folder.files
-        test |= self._held_out(
-            drawn, share, partial(splits.place, seed=splits.TEST_SEED, purpose="test")
-        )
-        one = [name for name, files in drawn.items() if len({*map(self._unit, files)}) == 1]
-        if one and share:
-            yield note(
-                f"No image of {len(one)} classes, such as '{one[0]}', is tested: all images of the "
-                "class are of one patient, or copies of one image."
-            )
+        """Store the test images of each class: the published ones, or drawn ones."""
+        share, classes = self.settings.test, self.classes
+        images = {name: one.of("train") for name, one in classes.items()}
+        if self.listing.source:
+            self.test = {name: one.of("test") if share else () for name, one in classes.items()}
+        elif not self._by_content:
+            draw = splits.draw_test
+            self.test = {name: draw(files, name, share) for name, files in images.items()}
+        else:
+            test_place = partial(splits.place, seed=splits.TEST_SEED, purpose="test")
+            self.test = self._held_out(images, share, test_place)
+            one = [name for name, files in images.items() if len({*map(self._unit, files)}) == 1]
+            if one and share:
+                yield note(
+                    f"No image of {len(one)} classes, such as '{one[0]}', is tested: all images of "
+                    "the class are of one patient, or copies of one image."
+                )
 
-    def _training_pool(self, folder: ClassFolder) -> Files:
+    def _training_pool(self, one: ClassImages) -> Files:
         """Return a class's images that no test takes, in the order in which training takes them."""
-        settings, tested = self.settings, set(self.test[folder.name])
-        files = [path for path in folder.files if path not in tested]
-        if folder.test is not None and not settings.test:
-            files += [*folder.test, *(() if settings.validation else folder.validation)]
+        settings, tested = self.settings, set(self.test[one.name])
+        files = [path for path in one.of("train") if path not in tested]
+        if self.listing.source and not settings.test:
+            files += [*one.of("test"), *(() if settings.validation else one.of("val"))]
         if not self._by_content:
-            return splits.shuffle(files, folder.name, settings.seed)
+            return splits.shuffle(files, one.name, settings.seed)
 
         def place(path: Path) -> float:
             return splits.place(self.verdicts[path].digest, settings.seed, "train")
@@ -421,7 +416,7 @@ class _Survey:
         """
         share, seed = self.settings.validation, self.settings.seed
         dealt = self.settings.partition.how == "dirichlet"
-        published = {name: self.folders[name].validation for name in own if share and not dealt}
+        published = {name: self.classes[name].of("val") for name in own if share and not dealt}
         kept = {name: files for name, files in published.items() if files}
         drawn = {name: files for name, files in own.items() if name not in kept}
         if dealt or not self._by_content:
@@ -468,7 +463,6 @@ class _Survey:
         yield from copies_among(train, test, validation, self.verdicts)
         how = self.settings.groups
         by = how or f"the DICOM tag {DICOM.partition(':')[2]}"
-        published = any(folder.test is not None for folder in self.folders.values())
         cure = f"set data.groups to {DICOM}, and no patient is divided."
         for names, first, second in (
             ("training images and test images", train, test),
@@ -481,14 +475,14 @@ class _Survey:
                     f"{len(both):,} of {len(every):,} patients (by {by}) "
                     f"{'has' if len(both) == 1 else 'have'} {names}, so the accuracy does not tell "
                     "how well new patients are recognized: "
-                    f"{'divide the published images by patient.' if published else cure}"
+                    f"{'divide the published images by patient.' if self.listing.source else cure}"
                 )
         if not self.groups and self.settings.path != BUILTIN:
-            numbers = groups.numbered(folder.files for folder in self.folders.values())
+            numbers = groups.numbered(one.of("train") for one in self.classes.values())
             yield from map(note, groups.numbers_note(numbers, train, test))
 
 
-def _no_classes(found: Found) -> Iterator[str]:
+def _no_classes(found: Listing) -> Iterator[str]:
     """Yield why the folders are no classes: their names, or a table beside them."""
     named = [folder.path.name for folder in found.classes if for_layout(folder.name)]
     tables = [path.name for path, _ in found.strays if path.suffix.lower() in TABLES]
@@ -514,7 +508,7 @@ def _unknown_class(key: str, name: str, known: Sequence[str], root: Path) -> str
     return f"data.{key} names '{name}', which is no class in '{root}'; {hint}."
 
 
-def _empty_class(folder: ClassFolder) -> str:
+def _empty_class(folder: ClassImages) -> str:
     if folder.source:
         return (
             f"{folder.title} has no image to train on in '{folder.path}': add the missing files, "

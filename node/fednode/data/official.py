@@ -12,22 +12,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from fednode.data.decode import is_image
 from fednode.data.files import is_utf8, read_list, spelled
 from fednode.data.folder import (
-    ClassFolder,
-    Found,
+    ClassImages,
+    Listing,
     class_folder,
     entries,
     require_text,
     scan,
     sort_key,
 )
-from fednode.data.formats import is_image
 from fednode.data.names import PARTS, Part, refuse_twins
 from fednode.errors import DataError
 
@@ -57,7 +56,7 @@ class Entry(NamedTuple):
     name: str
 
 
-def found_in(root: Path, nested: bool = False) -> Found:
+def read_folder(root: Path, nested: bool = False) -> Listing:
     """List a data folder by its published split, or else as a folder of class folders.
 
     nested: without a published split, images may lie in folders inside the class folders.
@@ -90,23 +89,30 @@ def _refuse_lists(root: Path) -> None:
                 )
 
 
-def _listed(root: Path, source: Path) -> Found:
+def _listed(root: Path, source: Path) -> Listing:
     """Return the classes of a split file's entries, by label.
 
     An image that is listed twice is tested, or else validates.
     """
-    listed = list(_read_entries(source))
-    names = _names(source, listed)
     base = root / COOP.get(source.stem.removeprefix(PREFIX), "")
-    images: dict[tuple[int, Part], list[Path]] = defaultdict(list)
-    absent: dict[int, list[tuple[Path, str]]] = defaultdict(list)
-    parts = {(base / entry.file, entry.label): entry.part for entry in listed}
+    listed = list(_read_entries(source))
+    classes, labels = dict[int, ClassImages](), dict[str, int]()
+    parts = dict[tuple[Path, int], Part]()
+    for part, file, label, name in listed:
+        one = classes.setdefault(label, ClassImages(name=name, path=base, source=source.name))
+        first = labels.setdefault(name, label)
+        if (one.name, first) != (name, label):
+            raise DataError(
+                f"'{source}' gives the class '{one.name}' the label {first}, and the class "
+                f"'{name}' the label {label}: each class needs one label of its own."
+            )
+        parts[base / file, label] = part
     for (path, label), part in sorted(parts.items(), key=lambda image: sort_key(str(image[0][0]))):
         if path.is_file():
-            images[label, part].append(path)
+            classes[label].images[path] = part
         else:
-            absent[label].append((path, f"named by '{source.name}', and not there"))
-    if not images:
+            classes[label].others.append((path, f"named by '{source.name}', and not there"))
+    if not any(one.images for one in classes.values()):
         if listed and all("\\" in str(entry.file) for entry in listed):
             raise DataError(
                 f"'{source}' writes paths with backslashes, such as '{listed[0].file}': write them "
@@ -116,33 +122,15 @@ def _listed(root: Path, source: Path) -> Found:
             f"'{source}' names {len(listed)} images, and none of them lies in '{base}': put the "
             "data set's images there (docs/data.md lists the folders)."
         )
-    classes = _classes(root, base, source.name, sorted(names.items()), images, absent)
-    folders = {path.parent for files in images.values() for path in files}
-    return Found(root, classes, (), source.name, watched=(source, *sorted(folders)))
+    return _published(root, source.name, [classes[label] for label in sorted(classes)])
 
 
-def _classes(
-    root: Path, path: Path, source: str, names: Iterable[tuple[Any, str]], images: Any, others: Any
-) -> tuple[ClassFolder, ...]:
-    """Return the classes of a published split, whose training images lie in a folder, path.
-
-    names: of the classes, in their order, by key. images: files by key and part. others: by key,
-    entries that are not used, and why.
-    """
-    classes = tuple(
-        ClassFolder(
-            name=name,
-            path=path,
-            files=tuple(images[key, "train"]),
-            validation=tuple(images[key, "val"]),
-            test=tuple(images[key, "test"]),
-            others=tuple(others[key]),
-            source=source,
-        )
-        for key, name in names
-    )
-    refuse_twins(f"'{root}'", [(of_class.name, of_class.display) for of_class in classes])
-    return classes
+def _published(
+    root: Path, source: str, classes: Sequence[ClassImages], strays: Sequence[tuple[Path, str]] = ()
+) -> Listing:
+    """Return the listing of a published split; raise DataError if two names are one for a model."""
+    refuse_twins(f"'{root}'", [(one.name, one.display) for one in classes])
+    return Listing(root, classes, strays, source)
 
 
 def _read_entries(path: Path) -> Iterator[Entry]:
@@ -159,36 +147,20 @@ def _read_entries(path: Path) -> Iterator[Entry]:
     for part in ORDER:
         rows = held.get(part, [])
         for number, row in enumerate(rows if isinstance(rows, list) else [rows]):
-            yield _entry(path, part, number, row)
-
-
-def _entry(path: Path, part: Part, number: int, row: Any) -> Entry:
-    match row:
-        case [str(file), int(label), str(name)] if label >= 0 and name.strip():
-            inner = PurePosixPath(file)
-            if inner.is_absolute() or ".." in inner.parts:
-                raise DataError(f"'{path}' names '{inner}', which lies outside '{path.parent}'.")
-            if is_utf8(file + name):
-                return Entry(part, inner, label, name)
-    raise DataError(
-        f"'{path}' has {ascii(row)[:80]} as entry {number} of `{part}`; an entry is [file, label, "
-        "class name] in UTF-8, and labels count from 0."
-    )
-
-
-def _names(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
-    """Return the class of each label; raise DataError if a class has no label of its own."""
-    names: dict[int, str] = {}
-    labels: dict[str, int] = {}
-    for entry in listed:
-        name = names.setdefault(entry.label, entry.name)
-        label = labels.setdefault(entry.name, entry.label)
-        if (name, label) != (entry.name, entry.label):
+            match row:
+                case [str(file), int(label), str(name)] if label >= 0 and name.strip():
+                    inner = PurePosixPath(file)
+                    if inner.is_absolute() or ".." in inner.parts:
+                        raise DataError(
+                            f"'{path}' names '{inner}', which lies outside '{path.parent}'."
+                        )
+                    if is_utf8(file + name):
+                        yield Entry(part, inner, label, name)
+                        continue
             raise DataError(
-                f"'{source}' gives the class '{name}' the label {label}, and the class "
-                f"'{entry.name}' the label {entry.label}: each class needs one label of its own."
+                f"'{path}' has {ascii(row)[:80]} as entry {number} of `{part}`; an entry is [file, "
+                "label, class name] in UTF-8, and labels count from 0."
             )
-    return names
 
 
 def _parts(root: Path) -> dict[Path, Part]:
@@ -209,25 +181,25 @@ def _holds_folders(path: Path) -> bool:
     return bool(folders) and not any(map(is_image, files))
 
 
-def _parted(root: Path, places: Mapping[Path, Part]) -> Found:
+def _parted(root: Path, places: Mapping[Path, Part]) -> Listing:
     """Return the classes of place/<class>; without test images, those of `val` are for tests."""
-    tested = "test" in places.values()
-    training = next(iter(places))
-    images: dict[tuple[str, Part], list[Path]] = defaultdict(list)
-    others: dict[str, list[tuple[Path, str]]] = defaultdict(list)
-    watched = list(places)
+    tested, training = "test" in places.values(), next(iter(places))
+    source = f"{root.name}/{training.name}"
+    classes = dict[str, ClassImages]()
     folders, beside = entries(root, "folder")
     beside += [path for path in folders if path not in places]
     for place, part in places.items():
         inner, files = entries(place, "folder")
-        watched += inner
         beside += files
         for folder in map(class_folder, inner):
-            images[folder.name, part if tested or part == "train" else "test"] += folder.files
-            others[folder.name] += folder.others
-    source = f"{root.name}/{training.name}"
-    names = [(name, name) for name in sorted(others, key=sort_key)]
-    classes = _classes(root, training, source, names, images, others)
+            new = ClassImages(name=folder.name, path=training, source=source)
+            one = classes.setdefault(folder.name, new)
+            one.images |= dict.fromkeys(
+                folder.images, part if tested or part == "train" else "test"
+            )
+            one.others += folder.others
     shown = ", ".join(place.name for place in places)
     strays = [(spelled(path), f"lies beside the images of {shown}: not used") for path in beside]
-    return Found(root, classes, tuple(strays), source, watched=tuple(watched))
+    return _published(
+        root, source, [classes[name] for name in sorted(classes, key=sort_key)], strays
+    )

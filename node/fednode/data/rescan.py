@@ -7,20 +7,17 @@ appear at once delay no round: until they are loaded, rounds go on with the imag
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
 
 from fednode.data.base import BUILTIN, DataSettings, NodeData
-from fednode.data.files import opened
 from fednode.data.images import UNREAD, Cache
 from fednode.data.load import load
-from fednode.data.pixels import Unusable
 from fednode.errors import DataError
 
-Signature = frozenset[tuple[str, int, int, bool]]
+Signature = frozenset[tuple[Path, int, int]]
 WAIT_S: Final = 2.0
 """How long a round waits for a load under way; most changes are a few small images."""
 
@@ -40,15 +37,15 @@ def _load_in_background(settings: DataSettings, cache: Cache | None) -> Future[N
 
 
 class Rescan:
-    """Compare the times of the class folders, which change whenever a file is added or deleted.
+    """Compare the times of all folders with images, which change if a file is added or deleted.
 
-    The cost is one `stat` per class, however many images there are. Files that could not be read at
-    the last load are compared, too, so an image that was still being copied is used once it is
-    complete.
+    The cost is one `stat` per folder, however many images there are. Skipped files are compared,
+    too, so an image that was still being copied is used once it is complete. While there are files
+    that could not be read, every look loads anew.
     """
 
     def __init__(self, settings: DataSettings, cache: Cache | None, data: NodeData) -> None:
-        self._settings = settings
+        self._settings = settings.placed()
         self._cache = cache
         self._data = data
         self._seen = self._signature()
@@ -63,7 +60,8 @@ class Rescan:
         """
         if self._loading is None:
             signature = self._signature()
-            if signature == self._seen:
+            unread = any(why.startswith(UNREAD) for _, why in self._data.skipped)
+            if signature == self._seen and not unread:
                 return None
             self._seen = signature
             self._loading = _load_in_background(self._settings, self._cache)
@@ -74,40 +72,31 @@ class Rescan:
             return None
         self._loading, self.fault = None, ""
         try:
-            self._data = loading.result()
+            data = loading.result()
         except DataError as fault:
             self.fault = f"{fault} The images of the last good look are used."
+            self._seen = frozenset()  # the fault may pass without a change
             return None
-        self._seen = self._settled()
-        return self._data
-
-    def _settled(self) -> Signature:
-        """Return the signature after a load; an empty one if files changed while it ran."""
-        now, before = self._signature(), {path: rest for path, *rest in self._seen}
-        moved = any(before.get(path, rest) != rest for path, *rest in now)
-        return frozenset() if moved else now
+        if data == self._data:
+            return None
+        self._data = data
+        return data
 
     def _signature(self) -> Signature:
+        """Return the times and sizes of all that may change, as they were before a load."""
         if self._settings.path == BUILTIN:
             return frozenset()
-        watched = [self._settings.path, *(str(path) for path, _ in self._data.skipped)]
-        watched += map(str, self._data.watched)
-        with contextlib.suppress(OSError), os.scandir(self._settings.path) as entries:
-            watched += [entry.path for entry in entries if entry.is_dir()]
-        unread = {str(path) for path, why in self._data.skipped if why.startswith(UNREAD)}
-        files: set[tuple[str, int, int, bool]] = set()
+        root = Path(self._settings.path)
+        watched = {root, *(path for path, _ in self._data.skipped)}
+        if self._settings.table:
+            watched.add(Path(self._settings.table))
+        for folder in {path.parent for path in self._data.files}:
+            watched |= {folder, *(above for above in folder.parents if root in above.parents)}
+        with contextlib.suppress(OSError):
+            watched |= set(root.iterdir())  # empty class folders, and split files
+        files: set[tuple[Path, int, int]] = set()
         for path in watched:
             with contextlib.suppress(OSError):  # deleted meanwhile: then it is missing here
-                stat = os.stat(path)
-                reads = path not in unread or _reads(Path(path))
-                files.add((path, stat.st_mtime_ns, stat.st_size, reads))
+                stat = path.stat()
+                files.add((path, stat.st_mtime_ns, stat.st_size))
         return frozenset(files)
-
-
-def _reads(path: Path) -> bool:
-    """Tell whether a file that could not be read can be read now."""
-    try:
-        with opened(path) as file:
-            return bool(file.read(1))
-    except (OSError, Unusable):
-        return False

@@ -20,9 +20,9 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from unicodedata import normalize
 
+from fednode.data.decode import is_image
 from fednode.data.files import is_utf8, read_list, why
-from fednode.data.folder import ClassFolder, Found, sort_key, walk
-from fednode.data.formats import is_image
+from fednode.data.folder import ClassImages, Listing, sort_key, walk
 from fednode.data.names import TABLES, refuse_twins
 from fednode.errors import DataError
 from fednode.units import listed
@@ -48,55 +48,43 @@ class Row:
     label: str
 
 
-def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Found:
+def read_classes(root: Path, table: Path, columns: tuple[str, str] | None) -> Listing:
     """Return the classes of the images below root that a table names.
 
     A class has `others`: files that are not there. Raise DataError if the table is wrong.
     """
     rows = list(read_rows(table, columns))
     files = _Files(root, table, rows)
-    labels: dict[Path, Row] = {}
-    absent: dict[str, list[tuple[Path, str]]] = {}
+    classes, lines = dict[str, ClassImages](), dict[Path, Row]()
     strays, repeated = list[tuple[Path, str]](), 0
     for row in rows:
         if not row.label:
             strays.append((root / row.file, f"no class in '{table.name}'"))
             continue
-        others = absent.setdefault(row.label, [])
+        new = ClassImages(name=normalize("NFC", row.label), path=root, source=table.name)
+        one = classes.setdefault(row.label, new)
         path = files.find(row)
         if path is None:
-            others.append((root / row.file, f"named by '{table.name}', and not there"))
-        elif (first := labels.setdefault(path, row)).label != row.label:
+            one.others.append((root / row.file, f"named by '{table.name}', and not there"))
+            continue
+        first = lines.setdefault(path, row)
+        if first.label != row.label:
             raise DataError(
                 f"'{table}' gives '{row.file}' the class '{first.label}' in line {first.line} and "
                 f"'{row.label}' in line {row.line}: an image has one class."
             )
-        else:
-            repeated += first is not row
-    if not labels:
+        one.images[path] = "train"
+        repeated += first is not row
+    if not lines:
         raise DataError(_no_image(root, table, rows))
-    refuse_twins(f"'{table}'", [(name, name) for name in absent])
-    images: dict[str, list[Path]] = {name: [] for name in sorted(absent, key=sort_key)}
-    for path, row in labels.items():
-        images[row.label].append(path)
-    classes = [
-        ClassFolder(
-            name=normalize("NFC", name),
-            path=root,
-            files=tuple(sorted(paths)),
-            others=tuple(absent[name]),
-            source=table.name,
-        )
-        for name, paths in images.items()
-    ]
-    unnamed = len(files.images) - len(labels)
+    refuse_twins(f"'{table}'", [(name, name) for name in classes])
     notes = [f"The classes of the images are those of '{table}'."]
     if repeated:
         notes.append(f"{repeated:,} lines of '{table.name}' repeat one; an image counts once.")
-    if unnamed:
+    if unnamed := len(files.images) - len(lines):
         notes.append(f"'{table.name}' does not name {unnamed:,} images, which are not used.")
-    watched = (table, *files.folders)
-    return Found(root, tuple(classes), tuple(strays), notes=tuple(notes), watched=watched)
+    ordered = [classes[name] for name in sorted(classes, key=sort_key)]
+    return Listing(root, ordered, strays, notes=notes)
 
 
 def read_rows(table: Path, columns: tuple[str, str] | None) -> Iterator[Row]:
@@ -171,8 +159,7 @@ class _Files:
 
     def __init__(self, root: Path, table: Path, rows: Sequence[Row]) -> None:
         self._table, self._bases = table, (table.parent, root)
-        files, self.folders = walk(root)
-        self.images = {path for path in files if is_utf8(path.name) and is_image(path)}
+        self.images = {path for path in walk(root) if is_utf8(path.name) and is_image(path)}
         self._by_name: dict[str, list[Path]] = {}
         for path in sorted(self.images):
             for name in {path.name, path.stem}:

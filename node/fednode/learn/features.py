@@ -217,8 +217,7 @@ class Features:
 
     def _decode(self, file: File) -> Tensor:
         try:
-            with decode(file.path, window=self._window) as decoded:
-                return self._backbone.preprocess(decoded.image)
+            return self._backbone.preprocess(decode(file.path, window=self._window).image)
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]

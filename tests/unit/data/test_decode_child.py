@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.data import decode, formats
-from fednode.data.decode import Decoder
+from fednode.data import decode as module
+from fednode.data.decode import Decoder, decode, decode_file
 from fednode.data.images import examine
 from fednode.data.pixels import Unusable
 from tests.e2e.attacks import bombs
-from tests.unit.data.rgb import read_rgb
 
 MIB = 1 << 20
 GUARD_S = 180.0
@@ -92,18 +89,19 @@ def test_the_child_gives_what_this_process_would(tmp_path: Path, mode: str, suff
     path = tmp_path / f"one{suffix}"
     noise = [Image.effect_noise((40, 30), 60 + at) for at in range(len(mode))]
     Image.merge(mode, noise).save(path)
-    here = formats.decode_file(path, None, None)
-    assert np.array_equal(np.asarray(read_rgb(path)), np.asarray(here.image))
+    here = decode_file(path, None)
+    assert np.array_equal(np.asarray(decode(path).image), np.asarray(here.image))
 
 
+@pytest.mark.parametrize("name", ["one.png", "one.jpg"])
 def test_an_image_of_more_than_usual_size_is_halved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    path = tmp_path / "one.png"
+    path = tmp_path / name
     Image.new("RGB", (100, 60)).save(path)
     for most, size in ((100 * 60 - 1, (50, 30)), (100 * 60, (100, 60))):
-        monkeypatch.setattr(formats, "PIXELS_KEPT", most)
-        assert formats.decode_file(path, None, None).image.size == size
+        monkeypatch.setattr(module, "PIXELS_KEPT", most)
+        assert decode_file(path, None).image.size == size
 
 
 def test_an_idle_child_ends_and_another_takes_its_place(
@@ -111,7 +109,7 @@ def test_an_idle_child_ends_and_another_takes_its_place(
 ) -> None:
     path = gif(tmp_path / "one.gif")
     for shade in (9, 200):
-        assert child.decode(gif(path, shade), None, None).image.getpixel((0, 0)) == (shade,) * 3
+        assert child.decode(gif(path, shade), None).image.getpixel((0, 0)) == (shade,) * 3
         assert child._process is not None
         os.kill(child._process.pid, signal.SIGTERM)
         child._process.wait(GUARD_S)
@@ -125,7 +123,7 @@ def test_a_file_that_ends_its_decoder_is_refused(
     (tmp_path / "fake").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "fake"))
     with pytest.raises(Unusable, match="its decoder ended without a word"):
-        child.decode(gif(tmp_path / "one.gif"), None, None)
+        child.decode(gif(tmp_path / "one.gif"), None)
 
 
 def test_a_file_that_takes_too_long_is_refused_and_the_next_is_read(
@@ -133,50 +131,18 @@ def test_a_file_that_takes_too_long_is_refused_and_the_next_is_read(
 ) -> None:
     path = gif(tmp_path / "one.gif")
     with monkeypatch.context() as patch:
-        patch.setattr(decode, "TIME_S", 0.0)
+        patch.setattr(module, "TIME_S", 0.0)
         with pytest.raises(Unusable, match="decoding it takes more than 0 s"):
-            child.decode(path, None, None)
-    assert child.decode(path, None, None).image.size == (8, 6)
+            child.decode(path, None)
+    assert child.decode(path, None).image.size == (8, 6)
 
 
 def test_threads_share_the_child_and_a_fork_has_its_own(tmp_path: Path) -> None:
     files = [gif(tmp_path / f"{at}.gif", at) for at in range(20)]
     with ThreadPoolExecutor(8) as pool:
-        found = [one.getpixel((0, 0)) for one in pool.map(read_rgb, files)]
+        found = [one.image.getpixel((0, 0)) for one in pool.map(decode, files)]
     assert found == [(at,) * 3 for at in range(20)]
     if not (pid := os.fork()):
-        os._exit(read_rgb(files[7]).getpixel((0, 0)) != (7, 7, 7))
+        os._exit(decode(files[7]).image.getpixel((0, 0)) != (7, 7, 7))
     assert os.waitpid(pid, 0)[1] == 0
-    assert read_rgb(files[8]).getpixel((0, 0)) == (8, 8, 8)
-
-
-def test_few_large_images_are_decoded_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decode, "SMALL_PIXELS", 100)
-    monkeypatch.setattr(decode, "LARGE", threading.BoundedSemaphore(1))
-    path, small = tmp_path / "one.png", tmp_path / "two.png"
-    Image.new("RGB", (20, 20)).save(path)
-    Image.new("RGB", (5, 5)).save(small)
-    with decode.decode(path) as found:
-        assert decode.LARGE.acquire(blocking=False) is False
-        assert read_rgb(small).size == (5, 5)
-    with pytest.raises(ValueError, match="closed image"):
-        found.image.getpixel((0, 0))
-    assert decode.LARGE.acquire(blocking=False)
-
-
-def test_a_constant_image_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, load = [], formats.decode_image
-
-    def counted(*given: Any) -> Any:
-        loaded.append(given)
-        return load(*given)
-
-    monkeypatch.setattr(formats, "decode_image", counted)
-    Image.new("RGB", (640, 640)).save(tmp_path / "one.png")
-    Image.new("RGB", (640, 640)).save(tmp_path / "two.jpg")
-    for path, times in ((tmp_path / "one.png", 1), (tmp_path / "two.jpg", 2)):
-        assert examine([path])[path].constant
-        assert len(loaded) == times, "of a JPEG the first is a small copy"
-        loaded.clear()
+    assert decode(files[8]).image.getpixel((0, 0)) == (8, 8, 8)

@@ -10,8 +10,8 @@ import pytest
 
 from fednode.data import files
 from fednode.data.base import DataSettings
+from fednode.data.decode import is_image
 from fednode.data.files import opened, read_list, spelled
-from fednode.data.formats import is_image
 from fednode.data.images import examine
 from fednode.data.load import load, look
 from fednode.data.pixels import Unusable

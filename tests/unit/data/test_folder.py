@@ -14,7 +14,7 @@ from tests.unit.data.conftest import MakeFolder
 def test_classes_and_files_are_sorted_by_name(make_folder: MakeFolder) -> None:
     found = scan(make_folder({"cat": 2, "Zebra": 1, "cafe\u0301": 1}))
     assert [one.name for one in found.classes] == ["Zebra", "caf\u00e9", "cat"], "composed"
-    assert [path.name for path in found.classes[2].files] == ["000.png", "001.png"]
+    assert [path.name for path in found.classes[2].images] == ["000.png", "001.png"]
 
 
 def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
@@ -25,8 +25,8 @@ def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
     (root / "ant" / "Thumbs.db").touch()
     found = scan(root)
     assert [one.name for one in found.classes] == ["ant"]
-    assert found.classes[0].others == ()
-    assert found.strays == ()
+    assert not found.classes[0].others
+    assert not found.strays
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_folders_with_neither_images_nor_domains_are_left_to_the_loader(
 ) -> None:
     root = make_folder({"ant": 0, "bee": 0})
     (root / "ant" / "inner").mkdir()
-    assert [one.files for one in scan(root).classes] == [(), ()]
+    assert not any(one.images for one in scan(root).classes)
 
 
 def test_folder_that_cannot_be_listed_is_an_error(

@@ -7,8 +7,7 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ from PIL import Image
 
 from fednode.data import images
 from fednode.data.base import DataSettings
+from fednode.data.decode import decode
 from fednode.data.images import Verdict, examine
 from fednode.data.load import load
 from fednode.data.pixels import Decoded, Unusable, Window
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
 from tests.unit.data.conftest import MakeFolder
-from tests.unit.data.rgb import read_rgb
 
 
 def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (8, 8)) -> Path:
@@ -49,7 +48,7 @@ def verdict(path: Path) -> str | None:
 def test_images_of_every_format_and_mode_become_rgb(tmp_path: Path, suffix: str, mode: str) -> None:
     path = save(tmp_path / f"one{suffix}", mode)
     assert verdict(path) is None
-    assert (read_rgb(path).mode, read_rgb(path).size) == ("RGB", (8, 8))
+    assert (decode(path).image.mode, decode(path).image.size) == ("RGB", (8, 8))
 
 
 def huge_png() -> bytes:
@@ -157,12 +156,11 @@ def test_verdicts_are_kept_until_a_file_changes(
     first = examine([good, bad], None, cache)
     decoded: list[Path] = []
 
-    @contextmanager
-    def decode(path: Path, side: int | None, window: Window) -> Iterator[Decoded]:
+    def noted(path: Path, window: Window) -> Decoded:
         decoded.append(path)
-        yield Decoded(Image.new("RGB", (2, 2)), frames=3, patient="p-1")
+        return Decoded(Image.new("RGB", (2, 2)), frames=3, patient="p-1")
 
-    monkeypatch.setattr(images, "decode", decode)
+    monkeypatch.setattr(images, "decode", noted)
     other_node = FeatureCache(tmp_path / "cache", 10_000_000)
     assert examine([good, bad], None, other_node) == first
     assert decoded == []
@@ -181,7 +179,6 @@ def test_verdicts_are_kept_until_a_file_changes(
 def test_images_of_one_colour_are_found_and_fine_patterns_are_not(tmp_path: Path) -> None:
     flat, pattern = tmp_path / "flat.jpg", tmp_path / "pattern.jpg"
     Image.new("RGB", (64, 64), (200, 10, 10)).save(flat)
-    # At an eighth of its size, as a JPEG is examined, this pattern is one grey.
     stripes = Image.new("L", (512, 512))
     stripes.putdata([255 * (at // 4 % 2) for _ in range(512) for at in range(512)])
     stripes.save(pattern, quality=95)

@@ -14,7 +14,7 @@ import pytest
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
 from fednode.data.load import load, look
-from fednode.data.official import found_in
+from fednode.data.official import read_folder
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
 from fednode.lab.experiment.scene import domains
@@ -223,7 +223,7 @@ def test_a_class_called_train_is_a_class(tmp_path: Path) -> None:
     for name in ("train", "test", "bus"):
         for at in range(3):
             draw(tmp_path / name / f"{at}.jpg")
-    assert [one.name for one in found_in(tmp_path).classes] == ["bus", "test", "train"]
+    assert [one.name for one in read_folder(tmp_path).classes] == ["bus", "test", "train"]
 
 
 def test_a_data_set_without_a_list_is_named(tmp_path: Path) -> None:
@@ -293,14 +293,14 @@ def test_a_split_file_that_does_not_fit_is_a_sentence(
     text = written if isinstance(written, str) else json.dumps(written)
     (tmp_path / "split_zhou_Mine.json").write_text(text)
     with pytest.raises(DataError, match=said):
-        found_in(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_two_split_files_are_refused(tmp_path: Path) -> None:
     for name in ("A", "B"):
         (tmp_path / f"split_zhou_{name}.json").write_text("{}")
     with pytest.raises(DataError, match=r"holds 2 split files, 'split_zhou_A\.json'"):
-        found_in(tmp_path)
+        read_folder(tmp_path)
 
 
 def test_a_change_of_the_split_file_is_noticed(tmp_path: Path) -> None:
