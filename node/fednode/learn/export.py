@@ -130,4 +130,4 @@ def write_matrix(
 
 
 def _write(path: Path, arrays: Mapping[str, Array], facts: dict[str, str]) -> None:
-    put(path, save(dict(arrays), facts), "place for TO", for_all=True)
+    put(path.resolve(), save(dict(arrays), facts), "place for TO", for_all=True)

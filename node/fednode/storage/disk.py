@@ -148,6 +148,8 @@ def put(
     be written.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
+    if path.exists() and not path.is_file():  # such as /dev/null, which root would replace
+        raise StateError(f"{path} is no file; choose another {another}.")
     advice = f"; free space there or choose another {another}."
     with explained(f"{path} cannot be written", advice):
         (disk or Disk()).replace(path, data, 0o666 if for_all else FILE_MODE)

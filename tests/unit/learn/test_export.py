@@ -73,7 +73,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
         StateError, match=r"none/p\.safetensors cannot be written: .* choose another place for TO"
     ):
         write_arrays(PROMPTS, {}, tmp_path / "none" / "p.safetensors")
-    with pytest.raises(StateError, match="cannot be written: Is a directory"):
+    with pytest.raises(StateError, match="is no file; choose another place for TO"):
         write_arrays(PROMPTS, {}, tmp_path)
 
 

@@ -144,6 +144,13 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
         assert path.read_text() == "old"
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "device")
+    with pytest.raises(StateError, match="device is no file; choose another folder"):
+        put(tmp_path / "device", "text", "folder")
+    assert (tmp_path / "device").is_fifo()
+
+
 @pytest.mark.parametrize("for_all", [True, False])
 def test_a_file_is_for_its_owner_alone_unless_it_is_for_all(tmp_path: Path, for_all: bool) -> None:
     path, mask = tmp_path / "token", os.umask(0o022)
