@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import CodeType
 from typing import Any, Final
@@ -305,11 +305,10 @@ class Nodes:
         for name in NAMES:
             self.states[name] = initial if self.gossip else self._call(name, "first", initial)
             shared = initial if self.gossip else self.states[name].shared
-            if shared.shapes != initial.shapes:
-                raise HookFault(
-                    f"first returns shared arrays {_shown(shared)}; the prompts are "
-                    f"{_shown(initial)}."
-                )
+            _require(
+                shared.shapes == initial.shapes,
+                f"first returns shared arrays {_shown(shared)}; the prompts are {_shown(initial)}.",
+            )
 
     def run_round(self) -> None:
         """Let all nodes run a round. Raise HookFault if a hook returns what it must not."""
@@ -333,25 +332,24 @@ class Nodes:
                 trained = _report(name, self._call(name, "job", now[name]).tensors)
                 told = self._call(name, "contribution", now[name], trained)
                 method = self.method(name)
-                if fault := method.fault(stage, states[name], told.tensors):
-                    raise HookFault(
-                        f"contribution returns arrays that `shapes` does not allow: {fault}."
-                    )
+                fault = method.fault(stage, states[name], told.tensors)
+                _require(
+                    not fault, f"contribution returns arrays that `shapes` does not allow: {fault}."
+                )
                 now[name] = dataclasses.replace(now[name], draft=told.draft)
                 sent.append(Contribution(name, roundtrip(told.tensors, method.dtype(stage)), 8))
             for name in sorted(states):
                 given = tuple(self._call(name, "received", now[name], sent))
                 draft, held = self._call(name, "merge", now[name], given), states[name]
-                _require("merge", draft, MethodState, "now.draft with other arrays (replace)")
-                _require("merge", draft.shared, Tensors, "Tensors as `shared`")
-                if draft.packed().shapes != held.packed().shapes:
-                    raise HookFault(
-                        f"merge returns a state of arrays {_shown(draft.packed())}; before it was "
-                        f"{_shown(held.packed())}. A state has the same arrays in all rounds."
-                    )
+                _require_kind("merge", draft, MethodState, "now.draft with other arrays (replace)")
+                _require_kind("merge", draft.shared, Tensors, "Tensors as `shared`")
+                _require(
+                    draft.packed().shapes == held.packed().shapes,
+                    f"merge returns a state of arrays {_shown(draft.packed())}; before it was "
+                    f"{_shown(held.packed())}. A state has the same arrays in all rounds.",
+                )
                 note = self._call(name, "note", now[name].draft, draft)
-                if not isinstance(note, str):
-                    raise HookFault(f"note returns {note!r}: return a sentence, or an empty one.")
+                _require_kind("note", note, str, "a sentence, or an empty one")
                 heard = {**now[name].heard, stage: given}
                 now[name] = dataclasses.replace(now[name], draft=draft, heard=heard)
         return {name: each.draft for name, each in now.items()}
@@ -361,7 +359,7 @@ class Nodes:
         inbox: dict[str, list[InboxMessage]] = {name: [] for name in NAMES}
         for name, state in tuned.items():
             message = self._call(name, "message", state)
-            _require("message", message, Tensors, "Tensors")
+            _require_kind("message", message, Tensors, "Tensors")
             for peer in self._recipients(name) if message else ():
                 self.chosen[name][peer] += 1
                 inbox[peer].append(InboxMessage(name, self.number, message))
@@ -374,50 +372,37 @@ class Nodes:
             self._call(name, "recipients", count, {*peers}, dict(chosen), random.Random(seed))
             for seed in [f"{name} {self.number}"] * 2
         )
-        if len(drawn) > count or len({*drawn}) < len(drawn) or not {*drawn} <= {*peers}:
-            raise HookFault(
-                f"recipients returns {drawn} for count {count} and peers {peers}: return at "
-                "most so many of these names, each once."
-            )
-        if drawn != again:
-            raise HookFault(
-                f"recipients returns {drawn}, then {again} for equal arguments: take random "
-                "numbers from draw."
-            )
+        _require(
+            len(drawn) == len({*drawn} & {*peers}) <= count,
+            f"recipients returns {drawn} for count {count} and peers {peers}: return at most so "
+            "many of these names, each once.",
+        )
+        _require(
+            drawn == again,
+            f"recipients returns {drawn}, then {again} for equal arguments: take random numbers "
+            "from draw.",
+        )
         return list(drawn)
 
     def _mixed(self, name: str, own: Tensors, inbox: list[InboxMessage]) -> Tensors:
-        tensors, sent = own, inbox[0].tensors
-        try:
-            changes = self._call(
-                name, "mix", own, inbox, random.Random(f"mix {name} {self.number}")
+        tensors, draw = own, random.Random(f"mix {name} {self.number}")
+        changes = self._call(name, "mix", own, inbox, draw)
+        _require_kind("mix", changes, Sequence, "a list of Change")
+        senders = sorted(message.sender for message in inbox)
+        for change in changes:
+            _require_kind("mix", change, Change, "a list of Change")
+            _require(
+                change.sender in senders,
+                f"mix returns a change of {change.sender!r}; the messages are of "
+                f"{', '.join(senders)}.",
             )
-            senders = sorted(message.sender for message in inbox)
-            if isinstance(changes, Tensors):
-                raise HookFault("mix returns Tensors: return a list of Change.")
-            for change in changes:
-                _require("mix", change, Change, "a list of Change")
-                if change.sender not in senders:
-                    raise HookFault(
-                        f"mix returns a change of {change.sender!r}; the messages are of "
-                        f"{', '.join(senders)}."
-                    )
-                tensors = change.apply(tensors)
-                _require("mix", tensors, Tensors, "changes that return Tensors")
-                if tensors.shapes != own.shapes:
-                    raise HookFault(
-                        f"mix returns a change to arrays {_shown(tensors)}; the node's own are "
-                        f"{_shown(own)}."
-                    )
-        except HookFault:
-            raise
-        except Exception as fault:  # of the author's code, which may raise anything
-            if sent.shapes == own.shapes:
-                raise
-            raise HookFault(
-                f"mix fails: {_line(fault)}; message returns {_shown(sent)}, and the node's own "
-                f"arrays are {_shown(own)}."
-            ) from fault
+            tensors = change.apply(tensors)
+            _require_kind("mix", tensors, Tensors, "changes that return Tensors")
+            _require(
+                tensors.shapes == own.shapes,
+                f"mix returns a change to arrays {_shown(tensors)}; the node's own are "
+                f"{_shown(own)}.",
+            )
         return tensors
 
     def _call(self, name: str, hook: str, *given: Any) -> Any:
@@ -432,10 +417,16 @@ def _report(name: str, tensors: Tensors) -> Report:
     return Report(tensors=moved, metrics={"loss": 1.0}, samples=8, changed=tuple(sorted(moved)))
 
 
-def _require(hook: str, given: Any, kind: type, wanted: str) -> None:
+def _require(holds: bool, sentence: str) -> None:
+    """Raise HookFault with a sentence unless a condition holds."""
+    if not holds:
+        raise HookFault(sentence)
+
+
+def _require_kind(hook: str, given: Any, kind: type, wanted: str) -> None:
     """Raise HookFault if what a hook returns is of another type."""
-    if not isinstance(given, kind):
-        raise HookFault(f"{hook} returns {type(given).__name__}: return {wanted}.")
+    found = type(given).__name__
+    _require(isinstance(given, kind), f"{hook} returns {found}: return {wanted}.")
 
 
 def _line(fault: Exception) -> str:

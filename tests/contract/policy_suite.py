@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -277,22 +276,8 @@ class PolicyContract:
     def test_what_it_cannot_work_with_is_a_sentence(self, case: Case) -> None:
         for mode in MODES:
             said = case.kind.settings_fault(case.config, RoundSettings(mode=mode), "photo")
-            assert said == "" or said.startswith(("rounds.mode is ", "policy."))
+            assert said.startswith(("rounds.mode is ", "policy.") if said else "")
             assert said or mode in case.kind.modes
-        assert case.kind.settings_fault(case.config, RoundSettings(mode=case.mode), "photo") == ""
-
-    def test_equal_runs_of_nodes_with_other_names_draw_otherwise(self, case: Case) -> None:
-        context = case.context()
-        assert context.draw_seed(1, "x") != replace(context, name="z").draw_seed(1, "x")
-        assert context.draw_seed(1, "x") != context.draw_seed(2, "x")
-        assert context.draw_seed(1, "x") != context.draw_seed(1, "y")
-
-    def test_nodes_begin_alike_unless_each_draws_its_own_start(self, case: Case) -> None:
-        context = case.context()
-        assert context.start_seed == replace(context, name="z").start_seed == context.seed
-        own = replace(context, start="own")
-        assert own.start_seed != replace(own, name="z").start_seed
-        assert own.start_seed == replace(own, samples=1).start_seed
 
 
 def _asks(effect: ev.Effect) -> bool:

@@ -24,7 +24,7 @@ CASES: Final = {
     "promptfl int8": MethodCase(PromptFL, PromptFLConfig(wire_dtype="int8")),
     "promptfl median": MethodCase(PromptFL, PromptFLConfig(weights="equal")),
     "fedtpg": MethodCase(FedTPG, FedTPGConfig(), {"net.weight": (3, 4), "net.bias": (4,)}),
-    "plan": MethodCase(Plan, PlanConfig(reduction=2), plan(PlanConfig(reduction=2)).shapes),
+    "plan": MethodCase(Plan, PlanConfig(reduction=2), plan().shapes),
     "zerodfl": MethodCase(ZeroDFL, ZeroDFLConfig(recipients=1)),
     "zerodfl, two rows": MethodCase(ZeroDFL, ZeroDFLConfig(rows_shared=2)),
     "local": MethodCase(Local, LocalConfig()),
@@ -37,35 +37,21 @@ class TestOurs(MethodContract):
         return CASES[request.param]
 
 
-class Remembering(PromptFL):
-    """Keeps the number of its merges in itself."""
+def merging(change: Any) -> Any:
+    """Return PromptFL with a change of its merged arrays, by method, round and array."""
 
-    merges = 0
-
-    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
-        self.merges += 1
-        merged = super().merge(now, given)
-        shared = {name: array + self.merges for name, array in merged.shared.items()}
+    def merge(self: Any, now: Round, given: Sequence[Contribution]) -> MethodState:
+        merged = PromptFL.merge(self, now, given)
+        with np.errstate(all="ignore"):
+            shared = {name: change(self, now, array) for name, array in merged.shared.items()}
         return replace(merged, shared=Tensors(shared))
 
-
-class Drawing(PromptFL):
-    """Draws from the generator of the process."""
-
-    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
-        merged = super().merge(now, given)
-        shared = {name: array + random.random() for name, array in merged.shared.items()}
-        return replace(merged, shared=Tensors(shared))
+    return type("Planted", (PromptFL,), {"__module__": __name__, "merge": merge, "merges": 0})
 
 
-class Named(PromptFL):
-    """Merges to other arrays at each node."""
-
-    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
-        merged = super().merge(now, given)
-        own = ord(self.context.name)
-        shared = {name: array + own for name, array in merged.shared.items()}
-        return replace(merged, shared=Tensors(shared))
+def remembering(self: Any, _: Round, array: Any) -> Any:
+    self.merges += 1
+    return array + self.merges
 
 
 class Counting(PromptFL):
@@ -74,16 +60,6 @@ class Counting(PromptFL):
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         assert given[0].tensors, "nothing to merge"
         return super().merge(now, given)
-
-
-class Dividing(PromptFL):
-    """Divides by zero in round 2."""
-
-    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
-        merged = super().merge(now, given)
-        with np.errstate(all="ignore"):
-            shared = {name: array / (now.number - 2) for name, array in merged.shared.items()}
-        return replace(merged, shared=Tensors(shared))
 
 
 class Inviting(ZeroDFL):
@@ -96,11 +72,20 @@ class Inviting(ZeroDFL):
 @pytest.mark.parametrize(
     ("method", "broken"),
     [
-        (Remembering, "a_restarted_node_goes_on_alike"),
-        (Drawing, "equal_arguments_give_equal_results"),
-        (Named, "all_nodes_merge_to_equal_bits"),
+        (merging(remembering), "a_restarted_node_goes_on_alike"),
+        (
+            merging(lambda self, now, array: array + random.random()),
+            "equal_arguments_give_equal_results",
+        ),
+        (
+            merging(lambda self, now, array: array + ord(self.context.name)),
+            "all_nodes_merge_to_equal_bits",
+        ),
         (Counting, "a_node_that_hears_nothing_goes_on"),
-        (Dividing, "arrays_keep_their_shapes_and_stay_finite"),
+        (
+            merging(lambda self, now, array: array / (now.number - 2)),
+            "arrays_keep_their_shapes_and_stay_finite",
+        ),
         (Inviting, "its_class_and_hooks_have_the_form_of_a_method"),
     ],
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,25 +47,29 @@ def averaging(**configs: AveragingConfig) -> Kind:
     return Kind(CONTEXT, {"prompts": CONTEXT, **SHARED}, configs)
 
 
-def dpt(**set_: Any) -> tuple[Shapes, Shapes, FedDPTConfig]:
-    """Return all arrays, those that a node of the domain "art" tells, and the settings."""
-
+def dpt(**set_: Any) -> Kind:
+    """Return Fed-DPT, whose messages hold the arrays of a node of the domain "art"."""
     config = FedDPTConfig(domains=DOMAINS, **set_)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(config.text_names, (3, 2))
     shapes.update(dict.fromkeys(config.visual_names, (4,)))
     told = {name: shapes[name] for name in sorted(config.trained("art"))}
-    return shapes, told, config
+    return Kind(shapes, {"prompts": told, **SHARED}, {"": config})
 
 
-def plan(config: PlanConfig) -> Kind:
-    aggregators: dict[str, tuple[int, ...]] = {}
+def diprompt(**set_: Any) -> Kind:
+    config = DiPrompTConfig(domains=DOMAINS, **set_)
+    shapes = dict.fromkeys(config.names, (4, 2))
+    return Kind(shapes, {"prompts": shapes, **SHARED}, {"": config})
+
+
+def plan(**set_: Any) -> Kind:
+    config = PlanConfig(reduction=2, **set_)
+    towers, aggregators = {**TEXT, **VISUAL}, dict[str, tuple[int, ...]]()
     for name in config.aggregated:
-        shape = {**TEXT, **VISUAL}[name]
-        aggregators.update(aggregator.aggregator_shapes(name, shape, config.reduction, config.tied))
-    says: dict[str, Shapes] = {"prompts": {**TEXT, **VISUAL}}
-    if aggregators:
-        says["aggregators"] = aggregators
-    return Kind({**TEXT, **VISUAL, **aggregators}, {**says, **SHARED}, {"": config})
+        shapes = aggregator.aggregator_shapes(name, towers[name], config.reduction, config.tied)
+        aggregators.update(shapes)
+    says = {"prompts": towers, **({"aggregators": aggregators} if aggregators else {}), **SHARED}
+    return Kind({**towers, **aggregators}, says, {"": config})
 
 
 def kinds() -> list[tuple[PolicyKind, str, Kind]]:
@@ -76,42 +80,38 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         "push-one": ZeroDFLConfig(recipients=1),
         "push-nothing": ZeroDFLConfig(rows_shared=0),
     }
+    sums: Shapes = {"rows": (0, 2)}
     made: list[tuple[PolicyKind, str, Kind]] = [
         (Local, "", Kind(CONTEXT, ZERODFL, {"": LocalConfig()})),
         (ZeroDFL, "", Kind(CONTEXT, ZERODFL, zerodfl)),
+        (GDA, "", Kind(sums, {"statement": sums}, {"": GDAConfig()})),
         *(
             (kind, "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
                 weights="equal", optimizer="keep", wire_dtype="float16")}))
             for kind in POLICIES.values()
         ),
     ]  # fmt: skip
-    variants: list[dict[str, Any]] = [
-        {},
-        *({"components": one} for one in ("visual", "text", "agnostic")),
-        *({"text": one} for one in ("replace", "train_all")),
-        *({"visual": one} for one in ("split_ema", "split")),
-        {"optimizer": "reset", "wire_dtype": "float16"},
+    variants: list[tuple[PolicyKind, Callable[..., Kind], list[dict[str, Any]]]] = [
+        (
+            FedDPT,
+            dpt,
+            [
+                {},
+                *({"components": one} for one in ("visual", "text", "agnostic")),
+                *({"text": one} for one in ("replace", "train_all")),
+                *({"visual": one} for one in ("split_ema", "split")),
+                {"optimizer": "reset", "wire_dtype": "float16"},
+            ],
+        ),
+        (
+            DiPrompT,
+            diprompt,
+            [{}, {"momentum": False}, {"prompts": "global"}, {"prompts": "domains"}],
+        ),
+        (Plan, plan, [{}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}]),
     ]
-    for set_ in variants:
-        shapes, told, config = dpt(**set_)
-        title = "-".join(map(str, set_.values()))
-        made.append((FedDPT, title, Kind(shapes, {"prompts": told, **SHARED}, {"": config})))
-    for set_ in ({}, {"momentum": False}, {"prompts": "global"}, {"prompts": "domains"}):
-        chosen = DiPrompTConfig(domains=DOMAINS, **set_)
-        shapes = dict.fromkeys(chosen.names, (4, 2))
-        title = "-".join(map(str, set_.values()))
-        made.append(
-            (
-                DiPrompT,
-                title,
-                Kind(shapes, {"prompts": shapes, **SHARED}, {"": chosen}),
-            )
-        )
-    sums: Shapes = {"rows": (0, 2)}
-    made.append((GDA, "", Kind(sums, {"statement": sums}, {"": GDAConfig()})))
-    for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
-        title = "-".join(map(str, set_.values()))
-        made.append((Plan, title, plan(PlanConfig(reduction=2, **set_))))
+    for kind, make, sets in variants:
+        made += [(kind, "-".join(map(str, set_.values())), make(**set_)) for set_ in sets]
     return made
 
 
@@ -119,21 +119,17 @@ def guarded() -> list[tuple[PolicyKind, str, Kind]]:
     """Return policies whose nodes may use what they tuned in place of what was merged."""
     return [
         (PROMPTFL, "guarded", averaging(**{"": PromptFLConfig()})),
-        (Plan, "guarded", plan(PlanConfig(reduction=2))),
+        (Plan, "guarded", plan()),
     ]
 
 
 def some() -> list[tuple[PolicyKind, str, Kind]]:
     """Return policies of which two nodes take part in a round."""
-    text, told, dpt_config = dpt(participants=2)
-    prompt = DiPrompTConfig(domains=DOMAINS, participants=2)
-    shapes = dict.fromkeys(prompt.names, (4, 2))
-    says = {"prompts": shapes, **SHARED}
     return [
         (PROMPTFL, "some", averaging(**{"": PromptFLConfig(participants=2)})),
-        (FedDPT, "some", Kind(text, {"prompts": told, **SHARED}, {"": dpt_config})),
-        (DiPrompT, "some", Kind(shapes, says, {"": prompt})),
-        (Plan, "some", plan(PlanConfig(reduction=2, participants=2))),
+        (FedDPT, "some", dpt(participants=2)),
+        (DiPrompT, "some", diprompt(participants=2)),
+        (Plan, "some", plan(participants=2)),
     ]
 
 

@@ -64,6 +64,14 @@ def founder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
     return plan
 
 
+@pytest.fixture(scope="session")
+def model() -> FrozenClip:
+    """Return the tiny frozen model that tests of objectives and learners share."""
+    from tests.unit.policies.tiny import frozen
+
+    return frozen()
+
+
 @pytest.fixture
 async def mesh() -> AsyncIterator[Mesh]:
     """Return a mesh of certificates; all transports and relays that it makes are closed."""

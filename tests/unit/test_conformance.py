@@ -5,7 +5,6 @@ Method: classes of the guide's kind with one part changed; built-in methods pass
 
 from __future__ import annotations
 
-import inspect
 import itertools
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -32,14 +31,9 @@ from fednode.policy import (
     TuningSettings,
 )
 from tests.unit.commands.run import Fednode
-from tests.unit.policies.tiny import frozen
+from tests.unit.policies.steps import config_of
 
 START = Tensors({"context": np.ones((4, 2))})
-
-
-@pytest.fixture(scope="module")
-def model() -> FrozenClip:
-    return frozen()
 
 
 class Good(Averaging):
@@ -162,19 +156,17 @@ def test_names_that_the_class_itself_uses_are_helpers() -> None:
     assert class_fault(Gossiping) == ""
 
 
-@pytest.mark.parametrize("name", ["fedotp", "fedpgp", "local", "plan", "promptfl", "zerodfl"])
-def test_the_built_in_methods_pass(name: str) -> None:
-    kind: Any = registry.policy(name)
-    assert class_fault(getattr(kind, "method", kind)) == ""
+def test_the_built_in_methods_pass(model: FrozenClip) -> None:
+    for name in registry.names():
+        kind: Any = registry.policy(name)
+        assert class_fault(kind) == ""
+        made = registry.prompt_module(name)(
+            model, TuningSettings(context_length=3), config_of(name)
+        )
+        assert module_fault(made) == ""
 
 
 OTHERS = itertools.cycle("bc")
-
-
-def averaged(self: Any, own: Tensors, inbox: Any, draw: Any) -> list[Change]:
-    if own.shapes != inbox[0].tensors.shapes:
-        raise ValueError("no")
-    return []
 
 
 def other(tensors: Tensors) -> Tensors:
@@ -202,8 +194,6 @@ def other(tensors: Tensors) -> Tensors:
          "Mine.recipients returns ['b'], then ['c'] for equal arguments: take random numbers from"),
         (changed(Gossiping, message=lambda self, tensors: {**tensors}),
          "Mine.message returns dict: return Tensors."),
-        (changed(Gossiping, message=lambda self, tensors: other(tensors), mix=averaged),
-         "Mine.mix fails: ValueError: no; message returns context[1, 2], and the node's own"),
         (changed(Gossiping, mix=lambda self, own, inbox, draw: own),
          "Mine.mix returns Tensors: return a list of Change."),
         (changed(Gossiping, mix=lambda self, own, inbox, draw: [Change("all", other)]),
@@ -246,38 +236,21 @@ def test_what_is_tuned_is_tried_on_two_images(
     assert bool(found) == bool(said)
 
 
-@pytest.mark.parametrize("name", ["diprompt", "fedclip", "fedpgp", "fedtpg", "plan", "zerodfl"])
-def test_the_built_in_modules_pass(model: FrozenClip, name: str) -> None:
-    kind: Any = registry.policy(name)
-    known = inspect.signature(kind.config_type).parameters
-    config = kind.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
-    made = registry.prompt_module(name)(model, TuningSettings(context_length=3), config)
-    assert module_fault(made) == ""
-
-
-def wrong(stays: str) -> Any:
-    """Return an entry point of a class whose merge has other arguments, or other arrays."""
-    parts: dict[str, dict[str, Any]] = {
-        "arguments": {"merge": lambda self, given: given},
-        "arrays": {"merge": lambda self, now, given: replace(now.draft, shared=other(START))},
-    }
-    return SimpleNamespace(name="mine", load=lambda: changed(Good, name="mine", **parts[stays]))
-
-
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("merge", "said"),
     [
-        ("arguments", "policy.name is 'mine': Mine.merge takes (self, given); fednode calls it"),
-        ("arrays", "policy mine: Mine.merge returns a state of arrays shared/context[1, 2]"),
+        (lambda self, given: given,
+         "policy.name is 'mine': Mine.merge takes (self, given); fednode calls it"),
+        (lambda self, now, given: replace(now.draft, shared=other(START)),
+         "policy mine: Mine.merge returns a state of arrays shared/context[1, 2]"),
     ],
-)
+)  # fmt: skip
 def test_check_says_it_in_one_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, part: str, said: str
+    fednode: Fednode, monkeypatch: pytest.MonkeyPatch, merge: Any, said: str
 ) -> None:
-    monkeypatch.setattr(registry, "_entries", lambda _: (wrong(part),))
-    fednode = Fednode(capsys)
-    code = fednode("check", "--set", "policy={name: mine}", "--set", "data.shots=1")
-    assert code != 0
+    entry = SimpleNamespace(name="mine", load=lambda: changed(Good, name="mine", merge=merge))
+    monkeypatch.setattr(registry, "_entries", lambda _: (entry,))
+    assert fednode("check", "--set", "policy={name: mine}", "--set", "data.shots=1") != 0
     assert said in fednode.out + fednode.err
     assert "Traceback" not in fednode.out + fednode.err
 
@@ -286,12 +259,5 @@ def test_hooks_that_work_pass() -> None:
     for offered in (Good, Gossiping):
         assert hooks_fault(offered, offered.config_type(), START) == ""
 
-
-@dataclass(frozen=True)
-class Strange:
-    """Settings without the keys that the exchange reads."""
-
-
-def test_settings_without_the_exchange_s_keys_are_named_by_the_hook_that_misses_them() -> None:
-    mine = changed(Good, config_type=Strange)
-    assert hooks_fault(mine, Strange(), START).startswith("Mine.contribution fails: AttributeError")
+    strange = changed(Good, config_type=Loose)  # has no keys of the exchange
+    assert hooks_fault(strange, Loose(), START).startswith("Mine.contribution fails: Attribute")

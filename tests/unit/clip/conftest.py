@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -15,7 +14,5 @@ from tests.unit.clip import twins
 def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return a kind, a model of it, open_clip's tokenizer for it, and the tower."""
     kind = request.param
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the libraries, about their own calls
-        model, tokenizer = twins.twin(kind, tmp_path_factory.mktemp("tokenizer"))
+    model, tokenizer = twins.twin(kind, tmp_path_factory.mktemp("tokenizer"))
     return kind, model, tokenizer, TextTower(model, tokenizer, kind)

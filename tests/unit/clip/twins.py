@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -245,7 +246,9 @@ VARIANTS: Final[dict[str, Twin]] = {
 def twin(kind: str, folder: Path, seed: int = 0) -> tuple[Any, Any]:
     """Return a model of a kind and open_clip's tokenizer for it."""
     tokenizer_of, make = {**TEXT, **VARIANTS}[kind]
-    tokenizer = tokenizer_of(folder)
-    torch.manual_seed(seed)
-    model = make(tokenizer).float().eval().requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries, about their own calls
+        tokenizer = tokenizer_of(folder)
+        torch.manual_seed(seed)
+        model = make(tokenizer).float().eval().requires_grad_(False)
     return model, tokenizer

@@ -12,7 +12,6 @@ from fednode.clip.settings import ModelSettings
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
 from fednode.learn.features import Features
-from tests.unit.clip import tiny
 
 SMALL = DataSettings(
     classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
@@ -48,12 +47,6 @@ def files(tmp_path: Path) -> list[Path]:
 def data() -> NodeData:
     """Return two of four classes of the built-in images, four images each."""
     return load(SMALL)
-
-
-@pytest.fixture(scope="session")
-def model() -> clip.FrozenClip:
-    """Return a tiny random model."""
-    return tiny.frozen(tiny.clip(2))
 
 
 @pytest.fixture(scope="module")

@@ -18,21 +18,12 @@ from fednode import registry
 from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
 from fednode.errors import ModelError
+from fednode.learn.coop import CoOp
 from fednode.learn.explain import Explainer
 from fednode.policies.plan import PlanConfig
-from fednode.policies.zerodfl import ZeroDFLConfig
 from tests.unit.clip import tiny
-from tests.unit.policies.tiny import CLASSES, drawn, frozen, tuning, wide
-
-CONFIGS: dict[str, Any] = {
-    "zerodfl": ZeroDFLConfig(),
-    "plan": PlanConfig(reduction=8, description="name"),
-}
-
-
-@pytest.fixture(scope="module")
-def model() -> FrozenClip:
-    return frozen()
+from tests.unit.policies.steps import config_of
+from tests.unit.policies.tiny import CLASSES, drawn, tuning, wide
 
 
 @pytest.fixture
@@ -44,8 +35,9 @@ def images(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def made(model: FrozenClip, policy: str, config: Any = None) -> tuple[Explainer, Tensors]:
-    config, kind = config or CONFIGS[policy], registry.prompt_module(policy)
+def made(model: FrozenClip, policy: str) -> tuple[Explainer, Tensors]:
+    config = PlanConfig(reduction=8, description="name") if policy == "plan" else config_of(policy)
+    kind = registry.prompt_module(policy)
     prompts = drawn(kind(model, tuning(), config).initial(1), 2)
     return Explainer(model, partial(kind, settings=tuning(), config=config), prompts), prompts
 
@@ -67,9 +59,8 @@ def test_words_are_the_nearest_embeddings(model: FrozenClip) -> None:
 
 
 def test_a_vector_that_is_a_word_is_that_word(model: FrozenClip) -> None:
-    kind = partial(registry.prompt_module("zerodfl"), settings=tuning(), config=CONFIGS["zerodfl"])
     words = model.text.embed_words("a photo of").detach().numpy()
-    one = Explainer(model, kind, Tensors({"context": words}))
+    one = Explainer(model, partial(CoOp, settings=tuning()), Tensors({"context": words}))
     found = one.words(1)["context"]
     assert [row[0].word for row in found] == ["a", "photo", "of"]
     assert max(row[0].distance for row in found) < 1e-3
@@ -82,11 +73,14 @@ def test_contexts_have_the_names_of_what_is_exchanged(model: FrozenClip) -> None
     assert len(found["text"]) == prompts["text"].shape[1]
 
 
-def test_prompts_without_word_vectors_are_named(model: FrozenClip) -> None:
-    config = registry.policy("fedclip").config_type()
-    one, _ = made(model, "fedclip", config)
+def test_policies_without_word_vectors_or_maps_are_named(
+    model: FrozenClip, images: Sequence[Path]
+) -> None:
+    one, two = (made(model, name)[0] for name in ("fedclip", "fedotp"))
     with pytest.raises(ModelError, match="no word vectors"):
         one.words(1)
+    with pytest.raises(ModelError, match="classify by each patch of an image"):
+        two.maps(images, ["cat"] * 3, CLASSES)
 
 
 # Maps ---------------------------------------------------------------------------------------------
@@ -125,14 +119,14 @@ def test_a_map_says_how_much_the_logit_falls_where_a_part_is_hidden(
 
 def by_hand(logit: Callable[[Tensor], float], pixels: Tensor) -> Any:
     """Return the map of an image of 32 x 32: a quarter of its side is hidden at each of 8 x 8."""
-    falls = np.zeros((8, 8))
+    falls, near = (
+        np.zeros((8, 8)),
+        np.abs(np.arange(32) + 0.5 - (4 * np.arange(8) + 2)[:, None]) < 4,
+    )
     for row in range(8):
         for column in range(8):
             hidden = pixels.clone()
-            for y in range(32):
-                for x in range(32):
-                    if abs(y + 0.5 - (4 * row + 2)) < 4 and abs(x + 0.5 - (4 * column + 2)) < 4:
-                        hidden[0, :, y, x] = 0.0
+            hidden[0, :, torch.from_numpy(np.outer(near[row], near[column]))] = 0.0
             falls[row, column] = max(0.0, logit(pixels) - logit(hidden))
     return falls / falls.max()
 
@@ -144,14 +138,6 @@ def test_the_texts_of_a_map_are_encoded_once(model: FrozenClip, images: Sequence
     one._text.encode = lambda *given: asked.append(given) or encode(*given)  # type: ignore[func-returns-value, method-assign]
     one.maps(images, ("saxophone", "cat", "cat"), CLASSES)
     assert len(asked) == 2  # the learned and the hand-written prompt
-
-
-def test_policies_that_look_at_each_patch_have_no_maps(
-    model: FrozenClip, images: Sequence[Path]
-) -> None:
-    one, _ = made(model, "fedotp", registry.policy("fedotp").config_type())
-    with pytest.raises(ModelError, match="classify by each patch of an image"):
-        one.maps(images, ["cat"] * 3, CLASSES)
 
 
 def test_features_are_those_of_the_model_itself(model: FrozenClip, images: Sequence[Path]) -> None:

@@ -63,13 +63,11 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "values", "text"), REFUSED)
-def test_settings_out_of_range_are_a_sentence(
-    kind: type, values: dict[str, Any], text: str
-) -> None:
-    names = {"domains": DOMAINS} if kind in {DiPrompTConfig, FedDPTConfig} else {}
-    with pytest.raises(ValueError, match=re.escape(text)):
-        kind(**{**names, **values})
+def test_settings_out_of_range_are_a_sentence() -> None:
+    for kind, values, text in REFUSED:
+        names = {"domains": DOMAINS} if kind in {DiPrompTConfig, FedDPTConfig} else {}
+        with pytest.raises(ValueError, match=re.escape(text)):
+            kind(**{**names, **values})
 
 
 def test_the_papers_values_are_the_defaults_and_edges_are_taken() -> None:
@@ -95,11 +93,10 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
 """Epochs, batch and rate of the papers' released code."""
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_the_tuning_is_that_of_the_released_code(name: str) -> None:
-    kind = registry.policy(name)
-    found = tuple(kind.tuning.get(key) for key in ("epochs", "batch_size", "lr"))
-    assert found == PUBLISHED[name]
+def test_the_tuning_is_that_of_the_released_code() -> None:
+    keys = ("epochs", "batch_size", "lr")
+    for name, published in PUBLISHED.items():
+        assert tuple(registry.policy(name).tuning.get(key) for key in keys) == published
 
 
 def test_the_paper_s_bytes_count_float32_and_for_fedtpg_float16() -> None:
@@ -153,17 +150,29 @@ def test_words_that_would_change_nothing_are_refused(name: str, model: FrozenCli
         module.initial(1)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "names"),
-    [
-        ("both", ("global", "domain.photo", "domain.art_painting")),
-        ("global", ("global",)),
-        ("domains", ("domain.photo", "domain.art_painting")),
-    ],
-)
-def test_diprompts_prompts_are_those_of_its_table_3(prompts: Any, names: tuple[str, ...]) -> None:
-    assert DiPrompTConfig(domains=DOMAINS, prompts=prompts).names == names
-    assert slot("photo") == "domain.photo"
+def test_variants_of_diprompt_and_plan_are_those_of_their_tables() -> None:
+    """DiPrompT's table 3 and the terms of its loss; PLAN's table 6 and equation 2."""
+    both = tuple(map(slot, DOMAINS))
+    assert both == ("domain.photo", "domain.art_painting")
+    off: dict[str, Any] = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
+    rows: list[tuple[dict[str, Any], tuple[str, ...], bool]] = [
+        ({}, ("global", *both), True),
+        ({"prompts": "global"}, ("global",), True),
+        ({"prompts": "domains"}, both, True),
+        (off, ("global", *both), False),
+        ({**off, "query_mse": True}, ("global", *both), True),
+        ({**off, "query_kl": True}, ("global", *both), True),
+        ({**off, "query_supervised": 0.5}, ("global", *both), True),
+    ]
+    for set_, names, moves in rows:
+        config = DiPrompTConfig(domains=DOMAINS, **set_)
+        assert (config.names, config.moves_query) == (names, moves)
+    towers: dict[Any, tuple[str, ...]] = {
+        "both": ("text", "visual"), "text": ("text",), "visual": ("visual",), "none": ()
+    }  # fmt: skip
+    for aggregators, aggregated in towers.items():
+        assert PlanConfig(aggregators=aggregators).aggregated == aggregated
+    assert (PlanConfig().words, PlanConfig(description="name").words) == ("a photo of a", "")
 
 
 def test_a_node_s_own_domain_is_one_of_the_mesh_s_and_spoken_in_words() -> None:
@@ -175,25 +184,3 @@ def test_a_node_s_own_domain_is_one_of_the_mesh_s_and_spoken_in_words() -> None:
         "data.domain is not set; say which of policy.domains its images are of: art."
     )
     assert domains.spoken("art_painting-2") == "art painting 2"
-
-
-def test_diprompts_query_moves_if_any_term_of_its_loss_is_on() -> None:
-    off: dict[str, Any] = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
-    assert not DiPrompTConfig(domains=DOMAINS, **off).moves_query
-    for term in ({"query_mse": True}, {"query_kl": True}, {"query_supervised": 0.5}):
-        assert DiPrompTConfig(domains=DOMAINS, **{**off, **term}).moves_query
-
-
-@pytest.mark.parametrize(
-    ("aggregators", "names"),
-    [("both", ("text", "visual")), ("text", ("text",)), ("visual", ("visual",)), ("none", ())],
-)
-def test_plans_aggregator_merges_the_towers_of_its_table_6(
-    aggregators: Any, names: tuple[str, ...]
-) -> None:
-    assert PlanConfig(aggregators=aggregators).aggregated == names
-
-
-def test_plans_words_before_a_class_are_its_equation_2_or_none() -> None:
-    assert PlanConfig().words == "a photo of a"
-    assert PlanConfig(description="name").words == ""

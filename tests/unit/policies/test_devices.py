@@ -36,7 +36,6 @@ DEVICES: Final = [
 ]
 NEAR: Final[dict[str, float]] = {"float32": 1e-4, "bfloat16": 0.1}
 """Largest difference, as a share of the largest number."""
-PRECISIONS: Final = ["float32", "bfloat16"]
 EYES: Final[dict[str, eyes.Make]] = {"ViT": tiny.clip, **eyes.PROMPTED, **eyes.OTHERS}
 
 
@@ -98,7 +97,7 @@ def near(ours: Tensor, theirs: Tensor, bound: float, least: float = 1e-6) -> boo
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", NEAR)
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_policy_s_steps_are_those_of_the_cpu(
     name: str, precision: Precision, device: str
@@ -120,17 +119,14 @@ def test_a_policy_s_steps_are_those_of_the_cpu(
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", NEAR)
 @pytest.mark.parametrize("kind", twins.TEXT)
 def test_a_text_tower_of_each_kind_is_that_of_the_cpu(
     kind: str, precision: Precision, device: str, tmp_path: Any
 ) -> None:
     found = []
     for place, exactness in (("cpu", "float32"), (device, precision)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the libraries, about their own calls
-            model, tokenizer = twins.twin(kind, tmp_path)
-        frozen = on(place, exactness, model, tokenizer)  # type: ignore[arg-type]
+        frozen = on(place, exactness, *twins.twin(kind, tmp_path))  # type: ignore[arg-type]
         draw = torch.Generator().manual_seed(1)
         context = (0.1 * torch.randn(3, frozen.text.width, generator=draw)).to(frozen.device)
         deep = (0.1 * torch.randn(1, *context.shape, generator=draw)).to(frozen.device)

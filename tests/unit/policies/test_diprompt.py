@@ -42,22 +42,24 @@ from tests.unit.policies.tiny import (
 )
 
 DOMAINS = ("photo", "art_painting")
+SPOKEN = ("photo", "art painting")
 
 
 def node(rounds: int = 10, **set_: Any) -> DiPrompT:
-    config = DiPrompTConfig(domains=DOMAINS, **set_)
+    config = DiPrompTConfig(**{"domains": DOMAINS, **set_})
     return DiPrompT(config, frame("diprompt", rounds=RoundSettings(mode="sync", max=rounds)))
 
 
-def first(policy: DiPrompT) -> Round:
+def first(policy: DiPrompT, carry: Tensors | None = None) -> Round:
     held = policy.first(Tensors({name: [[1.0, 2.0]] for name in policy.config.names}))
-    return Round(1, "prompts", held, held)
+    draft = held if carry is None else replace(held, carry=carry)
+    return Round(1, "prompts", held, draft)
 
 
 def said(sender: str, samples: int, **changes: float) -> Contribution:
     names = {"common": "global", "photo": "domain.photo", "art": "domain.art_painting"}
-    tensors = Tensors({names[key]: [[value, 0.0]] for key, value in changes.items()})
-    return Contribution(sender, tensors, samples)
+    tensors = {names.get(key, f"domain.{key}"): [[x, 0.0]] for key, x in changes.items()}
+    return Contribution(sender, Tensors(tensors), samples)
 
 
 def test_changes_are_merged_by_who_changed_what() -> None:
@@ -83,9 +85,7 @@ def test_domain_prompts_are_averaged_over_rounds(adds_to: str) -> None:
     policy = node(rounds=5, adds_to=adds_to)
     raw = average = 1.0
     weight, now = alpha(0, 5, 0.2), first(policy)
-    sums, raws = {"sum/domain.photo", "sum/domain.art_painting"}, set[str]()
-    if adds_to == "merged":
-        raws = {"raw/domain.photo", "raw/domain.art_painting"}
+    raws = {f"raw/domain.{name}" for name in DOMAINS if adds_to == "merged"}
     for number, change in ((1, 0.5), (2, None), (3, -2.0), (4, 4.0)):
         heard = [said("a", 10, photo=change)] if change is not None else [said("a", 10)]
         held = policy.merge(replace(now, number=number), heard)
@@ -96,42 +96,34 @@ def test_domain_prompts_are_averaged_over_rounds(adds_to: str) -> None:
             average = (weight * average + step * raw) / (weight + step)
             weight += step
         assert held.shared["domain.photo"][0, 0] == pytest.approx(average, rel=1e-6)
-        assert set(held.arrays) == sums | raws
+        assert set(held.arrays) == {f"sum/domain.{name}" for name in DOMAINS} | raws
         assert not raws or held.arrays["raw/domain.photo"][0, 0] == pytest.approx(raw)
     assert abs(raw - average) > 0.1
 
 
-@pytest.mark.parametrize("optimizer", ["reset", "keep"])
-def test_moments_of_replaced_prompts_start_anew(optimizer: str) -> None:
-    """Those of Q, and of a prompt that no node changed, go on."""
-    policy = node(optimizer=optimizer)
-    names = ("global", "domain.photo", "domain.art_painting", "query")
-    carry = Tensors({f"{name}/exp_avg": [1.0] for name in names})
-    carry = Tensors({**carry, "private/query": [2.0], AVERAGE: [3.0]})
-    now = first(policy)
-    now = replace(now, draft=replace(now.draft, carry=carry))
-    merged = policy.merge(now, [said("b", 10, common=1.0, photo=1.0)])
-    gone = {"global/exp_avg", "domain.photo/exp_avg"} if optimizer == "reset" else set()
+@pytest.mark.parametrize(
+    ("optimizer", "gone"), [("reset", {"global/exp_avg", "domain.real/exp_avg"}), ("keep", set())]
+)
+def test_moments_of_replaced_prompts_start_anew(optimizer: str, gone: set[str]) -> None:
+    """Those of Q go on, and of prompts that no node changed, even if a name begins with another."""
+    policy = node(optimizer=optimizer, domains=("real", "real2"))
+    moments = [f"{name}/exp_avg" for name in ("global", "domain.real", "domain.real2", "query")]
+    carry = Tensors({key: [1.0] for key in [*moments, "private/query", AVERAGE]})
+    merged = policy.merge(first(policy, carry), [said("b", 10, common=1.0, real=1.0)])
     assert set(carry) - set(merged.carry) == gone
 
 
-def test_its_paper_counts_uploads_alone() -> None:
-    """Figure 5: 4 prompts of 4 x 512 float32 numbers, 5 clients a round, 100 rounds."""
-    shapes = dict.fromkeys(("global", "domain.a", "domain.b", "domain.c"), (4, 512))
-    assert DiPrompT.paper_bytes(DiPrompTConfig(domains=DOMAINS), shapes, 100, 5) == (
-        100 * 5 * 4 * 4 * 512 * 4
-    )
-
-
-def test_a_message_holds_only_what_training_moved() -> None:
+def test_a_message_holds_only_what_training_moved_and_the_paper_counts_uploads_alone() -> None:
     policy = node()
     now = first(policy)
     tuned = Tensors({name: [[1.5, 2.0]] for name in now.held.shared})
-    told = policy.contribution(
-        now, Report(tensors=tuned, metrics={}, samples=8, changed=("global",))
-    )
+    report = Report(tensors=tuned, metrics={}, samples=8, changed=("global",))
+    told = policy.contribution(now, report)
     assert {name: one.tolist() for name, one in told.tensors.items()} == {"global": [[0.5, 0.0]]}
     assert told.draft == now.draft
+    # Figure 5: 4 prompts of 4 x 512 float32 numbers, 5 clients a round, 100 rounds.
+    shapes = dict.fromkeys(("global", "domain.a", "domain.b", "domain.c"), (4, 512))
+    assert DiPrompT.paper_bytes(policy.config, shapes, 100, 5) == 100 * 5 * 4 * 4 * 512 * 4
 
 
 def test_runs_without_an_end_are_a_sentence() -> None:
@@ -142,38 +134,20 @@ def test_runs_without_an_end_are_a_sentence() -> None:
     assert "data.domain is not set" in DiPrompT.settings_fault(labels, RoundSettings(max=3), "")
 
 
-def test_a_domain_whose_name_begins_with_another_s_keeps_its_moments() -> None:
-    policy = DiPrompT(
-        DiPrompTConfig(domains=("real", "real2"), optimizer="reset"),
-        frame("diprompt", rounds=RoundSettings(mode="sync", max=9)),
-    )
-    now = first(policy)
-    carry = Tensors({"domain.real/exp_avg": [1.0], "domain.real2/exp_avg": [1.0]})
-    now = replace(now, draft=replace(now.draft, carry=carry))
-    change = Contribution("b", Tensors({"domain.real": [[1.0, 0.0]]}), 10)
-    assert set(policy.merge(now, [change]).carry) == {"domain.real2/exp_avg"}
-
-
-def density(x: float, beta: float) -> float:
-    constant = math.gamma(2 * beta) / math.gamma(beta) ** 2
-    return float(constant * x ** (beta - 1) * (1 - x) ** (beta - 1))
-
-
-@pytest.mark.parametrize("beta", [0.2, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("beta", [0.2, 1.0, 2.0])
 def test_the_weights_are_the_beta_density_up_to_its_constant(beta: float) -> None:
-    rounds = 6
-    wanted = [density((index + 0.5) / (rounds + 1), beta) for index in range(rounds + 1)]
-    found = [alpha(index, rounds, beta) for index in range(rounds + 1)]
+    """After the last round they repeat from the first."""
+    rounds, constant = 6, math.gamma(2 * beta) / math.gamma(beta) ** 2
+    places = [(index + 0.5) / (rounds + 1) for index in range(rounds + 1)]
+    wanted = [constant * (x * (1 - x)) ** (beta - 1) for x in places]
+    found = [alpha(index, rounds, beta) for index in range(2 * rounds + 1)]
+    wanted += wanted[1:]
     assert [x / found[0] for x in found] == pytest.approx([x / wanted[0] for x in wanted])
 
 
-def test_after_the_last_round_the_weights_repeat_from_the_first_round() -> None:
-    assert [alpha(index, 3, 0.5) for index in (4, 5, 6, 7)] == [
-        alpha(index, 3, 0.5) for index in (1, 2, 3, 1)
-    ]
+# The objective ------------------------------------------------------------------------------------
 
-
-SPOKEN = ("photo", "art painting")
+OFF: dict[str, Any] = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
 
 
 def objective(model: FrozenClip, **set_: Any) -> DiPrompTPrompts:
@@ -184,13 +158,12 @@ class Hand:
     """Everything that the equations speak of, in float64; texts through open_clip's tokens."""
 
     def __init__(self, one: DiPrompTPrompts, prompts: dict[str, Tensor]) -> None:
-        text = one.clip.text
+        self.text = text = one.clip.text
         self.scale = one.clip.logit_scale
         self.images = wide(features())
         self.rows = np.arange(len(LABELS))
         self.labels = LABELS.numpy()
-        learned = text.tokens(CLASSES, 3)
-        self.common = wide(text.encode(learned, prompts["global"]))
+        self.common = wide(text.encode(text.tokens(CLASSES, 3), prompts["global"]))
         self.domains = np.stack(
             [
                 wide(text.encode(text.tokens(CLASSES, 3, (said,)), prompts[f"domain.{name}"]))
@@ -202,10 +175,14 @@ class Hand:
             for said in SPOKEN
         ]
 
-    def query(self, one: DiPrompTPrompts, query: Tensor) -> Wide:
-        text = one.clip.text
+    def query(self, query: Tensor) -> Wide:
         names = ([f"{name} with the domain of {said}" for name in CLASSES] for said in SPOKEN)
-        return np.stack([wide(text.encode(text.tokens(each, 4), query)) for each in names])
+        return np.stack([wide(self.text.encode(self.text.tokens(x, 4), query)) for x in names])
+
+    def found(self, query: Tensor) -> np.ndarray:
+        """Return each image's domain: equation 6's under its true class."""
+        joint = np.einsum("bd,mcd->bcm", self.images, self.query(query))
+        return np.asarray(joint[self.rows, self.labels].argmax(axis=1))
 
     def ce(self, texts: Wide, rows: np.ndarray) -> Wide:
         p = softmax(self.scale * self.images[rows] @ texts.T)
@@ -216,12 +193,13 @@ class Hand:
         top = np.exp(mean[m] @ unit(self.written[m].mean(axis=0)))
         return float(-np.log(top / sum(np.exp(mean[m] @ other) for other in mean)))
 
-    def domain_loss(self, which: np.ndarray, contrast: bool = True) -> float:
+    def loss(self, which: np.ndarray, contrast: bool = True, weight: float = 1.0) -> float:
+        """Return the loss of the global prompt and of each image's domain prompt."""
         losses = []
         for row, m in zip(self.rows, which, strict=True):
             found = float(self.ce(self.domains[m], np.array([row]))[0])
             losses.append(found + (self.contrast(m) if contrast else 0.0))
-        return float(np.mean(losses))
+        return float(self.ce(self.common, self.rows).mean() + weight * np.mean(losses))
 
 
 def start(one: DiPrompTPrompts) -> dict[str, Tensor]:
@@ -230,59 +208,51 @@ def start(one: DiPrompTPrompts) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("contrast", [True, False])
 def test_global_and_domain_losses_against_float64(model: FrozenClip, contrast: bool) -> None:
-    """The domain of an image is equation 6's under its true class."""
-    one = objective(
-        model, contrast=contrast, query_mse=False, query_kl=False, query_supervised=0.0,
-        domain_weight=0.7,
-    )  # fmt: skip
+    one = objective(model, contrast=contrast, domain_weight=0.7, **OFF)
     prompts = start(one)
     hand = Hand(one, prompts)
-    asked = hand.query(one, prompts[QUERY])
-    joint = np.einsum("bd,mcd->bcm", hand.images, asked)
-    which = joint[hand.rows, hand.labels].argmax(axis=1)
+    which = hand.found(prompts[QUERY])
     assert set(which) == {0, 1}, "the batch should have images of both domains"
-    wanted = hand.ce(hand.common, hand.rows).mean() + 0.7 * hand.domain_loss(which, contrast)
+    wanted = hand.loss(which, contrast, 0.7)
     assert float(loss_of(one, prompts)) == pytest.approx(wanted, rel=1e-4)
 
 
 def test_true_domains_may_be_given_instead(model: FrozenClip) -> None:
+    """Prompts of other domains have no gradient."""
     one = objective(model, query="labels")
     assert one.private(1) == Tensors()
-    prompts = start(one)
-    hand = Hand(one, prompts)
-    wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(np.ones(5, dtype=int))
+    prompts = leaves(drawn(one.initial(1), 7), gradient=True)
+    wanted = Hand(one, prompts).loss(np.ones(5, dtype=int))
     found = loss_of(one, prompts, job(domain="art_painting"))
-    assert float(found) == pytest.approx(wanted, rel=1e-4)
+    assert float(found.detach()) == pytest.approx(wanted, rel=1e-4)
+    torch.autograd.backward(found)
+    moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
+    assert moved == {"global", "domain.art_painting"}
 
 
 def test_the_query_loss_against_float64(model: FrozenClip) -> None:
     """Equation 7 and our own term; each part by itself."""
-    prompts = start(objective(model))
+    one = objective(model)
+    prompts = start(one)
     average = 0.3 * prompts[QUERY].flip(0)  # a shift of all numbers alike would be normed away
     carry = {AVERAGE: average, SUM: torch.tensor([1.0])}
 
     def loss(**set_: Any) -> float:
-        one = objective(model, **set_)
-        return float(loss_of(one, prompts, carry=carry))
+        return float(loss_of(objective(model, **set_), prompts, carry=carry))
 
-    none = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
-    one = objective(model)
     hand = Hand(one, prompts)
-    now, before = hand.query(one, prompts[QUERY]), hand.query(one, average)
+    now, before = hand.query(prompts[QUERY]), hand.query(average)
     mse = np.square(now - before)[:, hand.labels].sum(axis=2).sum(axis=0).mean()
-    p, q = (
-        softmax(hand.scale * np.einsum("bd,mcd->mbc", hand.images, one)) for one in (now, before)
-    )
+    p, q = (softmax(hand.scale * np.einsum("bd,mcd->mbc", hand.images, x)) for x in (now, before))
     kl = (p * np.log(p / q)).sum(axis=2).sum(axis=0).mean()
-    joint = softmax(
-        hand.scale * np.einsum("bd,mcd->bcm", hand.images, now).reshape(len(LABELS), -1)
-    ).reshape(len(LABELS), len(CLASSES), 2)
-    own = -np.log(joint[hand.rows, hand.labels].sum(axis=1)).mean()
-    bare = loss(**none)
+    joint = np.einsum("bd,mcd->bcm", hand.images, now).reshape(len(LABELS), -1)
+    shares = softmax(hand.scale * joint).reshape(len(LABELS), len(CLASSES), 2)
+    own = -np.log(shares[hand.rows, hand.labels].sum(axis=1)).mean()
     parts = {"query_mse": (True, mse), "query_kl": (True, kl), "query_supervised": (2.0, 2 * own)}
     for name, (value, wanted) in parts.items():
         assert wanted > 1e-3
-        assert loss(**{**none, name: value}) - bare == pytest.approx(wanted, rel=2e-3, abs=1e-5)
+        added = loss(**{**OFF, name: value}) - loss(**OFF)
+        assert added == pytest.approx(wanted, rel=2e-3, abs=1e-5)
 
 
 def test_the_query_takes_its_step_before_it_finds_domains(model: FrozenClip) -> None:
@@ -290,74 +260,46 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: FrozenClip) -> 
     one = objective(model, contrast=False)
     prompts = start(one)
     hand = Hand(one, prompts)
-
-    def domains(query: Tensor) -> np.ndarray:
-        joint = np.einsum("bd,mcd->bcm", hand.images, hand.query(one, query))
-        return np.asarray(joint[hand.rows, hand.labels].argmax(axis=1))
-
-    before = domains(prompts[QUERY])
+    before = hand.found(prompts[QUERY])
     others = (leaves(drawn(one.private(1), seed, 1.0))[QUERY] for seed in range(200))
-    after = next(query for query in others if domains(query).tolist() != before.tolist())
-    inputs = started(one, given(prompts, CLASSES))
-    losses = one.losses(seen_by(one), inputs)
+    after = next(query for query in others if hand.found(query).tolist() != before.tolist())
+    losses = one.losses(seen_by(one), started(one, given(prompts, CLASSES)))
     next(losses)
     prompts[QUERY] = after
-    second = float(next(losses))
-    wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(
-        domains(after), contrast=False
-    )
-    assert second == pytest.approx(wanted, rel=1e-4)
+    wanted = hand.loss(hand.found(after), contrast=False)
+    assert float(next(losses)) == pytest.approx(wanted, rel=1e-4)
     assert next(losses, None) is None
 
 
-def test_the_two_losses_are_of_different_prompts(model: FrozenClip) -> None:
-    one = objective(model)
+@pytest.mark.parametrize(("weight", "moves"), [(0.0, False), (1.0, True)])
+def test_the_query_has_a_loss_of_its_own_and_without_our_term_it_never_moves(
+    model: FrozenClip, weight: float, moves: bool
+) -> None:
+    """Equation 7 and its gradient are zero where Q is its own average."""
+    one = objective(model, query_supervised=weight)
     prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
-    inputs = started(one, given(prompts, CLASSES))
-    losses = one.losses(seen_by(one), inputs)
     moved = []
-    for loss in losses:
+    for loss in one.losses(seen_by(one), started(one, given(prompts, CLASSES))):
         for leaf in prompts.values():
             leaf.grad = None
         torch.autograd.backward(loss)
-        moved.append({name for name, leaf in prompts.items() if leaf.grad is not None})
-    assert moved[0] == {QUERY}
+        moved.append({name: leaf.grad for name, leaf in prompts.items() if leaf.grad is not None})
+    assert set(moved[0]) == {QUERY}
+    assert (float(moved[0][QUERY].abs().max()) > 1e-3) == moves
     assert QUERY not in moved[1]
     assert "global" in moved[1]
 
 
-@pytest.mark.parametrize("length", [1, 2, 4, 6, 9])
+@pytest.mark.parametrize("length", [2, 4, 9])
 def test_the_query_has_its_own_length(model: FrozenClip, length: int) -> None:
     """Its words end at the class whatever its length; 4 vectors are the words themselves."""
     one = objective(model, query_length=length)
     words = model.text.embed_words("a photo of a").float()
     query = one.query_start()
-    assert query.shape == (length, words.shape[1])
+    assert query.shape == one.private(1)[QUERY].shape == (length, words.shape[1])
     for at in range(1, length + 1):
         assert torch.equal(query[-at], words[-1 - (at - 1) % 4])
-    assert one.private(1)[QUERY].shape == query.shape
-    prompts = start(one)
-    assert np.isfinite(float(loss_of(one, prompts)))
-
-
-def test_without_our_term_the_query_would_never_move(model: FrozenClip) -> None:
-    """Equation 7 and its gradient are zero where Q is its own average."""
-    for weight, moves in ((0.0, False), (1.0, True)):
-        one = objective(model, query_supervised=weight)
-        tensors = Tensors({**one.initial(1), **one.private(1)})
-        prompts = leaves(tensors, gradient=True)
-        torch.autograd.backward(loss_of(one, prompts))
-        gradient = prompts[QUERY].grad
-        assert gradient is not None
-        assert (float(gradient.abs().max()) > 1e-3) == moves
-
-
-def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: FrozenClip) -> None:
-    one = objective(model, query="labels")
-    prompts = leaves(drawn(one.initial(1), 7), gradient=True)
-    torch.autograd.backward(loss_of(one, prompts, job(domain="photo")))
-    moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
-    assert moved == {"global", "domain.photo"}
+    assert np.isfinite(float(loss_of(one, start(one))))
 
 
 @pytest.mark.parametrize("ensemble", ["dynamic", "top"])
@@ -365,8 +307,7 @@ def test_predictions_are_equation_8(model: FrozenClip, ensemble: str) -> None:
     one = objective(model, ensemble=ensemble)
     prompts = start(one)
     hand = Hand(one, prompts)
-    cosines = np.einsum("bd,mcd->bmc", hand.images, hand.domains)
-    best = cosines.max(axis=2)
+    best = np.einsum("bd,mcd->bmc", hand.images, hand.domains).max(axis=2)
     weights = best / best.sum(axis=1, keepdims=True)
     if ensemble == "top":
         weights = np.eye(2)[best.argmax(axis=1)]
