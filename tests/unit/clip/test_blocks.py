@@ -1,4 +1,4 @@
-"""The blocks are those of open_clip, forward and backward; bfloat16 attention."""
+"""Which blocks are taken over, and bfloat16 attention; property/test_prefix.py has the rest."""
 
 from __future__ import annotations
 
@@ -7,33 +7,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from open_clip.transformer import QuickGELU, ResidualAttentionBlock, Transformer
+from open_clip.transformer import ResidualAttentionBlock, Transformer
 from torch import Tensor, nn
 
 from fednode.clip import blocks
 from fednode.clip.blocks import blocks_of
 
 WIDTH = 16
-ACTIVATIONS = {"gelu": nn.GELU, "tanh": lambda: nn.GELU(approximate="tanh"), "quick": QuickGELU}
-
-
-def block(act: Any = nn.GELU, dtype: torch.dtype = torch.float64) -> tuple[Any, blocks.Block]:
-    torch.manual_seed(0)
-    transformer = Transformer(width=WIDTH, layers=1, heads=2, act_layer=act)
-    transformer = transformer.to(dtype).eval().requires_grad_(False)
-    return transformer.resblocks[0], blocks_of(transformer, dtype)[0]
-
-
-@pytest.mark.parametrize("act", ACTIVATIONS)
-def test_a_block_and_its_gradient_are_those_of_open_clip(act: str) -> None:
-    theirs, ours = block(ACTIVATIONS[act])
-    x = torch.randn(2, 5, WIDTH, dtype=torch.float64, requires_grad=True)
-    grad = torch.randn(2, 5, WIDTH, dtype=torch.float64)
-    found = ours.finish(x, blocks.attend(*ours.project_parts((x[:, :2], x[:, 2:]))))
-    wanted = theirs(x)
-    torch.testing.assert_close(found, wanted)
-    (mine,), (other,) = (torch.autograd.grad(out, x, grad) for out in (found, wanted))
-    torch.testing.assert_close(mine, other)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -51,7 +31,9 @@ def test_bfloat16_attention_is_near_that_of_torch(masked: bool) -> None:
 
 
 def test_weights_are_not_copied_in_their_own_precision() -> None:
-    theirs, ours = block(dtype=torch.float32)
+    transformer = Transformer(width=WIDTH, layers=1, heads=2).requires_grad_(False)
+    theirs: Any = transformer.resblocks[0]
+    (ours,) = blocks_of(transformer, torch.float32)
     assert ours._up[0].data_ptr() == theirs.mlp.c_fc.weight.data_ptr()
     assert ours._in[0].data_ptr() == theirs.attn.in_proj_weight.data_ptr()
 

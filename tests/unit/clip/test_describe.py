@@ -16,10 +16,8 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "text": "",
         **dict.fromkeys(("deep", "visual", "has_class_token", "patches"), True),
     },
-    "PE-Core-T-16-384": {"reads": 32, "visual": False, "patches": False},
     "RN50": {"text": "", "visual": False, "patches": False, "features": 1024},
     "ViTamin-S": {"visual": True, "has_class_token": False, "features": 384},
-    "ViT-B-16-SigLIP": {"text": "", "visual": True, "has_class_token": False, "reads": None},
 }
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -201,32 +202,25 @@ def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
 TEXT = '{"model_cfg": {"text_cfg": %s, "vision_cfg": %s}}'
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_a_damaged_configuration_is_one_sentence(mine: Path) -> None:
+    for text in (
         *(TEXT % pair for pair in (("null", "{}"), ("{}", "null"), ("[]", "{}"), ("7", "7"))),
         '{"model_cfg": {"text_cfg": {}}}',
         *('{"model_cfg": null}', '{"model_cfg": [1]}', "[]", "null", "", "[" * 100_000),
         *('{"a":' * 100_000, "\udcff", " " * (1 << 20) + TEXT % ("{}", "{}")),
-    ],
-    ids=lambda text: repr(text[:60]),
-)
-def test_a_damaged_configuration_is_one_sentence(mine: Path, text: str) -> None:
-    (mine / "open_clip_config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ModelError, match="is no configuration of open_clip, which has model_cfg"):
-        load(mine)
+    ):
+        (mine / CONFIG).write_bytes(text.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ModelError, match="is no configuration of open_clip, which has model_c"):
+            load(mine)
 
 
-@pytest.mark.parametrize("name", ["open_clip_config.json", "tokenizer.json", "config.json"])
-@pytest.mark.parametrize("what", ["pipe", "device"])
-def test_what_is_no_file_is_not_read(mine: Path, name: str, what: str) -> None:
-    (mine / name).unlink(missing_ok=True)
-    if what == "pipe":
-        os.mkfifo(mine / name)
-    else:
-        (mine / name).symlink_to("/dev/zero")
-    with pytest.raises(ModelError, match=f"{name} is neither a file nor a folder"):
-        load(mine)
+@pytest.mark.parametrize("name", [CONFIG, "tokenizer.json", SIZES])
+def test_what_is_no_file_is_not_read(mine: Path, name: str) -> None:
+    for make in (os.mkfifo, lambda path: path.symlink_to("/dev/zero")):
+        (mine / name).unlink(missing_ok=True)
+        make(mine / name)
+        with pytest.raises(ModelError, match=f"{name} is neither a file nor a folder"):
+            load(mine)
 
 
 @pytest.mark.parametrize(
@@ -308,17 +302,9 @@ def test_without_transformers_one_sentence_says_what_to_install(
     assert missing.endswith("run `pip install 'fednode[hf]'`")
 
 
-def test_a_tag_that_cannot_be_fetched_says_so(
+def test_without_a_network_the_weights_come_from_the_cache(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session.fault = None
-    monkeypatch.setattr(open_clip, "create_model", mock.Mock(side_effect=OSError("no route")))
-    wanted = r"the checkpoint 'openai' of ViT-B-16 cannot be had .*no route"
-    with pytest.raises(ModelError, match=wanted):
-        clip.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
-
-
-def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     made, offline = torch.nn.Linear(1, 1), list[bool]()
 
     def create(*_: Any, **__: Any) -> torch.nn.Module:
@@ -329,35 +315,25 @@ def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.M
     chosen = ModelSettings(name="ViT-B-16", pretrained="openai")
     assert load_model(chosen).model is made
     assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
+    session.fault = None
+    monkeypatch.setattr(open_clip, "create_model", mock.Mock(side_effect=OSError("no route")))
+    with pytest.raises(ModelError, match=r"the checkpoint 'openai' of .* cannot be had .*no route"):
+        load_model(chosen)
 
 
-def test_a_fault_without_words_is_named_by_its_kind(session: Session) -> None:
-    session.fault = TimeoutError()
-    assert unreachable_reason() == "TimeoutError"
-
-
-def test_a_user_who_turned_the_hub_off_is_not_asked_for_it(
+def test_the_hub_is_off_inside_and_as_before_afterwards(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert unreachable_reason() == ""
-    assert session.asked == []
-
-
-@pytest.mark.parametrize(("before", "now"), [(False, True), (False, False), (True, False)])
-def test_the_hub_is_off_inside_and_as_before_afterwards(
-    before: bool, now: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
-
-    def used() -> Any:
-        with offline(now):
+    session.fault = TimeoutError()
+    assert unreachable_reason() == "TimeoutError", "a fault without words is named by its kind"
+    for before, now in ((False, True), (False, False), (True, False)):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", before)
+        with suppress(KeyError), offline(now):
             assert (before or now) == constants.HF_HUB_OFFLINE
             raise KeyError
-
-    with pytest.raises(KeyError):
-        used()
-    assert before == constants.HF_HUB_OFFLINE
+        assert before == constants.HF_HUB_OFFLINE
+    # Now the user turned the hub off, who is not asked for it again.
+    assert (unreachable_reason(), session.asked) == ("", ONCE)
 
 
 def test_only_open_clip_s_records_about_weights_are_dropped(
@@ -390,15 +366,12 @@ def asked() -> Any:
     return __import__("open_clip.hf_model", fromlist=["x"])
 
 
-def test_an_unknown_tower_says_where_its_sizes_go() -> None:
+def test_an_unknown_tower_says_where_its_sizes_go_and_open_clip_asks_as_before() -> None:
+    before = asked().AutoConfig
     wanted = r"the sizes of the text tower somebody/bert are unknown.*hub.*local-dir:FOLDER"
     unknown = text_sizes({"hf_model_name": "somebody/bert"})
     with offline(True), unknown, pytest.raises(ModelError, match=wanted):
         asked().AutoConfig.from_pretrained("somebody/bert")
-
-
-def test_open_clip_asks_as_before_behind_the_block() -> None:
-    before = asked().AutoConfig
     with text_sizes({"hf_model_name": BIOMEDICAL[0]}):
         assert asked().AutoConfig.from_pretrained("x").model_type == "bert"
     assert asked().AutoConfig is before

@@ -29,18 +29,14 @@ def test_prompts_that_change_images_are_no_matrix(name: str, mini: FrozenClip) -
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
 
 
-def test_arrays_come_back_bit_for_bit_with_their_facts(tmp_path: Path) -> None:
-    prompts = Tensors({**PROMPTS, "scale": [0.1]})
+@pytest.mark.parametrize(
+    "prompts",
+    [Tensors({**PROMPTS, "scale": [0.1]}), Tensors({"rows": [[1.0], [2.0]]}, ("gray wolf", "été"))],
+)
+def test_arrays_come_back_bit_for_bit_with_their_facts(tmp_path: Path, prompts: Tensors) -> None:
     write_arrays(prompts, {"policy": "local"}, tmp_path / "p.safetensors")
     found, facts = read_arrays(tmp_path / "p.safetensors")
-    assert found == prompts
-    assert facts["policy"] == "local"
-
-
-def test_classes_of_rows_come_back_with_the_arrays(tmp_path: Path) -> None:
-    prompts = Tensors({"rows": [[1.0], [2.0]]}, ("gray wolf", "été"))
-    write_arrays(prompts, {}, tmp_path / "p.safetensors")
-    assert read_arrays(tmp_path / "p.safetensors")[0] == prompts
+    assert (found, facts["policy"]) == (prompts, "local")
 
 
 def test_a_header_without_end_is_refused_before_it_is_read(

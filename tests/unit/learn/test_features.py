@@ -208,16 +208,16 @@ def test_a_window_changes_what_the_model_sees(plain: FrozenClip, tmp_path: Path)
 
 @every_array
 def test_memory_has_a_bound_and_is_given_back(
-    model: FrozenClip, files: list[Path], decoded: list[Path], name: str
+    plain: FrozenClip, files: list[Path], decoded: list[Path], name: str
 ) -> None:
     """Features are small and always kept; two of the other arrays fit."""
-    size = 4 * values(model, made(model), name, files[:1]).numel()
-    one = made(model, limit=2 * size + size // 2)
+    size = 4 * values(plain, made(plain), name, files[:1]).numel()
+    one = made(plain, limit=2 * size + size // 2)
     fits = 5 if name == "features" else 2
 
     def look() -> int:
         decoded.clear()
-        values(model, one, name, files)
+        values(plain, one, name, files)
         return len(decoded)
 
     assert [look(), look()] == [5, 5 - fits]
@@ -232,21 +232,23 @@ def test_memory_has_a_bound_and_is_given_back(
     assert len(one._digests) == (0 if name == "pixels" else 5)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE features SET value = zeroblob(length(value)) WHERE rowid = 1",
+        "UPDATE features SET value = substr(value, 1, 8) WHERE rowid = 1",
+        "DELETE FROM features WHERE rowid = 1",
+    ],
+)
 def test_damaged_rows_are_made_anew(
-    model: FrozenClip, files: list[Path], tmp_path: Path, decoded: list[Path], damage: str
+    plain: FrozenClip, files: list[Path], tmp_path: Path, decoded: list[Path], statement: str
 ) -> None:
-    fresh = values(model, made(model, tmp_path), "tokens", files)
-    statement = {
-        "flip": "UPDATE features SET value = zeroblob(length(value)) WHERE rowid = 1",
-        "cut": "UPDATE features SET value = substr(value, 1, 8) WHERE rowid = 1",
-        "gone": "DELETE FROM features WHERE rowid = 1",
-    }[damage]
+    fresh = values(plain, made(plain, tmp_path), "tokens", files)
     with sqlite3.connect(tmp_path / "cache" / FILE) as rows:
         rows.execute(statement)
     rows.close()
-    again = made(model, tmp_path)
-    assert torch.equal(values(model, again, "tokens", files), fresh)
+    again = made(plain, tmp_path)
+    assert torch.equal(values(plain, again, "tokens", files), fresh)
     assert len(decoded) == len(files) + 1
     assert again.notes == ()
 
@@ -263,27 +265,24 @@ def test_a_cache_that_is_no_database_or_cannot_be_used_costs_time_only(
     assert torch.equal(file.of(files, never).features, fresh.of(files, never).features)
     assert "images are encoded anew at each start" in file.notes[0]
     assert fresh.notes == ()
+    assert fresh.of([], never).features.shape == (0, 0)
 
 
 @every_array
 def test_a_changed_file_has_other_values_and_a_lost_or_damaged_one_is_a_sentence(
-    model: FrozenClip, files: list[Path], tmp_path: Path, name: str
+    plain: FrozenClip, files: list[Path], tmp_path: Path, name: str
 ) -> None:
-    one = made(model, tmp_path, ROOM)
-    before = values(model, one, name, files[:1])
+    one = made(plain, tmp_path, ROOM)
+    before = values(plain, one, name, files[:1])
     Image.new("RGB", (64, 65), (9, 9, 9)).save(files[0])
-    assert not torch.equal(values(model, one, name, files[:1]), before)
+    assert not torch.equal(values(plain, one, name, files[:1]), before)
     files[0].unlink()
     files[1].write_bytes(b"no image")
     for at, why in ((0, "No such file"), (1, "")):
         with pytest.raises(DataError, match=rf"{at}\.png' can no longer be read: {why}"):
-            values(model, one, name, [files[at]])
+            values(plain, one, name, [files[at]])
     with pytest.raises(Cancelled):
-        one.values(array_of(model, one, name), files[2:3], lambda: True)
-
-
-def test_no_images_are_no_features(plain: FrozenClip) -> None:
-    assert made(plain).of([], never).features.shape == (0, 0)
+        one.values(array_of(plain, one, name), files[2:3], lambda: True)
 
 
 # Batches ------------------------------------------------------------------------------------------
@@ -342,7 +341,7 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     assert set(wanted[2]) > {"loss", "validation"}
 
 
-@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000), (20_000, 2), (8_000, 30)])
+@pytest.mark.parametrize("size", [(60_000, 1), (1, 60_000), (8_000, 30)])
 def test_a_long_and_narrow_image_takes_little_memory_and_looks_as_its_centre(
     plain: FrozenClip, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:

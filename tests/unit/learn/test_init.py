@@ -15,47 +15,31 @@ from fednode.learn import init
 from fednode.learn.settings import TuningSettings
 
 
-def test_equal_seeds_draw_equal_numbers_in_float32() -> None:
-    one, again, other = (init.normal(init.generator(seed), (3, 4), 0.02) for seed in (5, 5, 6))
+def test_draws_have_the_distributions_of_torch_s_own_layers() -> None:
+    one, again, other = (init.normal(init.generator(at), (100, 100), 0.02) for at in (5, 5, 6))
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert one.dtype == np.float32
-
-
-def test_a_normal_draw_has_its_deviation() -> None:
-    drawn = init.normal(init.generator(1), (100, 100), 0.02)
-    assert drawn.std() == pytest.approx(0.02, rel=0.03)
-    assert drawn.mean() == pytest.approx(0.0, abs=0.001)
-
-
-def test_a_uniform_draw_is_that_of_torch_s_linear_layer() -> None:
+    assert one.std() == pytest.approx(0.02, rel=0.03)
+    assert one.mean() == pytest.approx(0.0, abs=0.001)
     torch.manual_seed(1)
-    theirs = nn.Linear(64, 200).weight.detach()
-    ours = init.uniform(init.generator(1), (200, 64), 64)
-    assert np.abs(ours).max() == pytest.approx(float(theirs.abs().max()), rel=0.01)
-    assert ours.std() == pytest.approx(float(theirs.std()), rel=0.03)
+    linear, glorot = nn.Linear(64, 200).weight, nn.init.xavier_uniform_(torch.empty(300, 40))
+    pairs = (
+        (init.uniform(init.generator(1), (200, 64), 64), linear),
+        (init.glorot(init.generator(1), (100, 40), 300), glorot),  # a third, drawn as of the whole
+    )
+    for ours, theirs in pairs:
+        assert np.abs(ours).max() == pytest.approx(float(theirs.detach().abs().max()), rel=0.01)
+        assert ours.std() == pytest.approx(float(theirs.detach().std()), rel=0.03)
 
 
-def test_a_glorot_draw_is_torch_s_xavier_uniform() -> None:
-    torch.manual_seed(1)
-    theirs = nn.init.xavier_uniform_(torch.empty(300, 40))
-    whole = init.glorot(init.generator(1), (100, 40), 300)  # one of three that are drawn as one
-    assert np.abs(whole).max() == pytest.approx(float(theirs.abs().max()), rel=0.01)
-    assert whole.std() == pytest.approx(float(theirs.std()), rel=0.03)
-
-
-def test_words_are_their_embeddings_and_as_many_as_the_context(mini: FrozenClip) -> None:
+def test_a_context_is_of_words_or_a_normal_draw(mini: FrozenClip) -> None:
     wanted = mini.text.embed_words("a photo of a").float().cpu().numpy()
-    settings = TuningSettings(context_length=4, init_words="a photo of a")
-    found = init.context(mini, settings, init.generator(1))
-    assert np.array_equal(found, wanted)
+    settings = TuningSettings(context_length=4, init_words="a photo of a", init_std=0.5)
+    assert np.array_equal(init.context(mini, settings, init.generator(1)), wanted)
     with pytest.raises(ConfigError, match=r"'a photo of a' is 4 tokens and .* is 3"):
         init.context(mini, replace(settings, context_length=3), init.generator(1))
-
-
-def test_a_context_without_words_is_a_normal_draw(mini: FrozenClip) -> None:
-    settings = TuningSettings(context_length=4, init_words=None, init_std=0.5)
-    found = init.context(mini, settings, init.generator(3))
+    found = init.context(mini, replace(settings, init_words=None), init.generator(3))
     assert np.array_equal(found, init.normal(init.generator(3), (4, mini.text.width), 0.5))
 
 

@@ -27,13 +27,6 @@ def test_measuring_trains_nothing(model: FrozenClip, files: list[Path]) -> None:
         assert set(report.metrics) == {"validation", "validation_loss", *more}
 
 
-def test_a_job_that_is_measured_later_is_not_measured_now(
-    model: FrozenClip, files: list[Path]
-) -> None:
-    one = learner_of(model, files, "feddpt")
-    assert set(tuned(one, job_of(one, 3, OWN, measure=False)).metrics) == {"loss"}
-
-
 def test_what_moved_and_what_is_carried(model: FrozenClip, files: list[Path]) -> None:
     """Private prompts and averages go round; the optimizer's state is of all that is trained."""
     one = learner_of(model, files, "diprompt", optimizer="adam", lr=0.01)
@@ -54,7 +47,8 @@ def test_averages_of_others_prompts_go_on(model: FrozenClip, files: list[Path]) 
     one = learner_of(model, files, "feddpt")
     moved = one.initial(2)["text.y"]
     carry = Tensors({MOVED + "text.y": moved})
-    report = tuned(one, job_of(one, own=OWN, carry=carry, measure=False))
+    report = tuned(one, job_of(one, 3, own=OWN, carry=carry, measure=False))
+    assert set(report.metrics) == {"loss"}, "it is measured later"
     received = np.asarray(one.initial(1)["text.y"], dtype=np.float64)
     wanted = received + 0.99**report.steps * (moved - received)
     assert np.allclose(report.carry[MOVED + "text.y"], wanted, atol=1e-6)

@@ -20,11 +20,7 @@ DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 COUNTS = dict(re.findall(r"^\| `(\w+)` .*?\| ([\d,]+)(?: at most)? \|", PAGE.read_text(), re.M))
 
 
-def test_every_policy_is_in_the_table() -> None:
-    assert set(COUNTS) == set(registry.names())
-
-
-@pytest.mark.parametrize("name", sorted(COUNTS))
+@pytest.mark.parametrize("name", registry.names())
 def test_a_contribution_has_as_many_numbers_as_the_page_says(mini: FrozenClip, name: str) -> None:
     kind = registry.policy(name)
     takes_domains = "domains" in kind.config_type.__dataclass_fields__

@@ -27,14 +27,9 @@ def test_the_cosine_equals_torchs_scheduler(horizon: int) -> None:
         scheduler.step()
     assert optimizer.learning_rate(settings, rounds + 3, 5) == pytest.approx(ours)
     assert ours > 0
-
-
-@pytest.mark.parametrize(
-    "settings", [TuningSettings(lr=0.3, schedule="constant"), TuningSettings(lr=0.3)]
-)
-def test_a_constant_rate_and_a_run_without_end_keep_it(settings: TuningSettings) -> None:
-    rounds = 5 if settings.schedule == "constant" else 0
-    assert {optimizer.learning_rate(settings, n, rounds) for n in (1, 4, 90)} == {0.3}
+    for schedule, end in (("constant", 5), ("cosine", 0)):  # 0: a run without an end
+        keeps = TuningSettings(lr=0.3, schedule=schedule)  # type: ignore[arg-type]
+        assert {optimizer.learning_rate(keeps, number, end) for number in (1, 4, 90)} == {0.3}
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adamw"])
@@ -57,16 +52,12 @@ def test_two_rounds_equal_one_run_of_two_steps(kind: Any) -> None:
         carry = optimizer.carried(mine, {"context": leaf})
     assert np.array_equal(tensors["context"], whole.detach().numpy())
     assert carry.nbytes > 0
+    made = optimizer.build(settings, {"context": leaf}, 0.1, EMPTY)
+    assert not made.state[leaf], "a round without carry starts afresh"
+    assert optimizer.carried(made, {"context": leaf}) == EMPTY
 
 
 def _descend(descent: torch.optim.Optimizer, leaf: torch.Tensor) -> None:
     descent.zero_grad()
     torch.autograd.backward((leaf**4).sum())
     descent.step()
-
-
-def test_a_round_without_carry_starts_afresh() -> None:
-    leaf = torch.ones(2, requires_grad=True)
-    made = optimizer.build(TuningSettings(), {"context": leaf}, 0.1, EMPTY)
-    assert not made.state[leaf]
-    assert optimizer.carried(made, {"context": leaf}) == EMPTY

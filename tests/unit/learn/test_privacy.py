@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +59,7 @@ def test_epsilon_bounds_the_exact_one_of_composed_gaussians(noise: float, releas
     """delta(eps) = Phi(-eps/mu + mu/2) - e^eps Phi(-eps/mu - mu/2) (Dong, Roth, Su 2022)."""
     mu, delta, normal = math.sqrt(releases) / (noise / 2.0), 1e-5, NormalDist()
     found = epsilon([(noise, releases)], delta)
+    assert epsilon([(noise, 0)], delta) == 0.0
 
     def exact(value: float) -> float:
         first = normal.cdf(-value / mu + mu / 2)
@@ -70,10 +70,6 @@ def test_epsilon_bounds_the_exact_one_of_composed_gaussians(noise: float, releas
     if found < 500:
         assert exact(found) <= delta * 1.001
         assert exact(found * 0.6) > delta  # and it is no idle bound
-
-
-def test_nothing_released_costs_nothing() -> None:
-    assert epsilon([(1.0, 0)], 1e-5) == 0.0
 
 
 LEARNER = QuadraticLearner("a")
@@ -93,26 +89,20 @@ def tune(privacy: Privacy, of: Job) -> Report:
     return released(LEARNER, privacy.release, of, lambda: False, lambda _: None)
 
 
-def test_what_comes_out_is_near_the_start_and_its_figures_are_its_own(tmp_path: Path) -> None:
+def test_what_comes_out_is_near_the_start_and_its_figures_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Training that moves no array sends the same names as training that moves all."""
+    moving = QuadraticLearner.tune
+    monkeypatch.setattr(
+        QuadraticLearner, "tune", lambda *given: replace(moving(*given), changed=())
+    )
     report = tune(made(tmp_path, noise=NO_NOISE), job())
+    assert report.changed == tuple(report.tensors) == ("context",)
     change = report.tensors["context"] - LEARNER.initial(1)["context"]
     assert float(np.linalg.norm(change)) == pytest.approx(0.5, rel=1e-5)
     expected = LEARNER.evaluate(report.tensors, lambda: False)["own"]
     assert report.metrics["own"] == pytest.approx(expected)
-
-
-def test_which_arrays_are_sent_says_nothing_of_the_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Training that moves no array or some sends the same names as training that moves all."""
-    moving = QuadraticLearner.tune
-
-    def nothing_moved(*given: Any) -> Report:
-        return replace(moving(*given), changed=())
-
-    monkeypatch.setattr(QuadraticLearner, "tune", nothing_moved)
-    report = tune(made(tmp_path), job())
-    assert report.changed == tuple(report.tensors) == ("context",)
 
 
 def test_releases_are_counted_on_disk_before_they_are_made(tmp_path: Path) -> None:
@@ -167,12 +157,9 @@ def test_start_refuses_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
         privacy_of(plan, LEARNER)
 
 
-def test_where_a_release_cannot_be_counted_none_is_made(tmp_path: Path) -> None:
+def test_an_account_that_is_damaged_or_cannot_be_written_ends_releases(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="cannot be written"):
         tune(made(tmp_path / "gone"), job())
-
-
-def test_a_damaged_account_is_no_account(tmp_path: Path) -> None:
     huge = f'{{"releases": [{{"clip": 1{"0" * 400}, "noise": 1, "count": 1}}]}}'
     for text in ("{}", "", '{"releases": 172}', huge, "[" * 100_000):
         (tmp_path / ACCOUNT).write_text(text)
