@@ -175,17 +175,14 @@ def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
 
 
 def test_a_node_that_trains_alone_by_wish_is_compared_with_zero_shot() -> None:
-    (said,) = sentences({"own": made(alone=0.5, zero_shot=0.5)}, "")
+    assert sentences({}) == [NO_TESTS]
+    one = made(alone=0.5, zero_shot=0.5)
+    assert [said.split(": ")[0] for said in sentences({"base": one, "new": one})] == ["base", "new"]
+    (said,) = sentences({"own": one}, "")
     assert said == (
         "alone 50.0, zero-shot 50.0 % of 200 test images; "
         "alone and zero-shot are right on the same images"
     )
-
-
-def test_several_test_sets_are_named() -> None:
-    one = made(mesh=0.5, alone=0.5, zero_shot=0.5)
-    assert [said.split(": ")[0] for said in sentences({"base": one, "new": one})] == ["base", "new"]
-    assert sentences({}) == [NO_TESTS]
 
 
 def test_chance_is_said_where_nothing_is_better() -> None:
@@ -199,9 +196,7 @@ def test_chance_is_said_where_nothing_is_better() -> None:
     assert no_better_than_chance({"own": good}) == no_better_than_chance({}) == []
     poor = made(mesh=0.25, zero_shot=0.25)
     assert no_better_than_chance({"own": poor, "new": good}) == []
-
-
-def test_always_the_most_frequent_class_is_chance_too() -> None:
+    # Always the most frequent class is chance, too.
     labels = np.zeros(200, np.int64)
     labels[:40] = np.arange(40) % 4
     assert result(0.5, labels).chance == 0.85

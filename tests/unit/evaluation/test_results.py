@@ -56,7 +56,7 @@ def test_figures_of_a_small_set_equal_those_by_hand() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_figures_equal_their_definitions(seed: int) -> None:
     """Counted over images and over pairs of images, in exact fractions."""
     draw = np.random.default_rng(seed)
@@ -91,12 +91,10 @@ def test_what_is_undefined_is_no_number_and_no_json_number() -> None:
     assert tree["mean"]["auc"] is None
     assert tree["mean"]["sensitivity"] == tree["accuracy"] == 0.5
     assert tree["confusion"] == [[1, 1], [0, 0]]
-
-
-def test_probabilities_that_are_no_numbers_leave_the_auc_undefined() -> None:
-    found = evaluation(("a", "b"), [0, 1], [[np.nan, np.nan], [0.2, 0.8]])
-    assert np.isnan(found.auc).all()
-    assert found.images == 2
+    unknown = evaluation(("a", "b"), [0, 1], [[np.nan, np.nan], [0.2, 0.8]])
+    assert (unknown.images, np.isnan(unknown.auc).all()) == (2, True)
+    counts = Evaluation(("a", "b"), np.array([[7, 1], [2, 10]]), np.full(2, np.nan))
+    assert counts.interval == wilson(17, 20)
 
 
 def test_intervals_count_patients_where_they_are_known() -> None:
@@ -127,11 +125,6 @@ def test_intervals_count_patients_where_they_are_known() -> None:
     tree = json.loads(json.dumps(found.as_json()))
     assert tree["patients"] == 10
     assert tree["by_class"][1]["auc_95"] == list(found.bounds["auc"][1])
-
-
-def test_counts_alone_have_an_interval() -> None:
-    found = Evaluation(("a", "b"), np.array([[7, 1], [2, 10]]), np.full(2, np.nan))
-    assert found.interval == wilson(17, 20)
 
 
 def test_patients_who_are_all_right_leave_an_interval_of_their_number() -> None:

@@ -94,13 +94,8 @@ def test_a_class_is_sent_again_once_so_many_images_changed(
         assert (last["ant"] != first["ant"]).any()
 
 
-def test_a_class_of_just_enough_images_is_sent_and_one_of_fewer_is_not() -> None:
-    found = Growing().message(*some("ant", *range(5)), *some("bee", *range(4)))
-    assert set(found) == {"ant"}
-
-
 def test_a_class_that_comes_back_tells_no_single_image() -> None:
-    node, other = Growing(), some("bee", *range(6))
+    node, other = Growing(), some("bee", *range(5))
     first = node.message(*some("ant", *range(10)), *other)
     assert "ant" not in node.message(*some("ant", *range(4)), *other)
     assert "ant" not in node.message(*other)
@@ -165,8 +160,7 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("tag", ["!", "~"])
-@pytest.mark.parametrize("liars", [1, 2, 3])
+@pytest.mark.parametrize(("liars", "tag"), [(1, "!"), (3, "~")])
 def test_a_member_of_4096_classes_takes_no_other_member_s_room(liars: int, tag: str) -> None:
     lies = {
         f"a{at}": statement([f"{tag}{at} {one:04}" for one in range(4096)]) for at in range(liars)
@@ -200,13 +194,6 @@ def test_classes_that_are_too_many_in_all_leave_each_member_an_equal_share() -> 
     found = fitting(given, 256)
     assert {len(one.classes) for one in found.values()} == {205}, "4,096 in all, one in common"
     assert all("~ all have it" in one.classes for one in found.values())
-
-
-def test_fifty_sites_of_fifty_classes_all_count() -> None:
-    given = {
-        f"n{at}": statement([f"{at} {one}" for one in range(50)], width=513) for at in range(50)
-    }
-    assert fitting(given, 256) == given
 
 
 def test_statements_of_too_many_bytes_leave_each_member_an_equal_share(
