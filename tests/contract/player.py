@@ -15,7 +15,7 @@ from fednode.core.rounds.catchup import ADOPTED, STATE, WANT
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
 from fednode.testing import frame
-from fednode.testing.methods import Shapes
+from fednode.testing.methods import Shapes, arrays_of
 
 PEERS = ("b", "c", "d")
 MODES: tuple[Barrier, ...] = ("async", "sync")
@@ -39,11 +39,7 @@ class Case:
 
     @property
     def initial(self) -> Tensors:
-        arrays = {
-            name: np.arange(float(np.prod(shape))).reshape(shape) / 8
-            for name, shape in self.shapes.items()
-        }
-        return Tensors(arrays)
+        return arrays_of(self.shapes)
 
     def context(self) -> NodeContext:
         rounds = RoundSettings(mode=self.mode, max=12, deadline_s=60.0)

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from fednode.policies.fedtpg import FedTPG, FedTPGConfig
 from fednode.policies.local import Local, LocalConfig
 from fednode.policies.plan import Plan, PlanConfig
 from fednode.policies.promptfl import PromptFL, PromptFLConfig
@@ -22,8 +21,6 @@ from tests.contract.test_policies import plan
 CASES: Final = {
     "promptfl": MethodCase(PromptFL, PromptFLConfig()),
     "promptfl int8": MethodCase(PromptFL, PromptFLConfig(wire_dtype="int8")),
-    "promptfl median": MethodCase(PromptFL, PromptFLConfig(weights="equal")),
-    "fedtpg": MethodCase(FedTPG, FedTPGConfig(), {"net.weight": (3, 4), "net.bias": (4,)}),
     "plan": MethodCase(Plan, PlanConfig(reduction=2), plan().shapes),
     "zerodfl": MethodCase(ZeroDFL, ZeroDFLConfig(recipients=1)),
     "zerodfl, two rows": MethodCase(ZeroDFL, ZeroDFLConfig(rows_shared=2)),

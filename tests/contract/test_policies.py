@@ -133,6 +133,7 @@ def some() -> list[tuple[PolicyKind, str, Kind]]:
     ]
 
 
+HOOKS = ("first", "job", "contribution", "merge", "complete", "message", "recipients", "mix")
 NOT_DRAWN = frozenset({4, 5, 8, 9})
 """Of the first nine rounds, those in which the draw of two nodes leaves out node "a"."""
 
@@ -140,17 +141,18 @@ NOT_DRAWN = frozenset({4, 5, 8, 9})
 def cases(
     made: list[tuple[PolicyKind, str, Kind]], guard: GuardSettings, sits_out: frozenset[int]
 ) -> Iterator[Any]:
-    """Yield the cases of policies; the first of each policy and mode, and the others as slow."""
-    seen = set[tuple[str, str]]()
+    """Yield the cases of policies; of equal hooks in a mode, all but the first as slow."""
+    seen = set[tuple[Any, ...]]()
     for kind, title, told in made:
+        hooks = [getattr(kind, name, None) for name in HOOKS]
         for (variant, config), mode in itertools.product(told.configs.items(), kind.modes):
             if not kind.settings_fault(config, RoundSettings(mode=mode, max=9), DOMAINS[1]):
                 yield pytest.param(
                     Case(kind, config, mode, told.shapes, told.says, guard, sits_out),
                     id="-".join(filter(None, (kind.name, title, variant, mode))),
-                    marks=[pytest.mark.slow] if (kind.name, mode) in seen else [],
+                    marks=[pytest.mark.slow] if (key := (mode, *hooks)) in seen else [],
                 )
-                seen.add((kind.name, mode))
+                seen.add(key)
 
 
 CASES = [

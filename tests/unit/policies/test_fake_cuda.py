@@ -111,6 +111,8 @@ def step(
     monkeypatch.setattr(fedotp, "STEPS", 3)  # a step of a plan is like another
     with FakeTensorMode(allow_non_fake_inputs=True):
         module = module_of(on_cuda(real), name, optimizer=kind)
+        if module.per_image is not None:
+            assert module.per_image.of(torch.randn(5, 3, 32, 32, device=CUDA)).device == CUDA
         batch, other = (replace(batch_of(module), labels_host=labels) for labels in LABELS)
         for training in trainings(name, module, arrays):
             with backward(monkeypatch, training.prompts):
@@ -166,14 +168,6 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
             begun = job(tensors=initial)
             local_tuning.tune(begun, there, batches, settings, lambda: False, note)
     assert [(told.step, told.steps) for told in shown] == [(at, 6) for at in range(1, 7)]
-
-
-def test_features_of_patches_are_computed_on_the_device(real: Any) -> None:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        patches = module_of(on_cuda(real), "fedotp").per_image
-        assert patches is not None
-        found = patches.of(torch.randn(5, 3, 32, 32, device=CUDA))
-    assert (found.device, tuple(found.shape[1:])) == (CUDA, patches.shape)
 
 
 @pytest.mark.parametrize("kind", twins.TEXT)
