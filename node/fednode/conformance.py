@@ -109,50 +109,41 @@ def _signature_fault(own: Any) -> str:
     theirs = [kind for kind in own.__mro__ if not kind.__module__.startswith(OURS)]
     base = next(kind for kind in own.__mro__ if kind.__module__.startswith(OURS))
     words = set[str]().union(*(_words(given) for kind in theirs for given in vars(kind).values()))
-    for kind in theirs:
-        for name in vars(kind):
-            given = inspect.getattr_static(own, name)
-            hook = callable(getattr(given, "__func__", given)) and not isinstance(given, type)
-            if name.startswith("_"):
-                continue
-            if name not in _names(base):
-                if issubclass(kind, base) and name not in words:
-                    what = "a method" if hook else "an attribute"
-                    return f"{own.__name__} has {what} {name}, {_name_fault(base, name)}"
-            elif isinstance(
-                inspect.getattr_static(base, name, None), classmethod
-            ) and not isinstance(given, classmethod):
-                return f"{own.__name__} has a method {name}, {_name_fault(base, name)}"
-            elif hook and callable(getattr(base, name, None)):
-                wanted, found = _parameters(getattr(base, name)), getattr(own, name)
-                try:
-                    inspect.signature(found).bind(*wanted)
-                except TypeError:
-                    return (
-                        f"{own.__name__}.{name} takes ({', '.join(_parameters(found))}); fednode "
-                        f"calls it with ({', '.join(wanted)})."
-                    )
+    defined = ((kind, name) for kind in theirs for name in vars(kind) if not name.startswith("_"))
+    for author, name in defined:
+        given, ours = (inspect.getattr_static(one, name, None) for one in (own, base))
+        hook = callable(getattr(given, "__func__", given)) and not isinstance(given, type)
+        unknown = name not in _names(base) and name not in words and issubclass(author, base)
+        if unknown or (isinstance(ours, classmethod) and not isinstance(given, classmethod)):
+            what = "a method" if hook else "an attribute"
+            return f"{own.__name__} has {what} {name}, {_name_fault(base, name)}"
+        if hook and callable(getattr(base, name, None)):
+            wanted, found = _parameters(getattr(base, name)), getattr(own, name)
+            try:
+                inspect.signature(found).bind(*wanted)
+            except TypeError:
+                return (
+                    f"{own.__name__}.{name} takes ({', '.join(_parameters(found))}); fednode "
+                    f"calls it with ({', '.join(wanted)})."
+                )
     return ""
 
 
 def _name_fault(base: type, name: str) -> str:
     """Return what to say of a name that the base class has not and the class never reads."""
-    for root, (place, _) in HOOKS.items():
-        if not issubclass(base, root) and name in vars(root):
+    hooks = ""
+    for root, (place, most) in HOOKS.items():
+        if issubclass(base, root):
+            hooks = ", ".join(most)
+        elif name in vars(root):
             return f"which is a hook of {place}."
     names = _names(base)
-    if near := get_close_matches(name, names, len(names), NEAR):
-        meant = max(near, key=name.startswith)
-        return (
-            f"which {base.__name__} does not have: write {meant} if you mean that; the name of a "
-            "helper may begin with _."
-        )
-    hooks = next(
-        (", ".join(most) for root, (_, most) in HOOKS.items() if issubclass(base, root)), ""
-    )
+    near = get_close_matches(name, names, len(names), NEAR)
+    meant = f"hooks are {hooks} (docs/methods.md)"
+    if near:
+        meant = f"write {max(near, key=name.startswith)} if you mean that"
     return (
-        f"which neither fednode nor the class uses; hooks are {hooks} (docs/methods.md); the "
-        "name of a helper may begin with _."
+        f"which neither fednode nor the class uses: {meant}; the name of a helper may begin with _."
     )
 
 
@@ -231,16 +222,12 @@ def _trial_fault(module: PromptModule, arrays: Tensors, stage: str) -> str:
     losses: Iterable[Any] = module.losses(batch, inputs)
     for loss in losses:
         if not isinstance(loss, torch.Tensor):
-            return (
-                f"{title}.loss returns {type(loss).__name__}: return the tensor, without float() "
-                "or item()."
-            )
-        if loss.dim() or not loss.requires_grad:
-            return (
-                f"{title} gives a loss {list(loss.shape)}"
-                f"{'' if loss.requires_grad else ' without a gradient'}; it must be one number "
-                "that depends on the arrays."
-            )
+            said = f"{title}.loss returns {type(loss).__name__}"
+            return f"{said}: return the tensor, without float() or item()."
+        slope = "" if loss.requires_grad else " without a gradient"
+        if loss.dim() or slope:
+            said = f"{title} gives a loss {list(loss.shape)}{slope}"
+            return f"{said}; it must be one number that depends on the arrays."
     return ""
 
 

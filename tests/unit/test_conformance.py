@@ -109,19 +109,19 @@ class Twisted(CoOp):
         ),
         (
             changed(Good, merges=lambda self, now, given: given),
-            "Mine has a method merges, which Averaging does not have: write merge if you mean that",
+            "Mine has a method merges, which neither fednode nor the class uses: write merge if",
         ),
         (
             changed(Good, prompts=changed(CoOp, losss=lambda self, batch, inputs: None)),
-            "Mine has a method losss, which CoOp does not have: write loss if you mean that",
+            "Mine has a method losss, which neither fednode nor the class uses: write loss if",
         ),
         (
             changed(Good, drift=True),
-            "Mine has an attribute drift, which Averaging does not have: wri",
+            "Mine has an attribute drift, which neither fednode nor the class uses: write drifts",
         ),
         (
             changed(Good, config_typ=Loose),
-            "Mine has an attribute config_typ, which Averaging does not have: write config_type if",
+            "Mine has an attribute config_typ, which neither fednode nor the class uses: write",
         ),
         (
             changed(Good, loss=lambda self, batch, inputs: None),
@@ -134,7 +134,7 @@ class Twisted(CoOp):
         ),
         (
             changed(Good, aggregate=lambda self, now, given: given),
-            "Mine has a method aggregate, which neither fednode nor the class uses; hooks are "
+            "Mine has a method aggregate, which neither fednode nor the class uses: hooks are "
             "first, job, contribution, merge (docs/methods.md); the name of a helper may begin",
         ),
         (changed(Good, gain=2.0), "Mine has an attribute gain, which neither fednode nor the cla"),
