@@ -68,8 +68,10 @@ def plan(**set_: Any) -> Kind:
     for name in config.aggregated:
         shapes = aggregator.aggregator_shapes(name, towers[name], config.reduction, config.tied)
         aggregators.update(shapes)
-    says = {"prompts": towers, **({"aggregators": aggregators} if aggregators else {}), **SHARED}
-    return Kind({**towers, **aggregators}, says, {"": config})
+    says: dict[str, Shapes] = {"prompts": towers}
+    if aggregators:
+        says["aggregators"] = aggregators
+    return Kind({**towers, **aggregators}, {**says, **SHARED}, {"": config})
 
 
 def kinds() -> list[tuple[PolicyKind, str, Kind]]:

@@ -16,9 +16,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from fednode.clip import model as clip
-from fednode.clip.settings import ModelSettings
+from fednode.clip.settings import ASSETS, MINI, ModelSettings
 from fednode.errors import ModelError
-from tests.unit.clip import tiny
+from tests.unit.clip import folders, tiny
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +183,58 @@ def test_a_checkpoint_that_does_not_fit_is_one_sentence(
 def test_settings_at_fault(chosen: ModelSettings, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         clip.load(chosen)
+
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "ViT-S-32": {
+        "text": "",
+        **dict.fromkeys(("deep", "visual", "has_class_token", "patches"), True),
+    },
+    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024},
+    "ViTamin-S": {"visual": True, "has_class_token": False, "features": 384},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_architecture_is_judged_without_weights(name: str) -> None:
+    found = clip.describe(name)
+    assert found["parameters"] > 1e7
+    for key, value in EXPECTED[name].items():
+        assert found[key] == value, key
+
+
+def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
+    name = f"local-dir:{folders.biomedical(tmp_path)}"
+    frozen = clip.load(ModelSettings(name=name, device="cpu"))
+    found = clip.describe(name, frozen)
+    expected = {"text": "", "deep": True, "visual": True, "patches": True, "features": 32}
+    assert expected.items() <= found.items()
+    assert found["reads"] == 48
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "cpu ", "CPU"])
+def test_other_devices_are_a_sentence(device: str) -> None:
+    with pytest.raises(ValueError, match=f"model.device is '{device}'; it must be auto, cpu or"):
+        ModelSettings(device=device)
+    assert all(ModelSettings(device=known) for known in ("auto", "cpu", "cuda", "cuda:1"))
+
+
+def test_the_embedded_model_is_named_with_its_version_and_others_as_they_are() -> None:
+    version = json.loads((ASSETS / "config.json").read_text())["version"]
+    assert ModelSettings().title == f"{MINI}, version {version}"
+    assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
+    assert ModelSettings(name="local-dir:/home/jane/biomed").title == "local-dir:biomed"
+
+
+def test_only_the_path_of_a_folder_becomes_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/jane")
+    placed = {name: ModelSettings(name=name).placed().name for name in (
+        "local-dir:biomed", "local-dir:~/biomed", "local-dir:", "hf-hub:a/b", MINI
+    )}  # fmt: skip
+    assert [*placed.values()] == [
+        *(f"local-dir:{tmp_path}/biomed", "local-dir:/home/jane/biomed", "local-dir:"),
+        *("hf-hub:a/b", MINI),
+    ]

@@ -12,7 +12,10 @@ from torch import nn
 from fednode.clip.model import FrozenClip
 from fednode.errors import ConfigError
 from fednode.learn import init
+from fednode.learn.coop import CoOp
 from fednode.learn.settings import TuningSettings
+from tests.unit.learn.jobs import leaves
+from tests.unit.policies.tiny import CLASSES, features, shown_by, tuning, wide
 
 
 def test_draws_have_the_distributions_of_torch_s_own_layers() -> None:
@@ -53,3 +56,13 @@ def test_a_sentence_names_the_hand_written_prompt_of_a_model_s_authors(mini: Fro
     assert [one.split(" is auto")[0] for one in both] == [
         "tuning.context_length", "tuning.template"
     ]  # fmt: skip
+
+
+def test_a_start_from_words_gives_the_hand_written_prompt(model: FrozenClip) -> None:
+    one = CoOp(model, tuning(context_length=4, init_words="a photo of a"))
+    with torch.no_grad():
+        ids = model.tokenizer([f"a photo of a {name}." for name in CLASSES], model.text.length_max)
+        texts = model.model.encode_text(ids, normalize=True)
+    wanted = model.logit_scale * wide(features()) @ wide(texts).T
+    assert np.allclose(shown_by(one, leaves(one.initial(1))), wanted, atol=1e-4)
+    assert np.allclose(wide(one.zero_shot(features(), CLASSES)), wanted, atol=1e-4)

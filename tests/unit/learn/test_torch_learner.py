@@ -15,17 +15,21 @@ import torch
 from PIL import Image
 
 from fednode.clip.model import FrozenClip
-from fednode.core.types import EMPTY, Job, Progress
+from fednode.clip.settings import ModelSettings
+from fednode.core.types import EMPTY, Job, Progress, Tensors
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
 from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
+from fednode.learn.build import build
 from fednode.learn.coop import CoOp
 from fednode.learn.features import Features
+from fednode.learn.local_tuning import BatchSize
 from fednode.learn.prompt_module import Batch, JobInputs
-from fednode.learn.settings import TuningSettings
+from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.testing.learners import ignore, never
+from tests.unit.learn.conftest import SMALL
 
 Make = Callable[..., TorchLearner]
 
@@ -269,3 +273,30 @@ def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
     (note,) = [note for note in one.notes if "memory" in note]
     assert note.startswith("The memory of cpu holds no step of ")
     assert note.endswith("steps have 2 images at most.")
+
+
+def test_a_batch_size_halves_and_never_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory")
+    emptied: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    size = BatchSize(200, torch.device("cuda:0"))
+    assert not size.notes
+    assert [size.halve(count, full) for count in (200, 100, 200, 7)] == [100, 50, 50, 3]
+    assert len(emptied) == 4
+    assert size.notes == (
+        "The memory of cuda:0 holds no step of 200 images (tuning.batch_size): steps have 3 images "
+        "at most.",
+    )
+
+
+def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
+    tuning = TuningSettings(threads=1)
+    cache = CacheSettings(folder=str(tmp_path))
+    one = build(ModelSettings(device="cpu"), SMALL, tuning, cache, CoOp, None)
+    assert one.classes == ("accordion", "barrel")
+    assert one.samples == 8
+    one.evaluate(Tensors(), never)
+    assert (tmp_path / "features.db").exists()
+    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
+    build(ModelSettings(device="cpu"), SMALL, tuning, off, CoOp, None)
+    assert not (tmp_path / "none").exists()

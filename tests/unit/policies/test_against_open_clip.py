@@ -14,11 +14,12 @@ import torch
 from fednode import registry
 from fednode.clip.model import FrozenClip
 from fednode.core.types import Tensors
+from fednode.learn.coop import CONTEXT, CoOp
 from fednode.policies.plan import PlanConfig, split
 from tests.unit.learn.jobs import job, leaves
 from tests.unit.policies.reference import LOSSES, Plain
 from tests.unit.policies.steps import config_of
-from tests.unit.policies.tiny import drawn, loss_of, tuning
+from tests.unit.policies.tiny import CLASSES, drawn, loss_of, tuning, wide
 
 
 def arrays_of(name: str, stage: str, one: Any) -> tuple[Tensors, Tensors]:
@@ -57,3 +58,12 @@ def test_loss_and_gradients(model: FrozenClip, method: str) -> None:
         most = float(leaf.grad.abs().max())
         assert torch.allclose(mine, leaf.grad, atol=1e-5 + 1e-3 * most)
         assert most > 0
+
+
+def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(model: FrozenClip) -> None:
+    plain, pulled = (CoOp(model, tuning(knowledge_weight=weight)) for weight in (0.0, 8.0))
+    prompts = leaves(plain.initial(3))
+    written = wide(plain.handwritten(CLASSES))
+    distance = 8.0 * (1.0 - (written * wide(Plain(model).texts(prompts[CONTEXT]))).sum(axis=1))
+    added = loss_of(pulled, prompts) - loss_of(plain, prompts)
+    assert float(added) == pytest.approx(distance.mean(), rel=1e-4)

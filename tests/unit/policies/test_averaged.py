@@ -138,11 +138,16 @@ def test_fedtpg_starts_as_torchs_attention_does(
     theirs = []
     for _ in range(10):
         layer = nn.MultiheadAttention(width, 4, kdim=features, vdim=features)
-        parts = [layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight]
+        parts: tuple[torch.Tensor, ...] = (
+            layer.q_proj_weight,
+            layer.k_proj_weight,
+            layer.v_proj_weight,
+        )
         if features == width:
-            parts = [*layer.in_proj_weight.chunk(3)]
+            parts = layer.in_proj_weight.chunk(3)
         assert layer.in_proj_bias is not None
-        found = {f"attend.{name}.weight": x for name, x in zip(names, parts, strict=True)}
+        found: dict[str, torch.Tensor] = {}
+        found |= {f"attend.{name}.weight": x for name, x in zip(names, parts, strict=True)}
         biases = layer.in_proj_bias.chunk(3)
         found |= {f"attend.{name}.bias": x for name, x in zip(names, biases, strict=True)}
         found |= {f"attend.out.{name}": x for name, x in layer.out_proj.named_parameters()}

@@ -1,5 +1,8 @@
 """Every policy and every kind of model gives on a GPU what it gives on a CPU, without a wait.
 
+Steps with recorded passes (CUDA graphs) are ordinary steps, but for rounding: a pass with several
+results adds their gradients in another order.
+
 As slow tests they run on the CPU, too, where a model is compared with itself. So what they say of a
 GPU is written by code that runs everywhere; `make test-gpu` runs them on a GPU.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -19,6 +22,7 @@ from torch import Tensor
 
 from fednode import registry
 from fednode.clip import model as clip
+from fednode.clip.cuda_graphs import GraphedPasses
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Job, Progress
 from fednode.data.base import DataSettings
@@ -26,6 +30,7 @@ from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from tests.unit.clip import eyes, tiny, twins
+from tests.unit.clip.test_cuda_graphs import recorder
 from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, logits_of, module_of, trainings
 from tests.unit.policies.tiny import CLASSES, tuning
 
@@ -181,3 +186,51 @@ def test_a_learner_s_round_is_that_of_the_cpu(name: str, device: str) -> None:
     assert set(ours.metrics) == set(theirs.metrics)
     for key, value in theirs.tensors.items():
         assert near(torch.tensor(ours.tensors[key]), torch.tensor(value), 1e-3), key
+
+
+# Recorded passes ----------------------------------------------------------------------------------
+
+STEPS: Final = 16
+BOUND: Final = {"float32": 1e-5, "bfloat16": 0.02}
+"""Largest difference, as a share of the largest number."""
+WITHOUT_TOWERS: Final = {"fedclip"}
+"""Policies that tune nothing in front of a tower."""
+
+
+def trained(
+    frozen: clip.FrozenClip, name: str, captures: GraphedPasses | None
+) -> list[dict[str, Tensor]]:
+    """Return the prompts after STEPS steps of each stage of a policy.
+
+    The batches have five and two images in turns, as an epoch's last batch may have fewer.
+    """
+    found, module = [], module_of(frozen, name)
+    for training in trainings(name, module, arrays_of(module), 0.05):
+        shown = [batch_of(module, count) for count in (5, 2)]
+        with captures or nullcontext():
+            for at in range(STEPS):
+                training.step(shown[at % 2])
+        found.append({key: leaf.detach().cpu() for key, leaf in training.prompts.items()})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"),
+    [
+        ("cpu", "float32"),
+        pytest.param("cpu", "bfloat16", marks=pytest.mark.slow),
+        pytest.param("cuda", "float32", marks=pytest.mark.gpu),
+        pytest.param("cuda", "bfloat16", marks=pytest.mark.gpu),
+    ],
+)
+@pytest.mark.parametrize("name", TRAINED)
+def test_recorded_steps_are_ordinary_steps(name: str, precision: Any, device: str) -> None:
+    frozen = on(device, precision)
+    wanted = trained(frozen, name, None)
+    captures = GraphedPasses(recorder(device))
+    found = trained(frozen, name, captures)
+    assert (captures._count > 0) == (name not in WITHOUT_TOWERS)
+    assert captures.notes == ()
+    for ours, theirs in zip(found, wanted, strict=True):
+        for key, value in theirs.items():
+            assert near(ours[key], value, BOUND[precision]), key

@@ -345,7 +345,7 @@ def test_what_makes_it_worse_stays_out_and_is_counted(
     (tune,) = only(policy.handle(0.0, RoundDue(1)), ev.Tune)
     policy.handle(0.0, said("b", tensors=RECEIVED))
     metrics = {"loss": 0.5, "validation_loss": 1.0}
-    effects = policy.handle(0.0, Tuned(tune.job, report(**metrics)))
+    effects = policy.handle(0.0, Tuned(tune.job, report(OWN, **metrics)))
     adopt, *records = answered(policy, effects, losses)
     found = origin(adopt.snapshot.policy.tensors)
     assert ("".join(one[0] for one in found[:2]), found[2:]) == (taken, ["a2", "a3"])
