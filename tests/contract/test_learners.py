@@ -32,12 +32,3 @@ class TestTorch(LearnerContract):
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
         tuning = TuningSettings(batch_size=5, lr=0.005, threads=1)
         return build(MODEL, data, tuning, NO_CACHE, CoOp, None)
-
-
-class TestTorchWithAdam(LearnerContract):
-    @pytest.fixture(scope="class")
-    @classmethod
-    def learner(cls) -> Learner:
-        data = DataSettings(classes=CLASSES, shots=4, test=0.2)
-        tuning = TuningSettings(optimizer="adamw", batch_size=50, epochs=2, lr=0.02, threads=1)
-        return build(MODEL, data, tuning, NO_CACHE, CoOp, None)

@@ -86,65 +86,40 @@ class Twisted(CoOp):
         (changed(Good, config_type=dict), "Mine.config_type is dict: set it to a frozen dataclass"),
         (changed(Good, config_type=Loose), "Mine.config_type is Loose: derive it from Averaging"),
         (changed(Gossiping, config_type=Loose), "Mine.config_type is Loose: derive it from Gossip"),
-        (
-            changed(Good, tuning={"context_len": 4}),
-            "Mine.tuning has 'context_len', which is no setting of the section tuning.",
-        ),
-        (changed(Good, prompts=None), "Mine.prompts is None: set it to a PromptModule"),
-        (
-            changed(Method, name="mine", config_type=AveragingConfig, prompts=CoOp),
-            "Mine has no method merge",
-        ),
-        *(
-            (changed(Good, start=start), "Mine has a method start, which is a hook of its prompts")
-            for start in (lambda self, inputs: None, lambda self, params, inputs: None)
-        ),
-        (
-            changed(Gossiping, recipients=GossipMethod.recipients),
-            "Mine has no recipients, so nothing is sent: define message and recipients.",
-        ),
-        (
-            changed(Good, merge=lambda self, given: given),
-            "Mine.merge takes (self, given); fednode calls it with (self, now, given).",
-        ),
-        (
-            changed(Good, merges=lambda self, now, given: given),
-            "Mine has a method merges, which neither fednode nor the class uses: write merge if",
-        ),
-        (
-            changed(Good, prompts=changed(CoOp, losss=lambda self, batch, inputs: None)),
-            "Mine has a method losss, which neither fednode nor the class uses: write loss if",
-        ),
-        (
-            changed(Good, drift=True),
-            "Mine has an attribute drift, which neither fednode nor the class uses: write drifts",
-        ),
-        (
-            changed(Good, config_typ=Loose),
-            "Mine has an attribute config_typ, which neither fednode nor the class uses: write",
-        ),
-        (
-            changed(Good, loss=lambda self, batch, inputs: None),
-            "Mine has a method loss, which is a hook of its prompts: put it into a class derived "
-            "from CoOp, and name that class in `prompts`.",
-        ),
-        (
-            changed(Good, prompts=changed(CoOp, merge=lambda self, now, given: given)),
-            "Mine has a method merge, which is a hook of a method of rounds: put it into the class",
-        ),
-        (
-            changed(Good, aggregate=lambda self, now, given: given),
-            "Mine has a method aggregate, which neither fednode nor the class uses: hooks are "
-            "first, job, contribution, merge (docs/methods.md); the name of a helper may begin",
-        ),
-        (changed(Good, gain=2.0), "Mine has an attribute gain, which neither fednode nor the cla"),
         (changed(Good, config_type=Bare), "Bare has settings and is no dataclass: write @datacla"),
-        (
-            changed(Good, prompts=Twisted),
-            "Twisted.loss takes (self, inputs); fednode calls it with (self, batch, inputs).",
-        ),
+        (changed(Good, tuning={"context_len": 4}),
+         "Mine.tuning has 'context_len', which is no setting of the section tuning."),
+        (changed(Good, prompts=None), "Mine.prompts is None: set it to a PromptModule"),
+        (changed(Method, name="mine", config_type=AveragingConfig, prompts=CoOp),
+         "Mine has no method merge"),
+        (changed(Gossiping, recipients=GossipMethod.recipients),
+         "Mine has no recipients, so nothing is sent: define message and recipients."),
+        # Names and parameters.
+        *((changed(Good, start=start), "Mine has a method start, which is a hook of its prompts")
+          for start in (lambda self, inputs: None, lambda self, params, inputs: None)),
+        (changed(Good, loss=lambda self, batch, inputs: None),
+         "Mine has a method loss, which is a hook of its prompts: put it into a class derived "
+         "from CoOp, and name that class in `prompts`."),
+        (changed(Good, prompts=changed(CoOp, merge=lambda self, now, given: given)),
+         "Mine has a method merge, which is a hook of a method of rounds: put it into the class"),
+        (changed(Good, merge=lambda self, given: given),
+         "Mine.merge takes (self, given); fednode calls it with (self, now, given)."),
+        (changed(Good, prompts=Twisted),
+         "Twisted.loss takes (self, inputs); fednode calls it with (self, batch, inputs)."),
+        (changed(Good, merges=lambda self, now, given: given),
+         "Mine has a method merges, which neither fednode nor the class uses: write merge if you"),
+        (changed(Good, prompts=changed(CoOp, losss=lambda self, batch, inputs: None)),
+         "Mine has a method losss, which neither fednode nor the class uses: write loss if you"),
+        (changed(Good, drift=True),
+         "Mine has an attribute drift, which neither fednode nor the class uses: write drifts"),
+        (changed(Good, config_typ=Loose),
+         "Mine has an attribute config_typ, which neither fednode nor the class uses: write"),
+        (changed(Good, aggregate=lambda self, now, given: given),
+         "Mine has a method aggregate, which neither fednode nor the class uses: hooks are first, "
+         "job, contribution, merge (docs/methods.md); the name of a helper may begin with _."),
+        (changed(Good, gain=2.0), "Mine has an attribute gain, which neither fednode nor the cla"),
     ],
-)
+)  # fmt: skip
 def test_a_class_that_cannot_be_a_method_has_a_sentence(offered: Any, said: str) -> None:
     assert class_fault(offered).startswith(said)
 

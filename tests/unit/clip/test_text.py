@@ -1,7 +1,8 @@
-"""Text towers of every kind against open_clip's own `encode_text`, forward and backward."""
+"""Text towers of every kind against open_clip's own `encode_text`, and their tokenizers."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednode.clip import tokens
 from fednode.clip.hooked_text import HookedTextEncoder, blocks_of, embedding_of
 from fednode.clip.prefix_text import PrefixTextEncoder
 from fednode.clip.text import TextTower
@@ -22,6 +24,14 @@ MANY = tuple(f"{name} {number}" for name in (*NAMES, *STRANGE) for number in ran
 FAST = {"CLIP", "MetaCLIP 2", "MetaCLIP 2 with mT5's tokenizer", *twins.VARIANTS} - {"qk norm"}
 TOKENIZER = twins.byte_pairs_of(tiny.TEXT)
 PLAIN = TextTower(tiny.clip(), TOKENIZER, "tiny")
+
+
+@pytest.fixture(scope="module", params=[*twins.TEXT, *twins.VARIANTS])
+def twin(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return a kind, a model of it, open_clip's tokenizer for it, and the tower."""
+    kind = request.param
+    model, tokenizer = twins.twin(kind, tmp_path_factory.mktemp("tokenizer"))
+    return kind, model, tokenizer, TextTower(model, tokenizer, kind)
 
 
 def theirs(model: Any, tokenizer: Any, texts: list[str]) -> Tensor:
@@ -197,3 +207,53 @@ def test_a_tower_that_encodes_no_text_says_why(kind: str) -> None:
     ):
         with pytest.raises(ModelError, match=rf"^other encodes no text: .*{reason}.*; choose ano"):
             ask()
+
+
+# Tokenizers ---------------------------------------------------------------------------------------
+
+
+def test_what_stands_around_a_text_is_asked_of_the_tokenizer(twin: Any) -> None:
+    _, _, theirs, _ = twin
+    ours = tokens.tokenizer_of(theirs)
+    for text in ("a photo of a cat.", "golden retriever", ""):
+        (row,) = theirs([text], context_length=twins.READ).tolist()
+        wanted = [*ours.begin, *ours.encode(text), *ours.end]
+        assert row == wanted + [ours.pad] * (len(row) - len(wanted))
+
+
+def test_words_behind_others_have_the_ids_that_they_have_in_the_text(twin: Any) -> None:
+    ours = tokens.tokenizer_of(twin[2])
+    whole = ours.encode("a photo of a golden retriever.")
+    assert ours.encode("a photo of") + ours.encode_continuation("a golden retriever.") == whole
+    assert ours.encode_continuation("") == []
+    assert ours.decode(ours.encode("golden")).replace(" ", "") == "golden"
+
+
+def test_a_fingerprint_covers_a_tokenizer_of_the_models_own(twin: Any, tmp_path: Path) -> None:
+    kind, _, tokenizer, _ = twin
+    own = hasattr(tokenizer, "tokenizer")
+    assert bool(tokens.identity_of(tokenizer)) == own
+    if own:
+        again = twins.TEXT[kind][0](tmp_path)
+        assert tokens.identity_of(again) == tokens.identity_of(tokenizer)
+        again.tokenizer.add_tokens(["gerenuk"])
+        assert tokens.identity_of(again) != tokens.identity_of(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("tokenizer.padding_side", "left", "does not fill texts up at their end"),
+        ("tokenizer.pad_token", None, "does not fill texts up at their end"),
+        ("tokenizer_mode", "clips", "works in the mode 'clips'"),
+    ],
+)
+def test_tokenizers_that_put_texts_together_in_other_ways_are_refused(
+    name: str, value: Any, reason: str, tmp_path: Path
+) -> None:
+    theirs = twins.xlm(tmp_path)
+    inner, _, key = name.rpartition(".")
+    setattr(theirs.tokenizer if inner else theirs, key, value)
+    with pytest.raises(ModelError, match=reason):
+        tokens.tokenizer_of(theirs)
+    assert tokens.identity_of(theirs) == ""

@@ -15,12 +15,17 @@ from typing import Any, cast
 
 import pytest
 
+from fednode import registry
 from fednode.core import events as ev
 from fednode.core.events import Adopt, Adopted, PeerDown, PeerUp, Received, RoundDue, Send, Tuned
 from fednode.core.policy import RESEND, RESEND_S
 from fednode.core.rounds.gossip import Gossip, InboxMessage
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, MEASURE, Message, Report, Snapshot, Tensors
+from fednode.learn.coop import CoOp
+from fednode.learn.settings import TuningSettings
+from fednode.policies.local import Local, LocalConfig, OwnGaussian
+from fednode.policies.local import head as Objective
 from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig, draw_recipients
 from fednode.testing import frame
 from tests.unit.core.scenes import only
@@ -443,3 +448,26 @@ def test_the_papers_figures_come_back() -> None:
     assert counted[1] / 2**20 == pytest.approx(806.6, abs=0.1)
     half = ZeroDFLConfig(recipients=5, rows_shared=2)
     assert ZeroDFL.paper_bytes(half, shapes, 500, 59) == counted[5] / 2
+
+
+# The control: policy local ------------------------------------------------------------------------
+
+
+def test_the_control_s_first_job_is_zerodfl_s_and_it_takes_no_notice_of_peers() -> None:
+    """The same start, seed and schedule: only the exchange can make a difference."""
+    context = frame("local", peers=("b",), rounds=RoundSettings(mode="async", max=3))
+    policy = Local.start(LocalConfig(), context, OWN)
+    message = said("b", policy="local").message
+    assert "exchanges nothing" in policy.fault(message)
+    before = policy.state()
+    assert policy.handle(0.0, PeerUp("b")) == policy.handle(0.0, Received(message)) == []
+    assert policy.state() == before
+    zerodfl = ZeroDFL.start(ZeroDFLConfig(), context, OWN)
+    assert policy.handle(0.0, RoundDue(1)) == zerodfl.handle(0.0, RoundDue(1)) != []
+
+
+def test_a_setting_chooses_what_the_control_classifies_with(model: Any) -> None:
+    assert registry.prompt_module("local") is Objective
+    for config in (None, LocalConfig(), LocalConfig("prompt")):
+        assert type(Objective(model, TuningSettings(), config)) is CoOp
+    assert type(Objective(model, TuningSettings(), LocalConfig("gda"))) is OwnGaussian
