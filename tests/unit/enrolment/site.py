@@ -8,25 +8,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from fednode.core.events import ASKS, Record
 from fednode.core.types import Update
 from fednode.enrolment.client import Newcomer, renew
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
 from fednode.enrolment.service import EnrolmentService
-from fednode.identity import keys
-from fednode.identity.certificates import TOKEN_BYTES, Authority
+from fednode.identity.certificates import TOKEN_BYTES
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Roster
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
-from tests.unit.identity.people import invitation_key
+from tests.unit.identity.people import SmallMesh, invitation_key
 
-MESH = "ward"
-MESH_KEY = Ed25519PrivateKey.from_private_bytes(bytes([7]) * 32)
-ROOT = Authority.root(MESH, MESH_KEY)
+MESH = SmallMesh("ward")
 AWAY = "127.0.0.1:9"
 
 
@@ -48,15 +43,9 @@ class Site:
 
     @classmethod
     def create(cls, folder: Path, name: str, sponsor: bool = True) -> Site:
-        """Return a site with a certificate; a sponsor also gets the right to sign others."""
-        state = folder / name
-        identity, roster = NodeIdentity.create(state), Roster(MESH, MESH_KEY.public_key())
-        public = identity.key.public_key()
-        if sponsor:
-            identity.take_sponsor(ROOT.sponsor(name, public), roster)
-        else:
-            identity.take_certificate(ROOT.node(name, public), roster)
-        return cls(identity, roster)
+        """Return a site with a certificate. sponsor: it may sign others, and has signed its own."""
+        MESH.write(folder / name, name, sponsor=MESH.sponsor_of(name) if sponsor else None)
+        return cls(NodeIdentity(folder / name), MESH.roster())
 
     @contextlib.asynccontextmanager
     async def serving(self, renew: Any = None) -> AsyncIterator[Site]:
@@ -77,8 +66,8 @@ class Site:
         self.ledger.invite(name, invitation_key(token), days, **more)
         self.follow()
         return Invitation(
-            mesh=MESH,
-            mesh_key=keys.written(MESH_KEY.public_key()),
+            mesh=MESH.mesh,
+            mesh_key=MESH.mesh_key_text,
             token=token,
             site=name,
             sponsor=self.identity.name,

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fednode.enrolment.words import words_of
 from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity import keys
-from fednode.identity.certificates import Authority, Chain, Credential, Revocation
+from fednode.identity.certificates import Authority, Chain, Credential
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member
 from fednode.storage.disk import alone
@@ -25,7 +25,7 @@ from fednode.transports.connection_limiter import PER_KEY
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import enrolment_pb2 as pb
 from fednode.wire.gen import enrolment_pb2_grpc
-from tests.unit.enrolment.site import AWAY, MESH, MESH_KEY, ROOT, Site, newcomer
+from tests.unit.enrolment.site import AWAY, MESH, Site, newcomer
 
 
 def late(days: float) -> Callable[[], float]:
@@ -203,9 +203,7 @@ async def test_an_odd_answer_to_a_renewal_is_no_end(tmp_path: Path, answer: str)
 async def test_a_sponsor_tells_the_keys_that_were_revoked(tmp_path: Path) -> None:
     async with Site.create(tmp_path, "a").serving() as a, a.admitted(tmp_path / "b") as b:
         a.identity.clock = late(70)
-        gone = a.roster.take_revocation(
-            Revocation(MESH, "x", a.identity.id[::-1], 1_800_000_000).sign(MESH_KEY)
-        )
+        gone = a.roster.take_revocation(MESH.revocation("x"))
         new = newcomer(tmp_path / "c", a.invite("c"))
         await new.enrol(AWAY)
         await b.renews(a)
@@ -249,7 +247,7 @@ async def test_a_stolen_key_renews_no_earlier_than_its_owner_would(tmp_path: Pat
         # A sponsor that was revoked is left at any time.
         with pytest.raises(Refused, match=early):
             await b.renews(c)
-        c.roster.take_revocation(Revocation(MESH, "a", a.identity.id, 1).sign(MESH_KEY))
+        c.roster.take_revocation(MESH.revocation("a"))
         assert await b.renews(c)
 
 
@@ -267,7 +265,7 @@ async def test_a_lost_key_renews_no_more_once_its_name_was_given_again(tmp_path:
 async def test_a_node_that_is_no_sponsor_any_more_admits_nobody(tmp_path: Path) -> None:
     async with Site.create(tmp_path, "a").serving() as a:
         invitation = a.invite("b")
-        a.identity.take_certificate(ROOT.node("a", a.identity.key.public_key()), a.roster)
+        a.identity.take_certificate(MESH.chain("a", sponsor=MESH.root), a.roster)
         new = newcomer(tmp_path / "b", invitation)
         for call in (new.describe(), new.enrol(AWAY)):
             with pytest.raises(Refused, match="a may not admit sites or renew certificates now"):

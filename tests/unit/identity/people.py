@@ -99,8 +99,10 @@ class SmallMesh:
         """The public half of the mesh key, as peers.yaml has it."""
         return keys.written(self.mesh_key.public_key())
 
-    def write(self, state: Path, name: str, days: float = 90) -> None:
+    def write(
+        self, state: Path, name: str, days: float = 90, sponsor: Authority | None = None
+    ) -> None:
         """Write the identity of a node into a state directory; that of `a` is a sponsor's."""
         folder = state / "identity"
         keys.store(folder / "node.key", self.key(name))
-        (folder / "node.crt").write_bytes(self.chain(name, days))
+        (folder / "node.crt").write_bytes(self.chain(name, days, sponsor))
