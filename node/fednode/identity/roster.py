@@ -109,7 +109,9 @@ class Roster:
         self._chains: dict[str, dict[str, Chain]] = {}  # by name, then by the sponsor's id
         self._sponsors: dict[str, Certificate] = {}  # the latest of each, by id
         self._names: dict[str, list[str]] | None = None  # names by id
-        self._met = set[tuple[str, str]]()  # names with the keys that called, or were in the file
+        self._callers = set[
+            tuple[str, str]
+        ]()  # names with the keys that called, or were in the file
         self._revoked: dict[str, bytes] = {}
         self._file: Path | None = None
         self._read = functools.lru_cache(CHAINS_KEPT)(self._verify)
@@ -142,11 +144,11 @@ class Roster:
         """Return the public keys of this node's own open invitations."""
         return [one.key for one in self._invited.values() if not one.by]
 
-    def identify(self, chain: bytes) -> Member | Guest | None:
+    def identify(self, pem: bytes) -> Member | Guest | None:
         """Return whose chain of certificates (PEM) called this node; None if it may not."""
-        caller = self._judge(chain)
+        caller = self._judge(pem)
         if isinstance(caller, Member):
-            self._met.add((caller.name, caller.id))
+            self._callers.add((caller.name, caller.id))
         return caller
 
     def _judge(self, pem: bytes) -> Member | Guest | None:
@@ -158,15 +160,15 @@ class Roster:
             return Member(chain.own.name, chain.own.id)
         return Guest(invitation.site, chain.own.id, invitation.by)
 
-    def explain(self, chain: bytes) -> str:
+    def explain(self, pem: bytes) -> str:
         """Return why a chain (PEM) may not call; "" if it may."""
-        found = self._chain_in(chain)
-        return FOREIGN if found is None else self._fault(found)
+        chain = self._chain_in(pem)
+        return FOREIGN if chain is None else self._fault(chain)
 
-    def proof(self, chain: bytes) -> bytes:
+    def proof(self, pem: bytes) -> bytes:
         """Return the proof that the key of a chain, or its sponsor's, was revoked; b"" for none."""
-        found = self._chain_in(chain)
-        ids = () if found is None else (found.own.id, found.sponsor_id)
+        chain = self._chain_in(pem)
+        ids = () if chain is None else (chain.own.id, chain.sponsor_id)
         return next((self._revoked[id] for id in ids if id in self._revoked), b"")
 
     def _chain_in(self, pem: bytes) -> Chain | None:
@@ -217,7 +219,7 @@ class Roster:
         if sponsor and sponsor.id in self._revoked and (before is None or before.own.id != own.id):
             return f"the key of its sponsor {sponsor.name} was revoked by the mesh key"
         if before is None and not self._has_room(chain):
-            self._forget(lambda one: self._holds(one) and self._has_met(one))
+            self._forget(lambda one: self._holds(one) and self._has_called(one))
             if not self._has_room(chain):
                 return "this node knows too many certificates"
         newer = before and (before.own.begins, before.own.id) < (own.begins, own.id)
@@ -239,8 +241,8 @@ class Roster:
         of_name = len(self._chains.get(chain.own.name, {}))
         return room and of_name < SIGNERS_MAX and of_signer < NAMES_OF_SIGNER_MAX
 
-    def _has_met(self, chain: Chain) -> bool:
-        return (chain.own.name, chain.own.id) in self._met
+    def _has_called(self, chain: Chain) -> bool:
+        return (chain.own.name, chain.own.id) in self._callers
 
     def _forget(self, stays: Callable[[Chain], bool]) -> None:
         """Forget all chains but those that stay, and that keys without a chain have called."""
@@ -249,18 +251,18 @@ class Roster:
             if not self._chains[name]:
                 del self._chains[name]
         stored = (one.own for chains in self._chains.values() for one in chains.values())
-        self._met.intersection_update((own.name, own.id) for own in stored)
+        self._callers.intersection_update((own.name, own.id) for own in stored)
         self._names = None
 
     def _chain(self, name: str) -> Chain | None:
         """Return the chain of a name that counts now; None if there is none."""
-        good = [chain for chain in self._chains.get(name, {}).values() if self._holds(chain)]
+        valid = (chain for chain in self._chains.get(name, {}).values() if self._holds(chain))
 
         # A certificate of a sponsor that was revoked counts only if there is no other.
         def rank(one: Chain) -> tuple[bool, float, str]:
             return one.sponsor_id not in self._revoked, one.own.begins, one.own.id
 
-        return max(good, key=rank, default=None)
+        return max(valid, key=rank, default=None)
 
     def _holds(self, chain: Chain) -> bool:
         return chain.begins <= self.clock() <= chain.ends and chain.own.id not in self._revoked
@@ -311,15 +313,15 @@ class Roster:
             except IdentityError:
                 return None
             return update if update.name == news.name and not self.id_of(update.name) else None
-        told: Member | Guest | None = None
+        holder: Member | Guest | None = None
         with contextlib.suppress(IdentityError):  # most news has no certificate
-            told = self._judge(Chain.unpack(news.proof).pem)
+            holder = self._judge(Chain.unpack(news.proof).pem)
         id = self.id_of(news.name)
         if not id:
             return None
         if not sender:  # this node's own file
-            self._met.add((news.name, id))
-        proof = news.proof if told == Member(news.name, id) else b""
+            self._callers.add((news.name, id))
+        proof = news.proof if holder == Member(news.name, id) else b""
         may_place = news.name == sender or news.name not in self._listed
         return replace(news, address=news.address if may_place else "", id=id, proof=proof)
 
@@ -332,7 +334,7 @@ class Roster:
             raise IdentityError(f"this revocation is for the mesh {revocation.mesh!r}")
         if revocation.id not in self._revoked:
             self._revoked[revocation.id] = proof
-            self._forget(lambda one: one.sponsor_id != revocation.id or self._has_met(one))
+            self._forget(lambda one: one.sponsor_id != revocation.id or self._has_called(one))
             self._write()
             self.on_revoked()
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
@@ -346,10 +348,10 @@ class Roster:
     def is_revoked(self, id: str) -> bool:
         return id in self._revoked
 
-    def has_revoked(self, chain: bytes) -> bool:
+    def has_revoked(self, pem: bytes) -> bool:
         """Tell whether the key of a chain (PEM) of this mesh was revoked."""
-        found = self._chain_in(chain)
-        return found is not None and self.is_revoked(found.own.id)
+        chain = self._chain_in(pem)
+        return chain is not None and self.is_revoked(chain.own.id)
 
     def revocations(self) -> tuple[bytes, ...]:
         return tuple(self._revoked.values())

@@ -297,7 +297,7 @@ class TestGhosts:
         roster = mesh.roster("b")
         for day in range(5):
             assert roster.identify(dated(mesh, "ghost", day - 9, mesh.sponsor_of("s")))
-        assert roster._met == {("b", mesh.id("b")), ("ghost", mesh.id("ghost"))}
+        assert roster._callers == {("b", mesh.id("b")), ("ghost", mesh.id("ghost"))}
 
     def test_chains_that_are_too_long_are_not_kept(self, mesh: SmallMesh) -> None:
         roster = mesh.roster()
