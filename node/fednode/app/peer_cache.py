@@ -68,8 +68,9 @@ class PeerCache:
                     held = line, Chain.unpack(member.proof).own
                 self._lines[member.name] = held
         newest = max((own.begins for _, own in self._lines.values()), default=0.0)
-        kept = [line for line, own in self._lines.values() if own.ends > newest]
-        text = "".join(f"{line}\n" for line in kept[-MEMBERS_MAX:])
+        kept = [(name, held) for name, held in self._lines.items() if held[1].ends > newest]
+        self._lines = dict(kept[-MEMBERS_MAX:])
+        text = "".join(f"{line}\n" for line, _ in self._lines.values())
         if text == self._text:
             return
         try:
