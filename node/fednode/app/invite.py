@@ -25,18 +25,11 @@ DAYS: Final = 7
 """How long a link can be used."""
 
 
-def link_for(
-    site: str,
-    plan: NodePlan,
-    ledger: Ledger,
-    *,
-    again: bool = False,
-    approve: bool = False,
-) -> str:
+def link_for(site: str, plan: NodePlan, ledger: Ledger, approve: bool = False) -> str:
     """Return a new link for a site, good for DAYS; the earlier link of the site ends.
 
-    again: the site is a member that lost its key. approve: the operator accepts the key of the site
-    first. Raise ConfigError if the site cannot be invited.
+    approve: the operator accepts the key of the site first. Raise ConfigError if the site cannot be
+    invited.
     """
     site = named("SITE", site)
     if site == plan.name:
@@ -52,7 +45,7 @@ def link_for(
         relays=plan.peers.relays[: links.RELAYS_MAX],
     )
     key = Authority.invitation(token).key.public_key()
-    ledger.invite(site, keys.point_of(key), DAYS, again=again, approve=approve)
+    ledger.invite(site, keys.point_of(key), DAYS, approve)
     return links.encode(invitation)
 
 

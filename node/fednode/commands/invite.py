@@ -22,7 +22,6 @@ from fednode.transports.address import RELAY
 
 @click.command()
 @click.argument("sites", nargs=-1, metavar="[SITE]")
-@click.option("--again", is_flag=True, help="SITE is a member that lost its key.")
 @click.option("--approve", is_flag=True, help="SITE waits until you accept its key.")
 @click.option("--list", "listing", is_flag=True, help="List invitations, and sites that wait.")
 @click.option("--accept", metavar="SITE", help="Accept the key of SITE, which waits.")
@@ -35,7 +34,6 @@ from fednode.transports.address import RELAY
 )
 def invite(
     sites: tuple[str, ...],
-    again: bool,
     approve: bool,
     listing: bool,
     accept: str | None,
@@ -65,7 +63,7 @@ def invite(
     elif len(sites) > 1:
         raise ConfigError(f"{len(sites)} names are given: make a link for each SITE.")
     else:
-        link = link_for(sites[0], plan, ledger, again=again, approve=approve)
+        link = link_for(sites[0], plan, ledger, approve)
         _show(link, sites[0], plan, approve)
 
 

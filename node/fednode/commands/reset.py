@@ -44,9 +44,9 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     """Delete prompts, history, log and settings from a state directory. Stop the node first.
 
     The next start begins at round 0. The node keeps its key, so its peers still know it, and the
-    account of the privacy that it spent. With --all these are deleted, too: the node needs a new
-    link to join again (`fednode invite SITE --again`), and a sponsor admits nobody any more.
-    Privacy that was spent is counted no more. Files that are not fednode's stay.
+    account of the privacy that it spent. With --all these are deleted, too: to join again, the node
+    needs a new link (`fednode remove SITE`, then `fednode invite SITE`), and a sponsor admits
+    nobody any more. Privacy that was spent is counted no more. Files that are not fednode's stay.
     """
     folder = find(state)
     if not folder.is_dir():

@@ -48,15 +48,14 @@ class TokenReused(IdentityError):
 class Entry:
     """An invitation.
 
-    key: its public key, in hexadecimal digits. end: seconds since the epoch. again: the name
-    belonged to a key that was lost. id, address: of the first key that showed the link. accepted:
-    that key may have the name. used: it got a certificate.
+    key: its public key, in hexadecimal digits. end: seconds since the epoch. id, address: of the
+    first key that showed the link. accepted: that key may have the name. used: it got a
+    certificate.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
     key: str
     end: int
-    again: bool = False
     accepted: bool = True
     id: str = ""
     address: str = ""
@@ -90,30 +89,27 @@ class Ledger:
 
     # For the operator ------------------------------------------------------------------------
 
-    def invite(
-        self, site: str, key: bytes, days: float, *, again: bool = False, approve: bool = False
-    ) -> None:
+    def invite(self, site: str, key: bytes, days: float, approve: bool = False) -> None:
         """Add an invitation; the earlier invitation of the site ends.
 
-        key: the public key of the invitation. again: the site may be a member that lost its key.
-        approve: the operator approves the key of the site before it gets a certificate. Raise
-        ConfigError if there is no room, or if the site is a member.
+        key: the public key of the invitation. approve: the operator approves the key of the site
+        before it gets a certificate. Raise ConfigError if there is no room, or if the site is a
+        member.
         """
         with self._change() as book:
-            if site in book.holders and not again:
+            if site in book.holders:
                 raise ConfigError(
-                    f"{site!r} is a member already: choose another name, or give --again if that "
-                    "site has lost its key."
+                    f"{site!r} is a member already: choose another name, or run `fednode remove "
+                    f"{site}` first if that site has lost its key."
                 )
-            before = book.entries.pop(site, None)
-            again = again or (before is not None and before.again and not before.used)
+            book.entries.pop(site, None)
             if len(book.entries) >= INVITATIONS_MAX:
                 raise ConfigError(
                     f"{INVITATIONS_MAX} invitations are open, or were used in the last hour, which "
                     "is the limit: end one with `fednode invite --refuse SITE`."
                 )
             end = int(self._clock() + days * DAY_S)
-            book.entries[site] = Entry(key.hex(), end, again, not approve)
+            book.entries[site] = Entry(key.hex(), end, not approve)
 
     def settle(self, site: str, good: bool, id: str = "") -> None:
         """Let the key that waits for a name have it, or end the invitation of a site.
@@ -220,10 +216,10 @@ class Ledger:
                 f"the link for {site!r} was used before, by another key: ask for a new link, and "
                 "tell its sender, because somebody else may have a copy of this link"
             )
-        if {owner, book.holders.get(site, "")} - {"", id} and not entry.again:
+        if {owner, book.holders.get(site, "")} - {"", id}:
             raise IdentityError(
-                f"the name {site!r} belongs to another key: if that key is lost, it needs "
-                "a link from `fednode invite --again`"
+                f"the name {site!r} belongs to another key: if that key is lost, ask the founder "
+                f"for `fednode remove {site}`, and for a new link"
             )
         other = next((name for name, holder in book.holders.items() if holder == id), site)
         if other != site:

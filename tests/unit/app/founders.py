@@ -87,9 +87,9 @@ def ledger_of(plan: NodePlan) -> Ledger:
     return Ledger(plan.state / FOLDER)
 
 
-def link_to(plan: NodePlan, name: str, *, again: bool = False, approve: bool = False) -> Invitation:
+def link_to(plan: NodePlan, name: str, approve: bool = False) -> Invitation:
     """Return an invitation of a site."""
-    return decode(link_for(name, plan, ledger_of(plan), again=again, approve=approve))
+    return decode(link_for(name, plan, ledger_of(plan), approve))
 
 
 def joined(founder: NodePlan, folder: Path, name: str) -> NodePlan:

@@ -183,7 +183,8 @@ def test_a_deleted_node_joins_again_beside_its_old_files(
     assert fednode("reset", "--state", str(state), "--all", "--yes") == 0, fednode.err
     assert "`fednode reset --all` in that one, and move it away" in fednode.fault(*given)
     Path("ward").rename("before")
-    given = words(link_to(plan, "b", again=True), tmp_path, *yes)
+    ledger_of(plan).forget("b")  # as `fednode remove` does
+    given = words(link_to(plan, "b"), tmp_path, *yes)
     with admitting(plan):
         assert fednode(*given) == 0, fednode.err
     assert NodeIdentity(state).id != before

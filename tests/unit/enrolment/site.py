@@ -60,10 +60,10 @@ class Site:
         finally:
             await self.transport.close()
 
-    def invite(self, name: str, days: float = 7, **more: bool) -> Invitation:
+    def invite(self, name: str, approve: bool = False) -> Invitation:
         """Return an invitation, which the site knows from now on."""
         token = name.encode().ljust(TOKEN_BYTES, b".")
-        self.ledger.invite(name, invitation_key(token), days, **more)
+        self.ledger.invite(name, invitation_key(token), 7, approve)
         self.follow()
         return Invitation(
             mesh=MESH.mesh,
@@ -75,9 +75,9 @@ class Site:
         )
 
     @contextlib.asynccontextmanager
-    async def admitted(self, folder: Path, **more: bool) -> AsyncIterator[Site]:
-        """Admit b, with its state in a folder. more: of the invitation."""
-        new = newcomer(folder, self.invite("b", **more))
+    async def admitted(self, folder: Path) -> AsyncIterator[Site]:
+        """Admit b, with its state in a folder."""
+        new = newcomer(folder, self.invite("b"))
         await new.enrol(AWAY)
         site = Site(NodeIdentity(folder), new.roster)
         try:
