@@ -31,7 +31,7 @@ from fednode.core.types import EMPTY, Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
 from fednode.evaluation.results import Evaluation
-from fednode.lab.experiment import classes
+from fednode.lab.experiment.cells import packed
 from fednode.lab.experiment.files import learns, settings_of
 from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
@@ -253,7 +253,7 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
 
 def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
     results = judge.results(scene, prompts)
-    return {"scores": _accuracies(results), "by_node": classes.packed(results)}
+    return {"scores": _accuracies(results), "by_node": packed(results)}
 
 
 def _accuracies(results: Results) -> Scores:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import classes
-from fednode.lab.experiment.cells import ELSEWHERE, Done, score_lines
+from fednode.lab.experiment.cells import ELSEWHERE, Done, class_lines, confusion_lines, score_lines
 from fednode.lab.experiment.files import learns, tuning_of
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import (
@@ -52,8 +51,8 @@ def write(
         "report.json": _json(experiment, done, command),
     }
     if _by_class(done):
-        files["classes.csv"] = csv_table(classes.class_lines(done))
-        files["confusion.csv"] = csv_table(classes.confusion_lines(done))
+        files["classes.csv"] = csv_table(class_lines(done))
+        files["confusion.csv"] = csv_table(confusion_lines(done))
     for name, text in files.items():
         put(folder / name, text, ELSEWHERE, for_all=True)
     return folder / "report.md"

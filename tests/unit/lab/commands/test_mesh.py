@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from fednode.lab.commands.mesh import mesh
 from fednode.lab.demo import demo as demos
-from fednode.lab.demo.cells import CONTROL
-from fednode.lab.demo.demo import DemoOptions
+from fednode.lab.demo.demo import CONTROL, DemoOptions
 from fednode_bootstrap import local
 from fednode_bootstrap.mesh import MeshSettings
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fednode.lab.experiment import classes, table
-from fednode.lab.experiment.cells import Cell, Done
+from fednode.lab.experiment import table
+from fednode.lab.experiment.cells import Cell, Done, class_lines, confusion_lines
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.report import markdown
 from fednode.lab.experiment.settings import Experiment, MethodSettings, ProtocolSettings
@@ -244,10 +244,10 @@ def test_keys_of_tuning_in_which_methods_differ_are_named_with_each_value() -> N
 
 def test_a_line_for_each_class_and_each_entry_of_a_confusion_matrix() -> None:
     _, done = classified((1, 2))
-    table = list(csv.reader(csv_table(classes.class_lines(done)).splitlines()))
+    table = list(csv.reader(csv_table(class_lines(done)).splitlines()))
     assert table[1] == ["ours", "1", "", "own", "node-01", "a|b", "4", "0.750000", "1.000000",
                         "0.750000"]  # fmt: skip
     assert table[2][5:] == ["'=c", "4", "1.000000", "0.750000", ""]
-    matrix = list(csv.reader(csv_table(classes.confusion_lines(done)).splitlines()))
+    matrix = list(csv.reader(csv_table(confusion_lines(done)).splitlines()))
     assert [int(one[-1]) for one in matrix[1:]] == [3, 1, 4, 2, 2, 4, 1, 3, 4, 4, 4]
     assert matrix[2][4:] == ["node-01", "a|b", "'=c", "1"]
