@@ -115,21 +115,17 @@ def test_no_group_is_divided_and_every_class_trains(
         assert all(kept & set(units) for units in classes if len(set(units)) > 1)
 
 
-@given(st.integers(1, 400), st.integers(1, 60))
-def test_client_blocks_are_consecutive_and_complete(classes: int, per_client: int) -> None:
-    blocks = client_blocks(classes, per_client)
-    assert [label for block in blocks for label in block] == list(range(classes))
-    assert all(len(block) == per_client for block in blocks[:-1])
-    assert len(blocks[-1]) >= 1
-
-
 @given(st.integers(1, 400).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m))))
-def test_even_blocks_are_consecutive_and_complete(sizes: tuple[int, int]) -> None:
+def test_blocks_are_consecutive_and_complete(sizes: tuple[int, int]) -> None:
     classes, count = sizes
-    blocks = splits.blocks(classes, count, classes // count)
-    assert [label for block in blocks for label in block] == list(range(classes))
-    assert all(len(block) == classes // count for block in blocks[:-1])
-    assert len(blocks[-1]) >= classes // count
+    even = classes // count
+    for blocks, size, least in (
+        (client_blocks(classes, 2 * count), 2 * count, 1),
+        (splits.blocks(classes, count, even), even, even),
+    ):
+        assert [label for block in blocks for label in block] == list(range(classes))
+        assert all(len(block) == size for block in blocks[:-1])
+        assert len(blocks[-1]) >= least
 
 
 @given(pools, st.floats(1e-3, 1e3), seeds, st.data())

@@ -243,20 +243,26 @@ async def test_stop_may_be_called_again(tmp_path: Path) -> None:
 
 
 class Noting(MemoryTransport):
-    """A transport that notes whom it turns away."""
+    """A transport that notes what it is told, and has a defect. room: of messages."""
 
-    def __init__(self, hub: Hub) -> None:
-        super().__init__(hub)
+    def __init__(self) -> None:
+        super().__init__(Hub())
         self.away: list[tuple[str, float]] = []
+        self.room = 0
 
     def disconnect(self, id: str, seconds: float) -> None:
         self.away.append((id, seconds))
 
+    def expect(self, frame_bytes: int) -> None:
+        self.room = frame_bytes
+
+    async def send(self, to: str, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        raise ValueError("a defect of the transport")
+
 
 async def test_a_revoked_and_a_quarantined_key_lose_their_connections(tmp_path: Path) -> None:
-    hub = Hub()
-    transport = Noting(hub)
-    async with running(hub, tmp_path, "a", ("b",)) as a:
+    transport = Noting()
+    async with running(Hub(), tmp_path, "a", ("b",)) as a:
         mesh = SmallMesh()
         a.driver.transport, a.driver.members = transport, mesh.roster("b")
         await a.driver._perform(TurnAway("b", 60.0))
@@ -284,21 +290,9 @@ async def test_releases_elsewhere_are_counted_and_a_full_disk_is_said(tmp_path: 
         assert (last.kind, last.level) == ("privacy.unwritten", "error")
 
 
-class Sick(MemoryTransport):
-    """A transport with a defect; room: what it was told of messages."""
-
-    room = 0
-
-    async def send(self, to: str, frame: bytes, timeout_s: float, who: str = "") -> bytes:
-        raise ValueError("a defect of the transport")
-
-    def expect(self, frame_bytes: int) -> None:
-        self.room = frame_bytes
-
-
 async def test_a_task_that_dies_ends_the_node_with_its_reason(tmp_path: Path) -> None:
     plan = zerodfl(RoundSettings("async", max=5))
-    driver = driver_of(plan, tmp_path, "a", "ab", QuadraticLearner("a"), Sick(Hub()))
+    driver = driver_of(plan, tmp_path, "a", "ab", QuadraticLearner("a"), Noting())
     driver.addresses["b"] = address("b")
     with pytest.raises(ValueError, match="a defect of the transport"):
         await asyncio.wait_for(driver.run(), 20)
@@ -306,7 +300,7 @@ async def test_a_task_that_dies_ends_the_node_with_its_reason(tmp_path: Path) ->
 
 async def test_the_transport_learns_how_large_messages_become(tmp_path: Path) -> None:
     async with running(Hub(), tmp_path, "a", most=1) as node:
-        driver, transport = node.driver, Sick(Hub())
+        driver, transport = node.driver, Noting()
         driver.transport = transport
         await node.until(lambda: node.round == 1 and transport.room > 0)
         arrays = driver.kernel.policy.state().tensors
