@@ -31,8 +31,8 @@ from fednode.app.plan import (
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData, ProgressFn
+from fednode.data.images import skip_report
 from fednode.data.names import visible
-from fednode.data.skip_report import skip_report
 from fednode.errors import FednodeError
 from fednode.learn.learner import Learner
 from fednode.settings.peers import PeerEntry, Peers

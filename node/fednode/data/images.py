@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from PIL import UnidentifiedImageError
 
+from fednode import units
 from fednode.data.base import Problem, ProgressFn, Split, no_progress, note, warning
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened, require_regular, system_fault, why
@@ -29,6 +30,8 @@ from fednode.data.pixels import Unusable, Window
 _WORKERS = 4
 _AT_ONCE: Final = 256
 """Verdicts that are put into the cache together; an interruption loses no more."""
+SKIPPED_NAMED: Final = 20
+"""Most skipped files of a kind that are named by default."""
 UNREAD: Final = "cannot be read"
 """The kind of reason that may pass while the file stays as it is."""
 _WORK: Final = "examining images"
@@ -199,3 +202,26 @@ def copies_among(
             f"Images that are exact copies of others: {repeated:,}. Images that are in several "
             f"classes: {several:,}."
         )
+
+
+def skip_report(skipped: Sequence[tuple[Path, str]], most: int = SKIPPED_NAMED) -> list[str]:
+    """Return a sentence for each kind of skipped files, the most frequent kind first.
+
+    most: files of a kind that are named; more are counted.
+    """
+    files: dict[str, list[str]] = {}
+    for path, reason in skipped:
+        kind = reason.partition(":")[0].partition(" (")[0].partition(";")[0]
+        files.setdefault(kind, []).append(_shown(path, reason.removeprefix(kind)))
+    return [
+        f"Skipped {len(shown)} file{'s' * (len(shown) > 1)} ({kind}): {units.listed(shown, most)}."
+        for kind, shown in sorted(files.items(), key=lambda pair: -len(pair[1]))
+    ]
+
+
+def _shown(path: Path, detail: str) -> str:
+    """Return a path, and in brackets the details of its reason, if it has any."""
+    detail = detail.lstrip(" :;")
+    if detail.startswith("(") and detail.endswith(")"):
+        detail = detail[1:-1]
+    return f"'{path}' ({detail})" if detail and not detail.startswith(".") else f"'{path}'"

@@ -33,10 +33,9 @@ from fednode.data.base import (
 )
 from fednode.data.files import DESCRIPTORS
 from fednode.data.folder import NAMED, ClassImages, Listing
-from fednode.data.images import Cache, Verdict, copies_among, examine
+from fednode.data.images import Cache, Verdict, copies_among, examine, skip_report
 from fednode.data.names import TABLES, for_layout, same, shown, unsendable
 from fednode.data.official import read_folder
-from fednode.data.skip_report import skip_report
 from fednode.data.splits import Files
 from fednode.data.table import read_classes
 from fednode.errors import DataError

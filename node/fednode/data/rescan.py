@@ -7,6 +7,7 @@ appear at once delay no round: until they are loaded, rounds go on with the imag
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from concurrent.futures import Future, wait
 from pathlib import Path
@@ -47,7 +48,7 @@ class Rescan:
     def __init__(self, settings: DataSettings, cache: Cache | None, data: NodeData) -> None:
         self._settings = settings.placed()
         self._cache = cache
-        self._data = data
+        self._watch(data)
         self._seen = self._signature()
         self._loading: Future[NodeData] | None = None
         self.fault = ""
@@ -77,25 +78,28 @@ class Rescan:
             self.fault = f"{fault} The images of the last good look are used."
             self._seen = frozenset()  # the fault may pass without a change
             return None
-        if data == self._data:
-            return None
-        self._data = data
-        return data
+        same = data == self._data
+        self._watch(data)
+        return None if same else data
+
+    def _watch(self, data: NodeData) -> None:
+        """Store splits, and all folders and files whose times change if the images do."""
+        self._data, self._watched = data, set[Path]()
+        if self._settings.path == BUILTIN:
+            return
+        root = Path(self._settings.path)
+        self._watched = {Path(folder) for folder, _, _ in os.walk(root)}
+        self._watched |= {path.parent for path in data.files}  # links are not walked
+        self._watched |= {path for path, _ in data.skipped}
+        if self._settings.table:
+            self._watched.add(Path(self._settings.table))
+        with contextlib.suppress(OSError):
+            self._watched |= set(root.iterdir())  # a split file
 
     def _signature(self) -> Signature:
-        """Return the times and sizes of all that may change, as they were before a load."""
-        if self._settings.path == BUILTIN:
-            return frozenset()
-        root = Path(self._settings.path)
-        watched = {root, *(path for path, _ in self._data.skipped)}
-        if self._settings.table:
-            watched.add(Path(self._settings.table))
-        for folder in {path.parent for path in self._data.files}:
-            watched |= {folder, *(above for above in folder.parents if root in above.parents)}
-        with contextlib.suppress(OSError):
-            watched |= set(root.iterdir())  # empty class folders, and split files
+        """Return the times and sizes of what is watched."""
         files: set[tuple[Path, int, int]] = set()
-        for path in watched:
+        for path in self._watched:
             with contextlib.suppress(OSError):  # deleted meanwhile: then it is missing here
                 stat = path.stat()
                 files.add((path, stat.st_mtime_ns, stat.st_size))

@@ -26,8 +26,8 @@ from fednode.clip.model import FrozenClip
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Job, Progress, Report, Tensors
 from fednode.data.base import Image, NodeData, Split
+from fednode.data.images import skip_report
 from fednode.data.rescan import Rescan
-from fednode.data.skip_report import skip_report
 from fednode.evaluation.gain import FOLDS, folds_of
 from fednode.evaluation.results import Evaluation, evaluation
 from fednode.learn import init

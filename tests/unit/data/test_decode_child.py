@@ -84,7 +84,9 @@ def test_images_that_take_much_get_the_same_verdict_each_time(
         assert (examine([path])[path].fault or "").startswith(said)
 
 
-@pytest.mark.parametrize(("mode", "suffix"), [("L", ".gif"), ("RGB", ".webp"), ("RGBA", ".tif")])
+@pytest.mark.parametrize(
+    ("mode", "suffix"), [("L", ".gif"), ("RGB", ".bmp"), ("RGB", ".webp"), ("RGBA", ".tif")]
+)
 def test_the_child_gives_what_this_process_would(tmp_path: Path, mode: str, suffix: str) -> None:
     path = tmp_path / f"one{suffix}"
     noise = [Image.effect_noise((40, 30), 60 + at) for at in range(len(mode))]

@@ -15,7 +15,6 @@ from fednode.data.files import opened, read_list, spelled
 from fednode.data.images import examine
 from fednode.data.load import load, look
 from fednode.data.pixels import Unusable
-from fednode.data.rescan import Rescan
 from fednode.errors import DataError
 from tests.unit.data.conftest import MakeFolder
 
@@ -69,14 +68,10 @@ def test_what_is_no_file_is_named_and_the_rest_is_used(make_folder: MakeFolder) 
 def test_a_class_folder_whose_name_is_not_utf_8_is_named(make_folder: MakeFolder) -> None:
     root = make_folder({"cat": 4, "dog": 4})
     settings = DataSettings(path=str(root))
-    rescan = Rescan(settings, None, load(settings))
     (root / NAMELESS).mkdir()
     with pytest.raises(DataError, match=r"xff.xfe' has a name that is not UTF-8: rename it") as got:
         load(settings)
     str(got.value).encode()
-    assert rescan.look() is None
-    assert "not UTF-8" in rescan.fault
-    rescan.fault.encode()
 
 
 def test_files_whose_names_are_not_utf_8_are_skipped_and_named(make_folder: MakeFolder) -> None:

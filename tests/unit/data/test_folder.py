@@ -29,40 +29,6 @@ def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
     assert not found.strays
 
 
-@pytest.mark.parametrize(
-    ("files", "folder", "sentence"),
-    [
-        ([], "none", r"'.*/none' does not exist: check data.path"),
-        (["file"], "file", "is a file, not a folder"),
-        ([], "", "is empty: it must hold one folder per class"),
-        (["one.jpg"], "", "holds images but no class folders"),
-    ],
-)
-def test_what_is_no_folder_of_folders_is_an_error(
-    tmp_path: Path, files: list[str], folder: str, sentence: str
-) -> None:
-    for name in files:
-        (tmp_path / name).touch()
-    with pytest.raises(DataError, match=sentence):
-        scan(tmp_path / folder)
-
-
-def test_folder_per_domain_is_pointed_out(make_folder: MakeFolder) -> None:
-    root = make_folder({f"{domain}/dog": 1 for domain in "abcdef"})
-    with pytest.raises(
-        DataError, match=r"a folder for each domain or part \(a, b, c, d and 2 more"
-    ):
-        scan(root)
-
-
-def test_folders_with_neither_images_nor_domains_are_left_to_the_loader(
-    make_folder: MakeFolder,
-) -> None:
-    root = make_folder({"ant": 0, "bee": 0})
-    (root / "ant" / "inner").mkdir()
-    assert not any(one.images for one in scan(root).classes)
-
-
 def test_folder_that_cannot_be_listed_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,9 +10,8 @@ import pytest
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.groups import divided, numbered
 from fednode.data.load import load, look
-from fednode.data.rescan import Rescan
 from fednode.errors import DataError
-from tests.unit.data.conftest import draw, fresh
+from tests.unit.data.conftest import draw
 
 PERSON = r"person(\d+)"
 
@@ -142,17 +141,6 @@ def test_folders_of_a_published_split_are_no_patients(tmp_path: Path) -> None:
     for whole in (False, True):
         with pytest.raises(DataError, match="has a published split, whose folders"):
             load(settings(root, groups="folder"), whole=whole)
-
-
-def test_a_new_folder_of_a_patient_is_noticed(tmp_path: Path) -> None:
-    root = make(tmp_path, FOLDERS)
-    chosen = settings(root, groups="folder")
-    rescan = Rescan(chosen, None, load(chosen))
-    assert rescan.look() is None
-    make(root, ["normal/person3/more/1.png"])
-    (root / "normal/person3/more/1.png").write_bytes((root / FOLDERS[9]).read_bytes() + b" ")
-    now = fresh(rescan)
-    assert len(now.files) == len(FOLDERS) + 1
 
 
 def test_a_folder_may_be_read_whole(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from PIL import Image
 
 from fednode.data import images
 from fednode.data.base import DataSettings
-from fednode.data.decode import decode
-from fednode.data.images import Verdict, examine
+from fednode.data.images import Verdict, examine, skip_report
 from fednode.data.load import load
 from fednode.data.pixels import Decoded, Unusable, Window
 from fednode.errors import DataError
@@ -36,19 +35,6 @@ def cache(tmp_path: Path) -> FeatureCache:
 
 def verdict(path: Path) -> str | None:
     return examine([path])[path].fault
-
-
-@pytest.mark.parametrize(
-    ("suffix", "mode"),
-    [
-        *((suffix, "RGB") for suffix in (".jpg", ".png", ".webp", ".bmp", ".gif", ".tif")),
-        *((".png", mode) for mode in ("L", "P", "RGBA", "I;16")),
-    ],
-)
-def test_images_of_every_format_and_mode_become_rgb(tmp_path: Path, suffix: str, mode: str) -> None:
-    path = save(tmp_path / f"one{suffix}", mode)
-    assert verdict(path) is None
-    assert (decode(path).image.mode, decode(path).image.size) == ("RGB", (8, 8))
 
 
 def huge_png() -> bytes:
@@ -210,3 +196,14 @@ def test_a_value_that_is_no_verdict_is_replaced(tmp_path: Path, value: bytes) ->
     cache.kept.clear()
     assert examine([path], None, cache) == found
     assert cache.kept == {}
+
+
+def test_many_skipped_files_are_counted_and_some_named() -> None:
+    skipped = [(Path(f"{at}.png"), f"damaged: fault {at}") for at in range(25)]
+    skipped.append((Path("a.txt"), "not an image by its suffix (.bmp, .gif)"))
+    first, second = skip_report(skipped)
+    assert first.startswith("Skipped 25 files (damaged): '0.png' (fault 0), '1.png' (fault 1)")
+    assert first.endswith("'19.png' (fault 19) and 5 more.")
+    assert second == "Skipped 1 file (not an image by its suffix): 'a.txt'."
+    (cut,) = skip_report([(Path("b.jpg"), "damaged: truncated (54 bytes not processed)")])
+    assert cut == "Skipped 1 file (damaged): 'b.jpg' (truncated (54 bytes not processed))."

@@ -13,7 +13,9 @@ import pytest
 from PIL import Image
 
 from fednode.data import images
+from fednode.data import load as module
 from fednode.data.base import DataSettings, PartitionSettings, Split
+from fednode.data.images import Verdict
 from fednode.data.load import load, look
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
@@ -158,6 +160,28 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
         "Skipped 1 file (lies beside the class folders, in none of them)",
     }
     assert any(f"'{root / 'a' / '000.png'}'." in str(problem) for problem in problems)
+
+
+def test_images_of_one_colour_and_several_frames_are_counted_and_named(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_folder({"a": 6, "b": 6})
+    odd = {
+        root / "a" / "000.png": Verdict(constant=True, digest="0"),
+        root / "b" / "003.png": Verdict(frames=30, digest="1"),
+    }
+    monkeypatch.setattr(
+        module,
+        "examine",
+        lambda paths, *_: {path: Verdict(digest=path.name) for path in paths} | odd,
+    )
+    assert load(settings(root, shots=0)).notes[:2] == (
+        f"DICOM files with several frames: 1, such as '{root}/b/003.png' (30 frames). The middle "
+        "frame of each is used.",
+        "Images of one colour throughout, in which the model sees nothing: 1, such as "
+        f"'{root}/a/000.png'. data.window sets which values of a grey image become black and "
+        "white.",
+    )
 
 
 def test_a_second_node_decodes_nothing(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +14,9 @@ import pytest
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
 from fednode.data.load import load, look
 from fednode.data.official import read_folder
-from fednode.data.rescan import Rescan
 from fednode.errors import DataError
 from fednode.lab.experiment.scene import domains
-from tests.unit.data.conftest import draw, fresh
+from tests.unit.data.conftest import draw
 from tools import splits
 
 CARS = ("2012 AM General Hummer", "2000 Acura TL", "1998 Audi 100", "2011 BMW X6", "1993 Geo Metro")
@@ -301,19 +299,3 @@ def test_two_split_files_are_refused(tmp_path: Path) -> None:
         (tmp_path / f"split_zhou_{name}.json").write_text("{}")
     with pytest.raises(DataError, match=r"holds 2 split files, 'split_zhou_A\.json'"):
         read_folder(tmp_path)
-
-
-def test_a_change_of_the_split_file_is_noticed(tmp_path: Path) -> None:
-    split = coop(tmp_path, "dtd")
-    asked = settings(tmp_path / "dtd")
-    eyes = Rescan(asked, None, load(asked))
-    assert eyes.look() is None
-    fewer = {part: [one for one in rows if one[1] != 4] for part, rows in split.items()}
-    write(tmp_path / "dtd", fewer)
-    found = fresh(eyes)
-    assert found.train.classes == CARS[:4]
-    file = next((tmp_path / "dtd/images" / CARS[0]).iterdir())
-    file.unlink()
-    os.utime(file.parent, (1, 1))
-    found = fresh(eyes)
-    assert [path for path, _ in found.skipped] == [file]

@@ -17,7 +17,7 @@ from fednode.data.decode import decode
 from fednode.data.load import load
 from fednode.data.pixels import Decoded
 from fednode.data.rescan import Rescan
-from tests.unit.data.conftest import MakeFolder, fresh
+from tests.unit.data.conftest import MakeFolder, draw, fresh
 
 
 @pytest.fixture
@@ -64,25 +64,48 @@ def test_a_file_that_may_be_read_later_is_used_then(
     assert rescan.look() is None
 
 
-def test_an_image_that_came_and_one_that_went(root: Path) -> None:
+def test_an_image_that_went_is_left_out(root: Path) -> None:
     rescan, before = start(root)
     add(root, "cat/new.png")
-    now = fresh(rescan)
-    assert len(now.train.images) > len(before.train.images)
+    assert len(fresh(rescan).train.images) > len(before.train.images)
     assert rescan.look() is None
     (root / "cat" / "new.png").unlink()
     later(root / "cat")
-    again = fresh(rescan)
-    assert again.train == before.train
+    assert fresh(rescan).train == before.train
 
 
-def test_a_new_class_is_taken(root: Path) -> None:
-    rescan, _ = start(root)
-    (root / "owl").mkdir()
-    for number in range(4):
-        add(root, f"owl/{number}.png")
-    now = fresh(rescan)
-    assert now.train.classes == ("cat", "dog", "owl")
+SPLIT = '{"train": [["cat/000.png", 0, "a"], ["dog/000.png", 1, "b"]%s]}'
+TABLE = "file,label\ncat/000.png,a\ncat/001.png,a\ndog/000.png,b\ndog/001.png,b\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name", "changes"),
+    [
+        ("", "", "owl/0.png", {"test": 0.0}),
+        ("", "", "dog/p3/more/0.png", {"groups": "folder"}),
+        (TABLE, TABLE + "dog/002.png,b\n", "t.csv", {"table": "t.csv"}),
+        (SPLIT % "", SPLIT % ', ["dog/001.png", 1, "b"]', "split_zhou_x.json", {"test": 0.0}),
+    ],
+)
+def test_what_comes_into_a_folder_is_noticed(
+    root: Path, before: str, after: str, name: str, changes: dict[str, Any]
+) -> None:
+    draw(root / "cat" / "p1" / "1.png")
+    path = root / name
+    if not name.startswith("owl"):  # an empty class is a fault
+        path.parent.mkdir(parents=True, exist_ok=True)
+    if before:
+        path.write_text(before)
+    settings = DataSettings(path=str(root), **({"shots": 0, "test": 0.25} | changes))
+    data = load(settings)
+    rescan = Rescan(settings, None, data)
+    assert rescan.look() is None
+    if after:
+        path.write_text(after)
+    else:
+        draw(path)
+        later(path.parent)
+    assert len(fresh(rescan).files) == len(data.files) + 1
 
 
 def test_a_file_that_was_being_copied_is_taken_when_it_is_whole(root: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load, look
-from fednode.data.rescan import Rescan
 from fednode.errors import DataError
-from tests.unit.data.conftest import draw, fresh
+from tests.unit.data.conftest import draw
 
 Labels = dict[str, str]
 """The class of each file, by its path from the root."""
@@ -246,13 +245,3 @@ def test_links_back_to_a_folder_end(tmp_path: Path) -> None:
     table = write(tmp_path / "root", FILES, GOOD)
     (tmp_path / "root" / "again").symlink_to(tmp_path / "root")
     assert len(labels(load(settings(tmp_path / "root", table.name)))) == 4
-
-
-def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
-    table = write(tmp_path, FILES, GOOD)
-    chosen = settings(tmp_path, table)
-    rescan = Rescan(chosen, None, load(chosen))
-    assert rescan.look() is None
-    table.write_text(GOOD + "x/e.png,crab\n")
-    now = fresh(rescan)
-    assert len(labels(now)) == 5

@@ -44,6 +44,8 @@ def said(root: Path, **changes: object) -> str:
 
 NO_CLASSES = "holds no folder for each class, it seems"
 REFUSED = [
+    (("one.jpg",), "holds images but no class folders"),
+    ((".hidden",), "is empty: it must hold one folder per class"),
     (("train/", "test/", "train.csv"), f"{NO_CLASSES}: its folders 'test', 'train' are named"),
     (
         ("train/", "test/", "train.csv"),
@@ -61,6 +63,7 @@ REFUSED = [
     (("test/cup/", "testing/crab/"), "the images to train on are missing"),
     (("images_001/images/", "images_002/images/", "images.csv"), "set data.table to it"),
     (("photo/cup/", "sketch/cup/"), "a folder for each domain or part (photo, sketch), not"),
+    (("a/cup/", "b/cup/", "c/cup/", "d/cup/", "e/cup/", "f/cup/"), "(a, b, c, d and 2 more"),
     (("test/cup/", "extra/cup/"), "such as '{root}/extra'"),
     (("train/cup/", "unlabelled/cup/"), "such as '{root}/train'"),
     (
