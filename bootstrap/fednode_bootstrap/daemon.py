@@ -63,17 +63,14 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """Process id while the process runs."""
         return self._process.pid if self._process and self.running else None
 
     @property
     def started(self) -> bool:
-        """Tell whether the process was ever started."""
         return self._process is not None
 
     @property
     def running(self) -> bool:
-        """Tell whether the process was started and has not ended."""
         return self.started and self.exit_code is None
 
     async def start(self) -> None:
@@ -110,7 +107,6 @@ class Daemon:
         return self.exit_code
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; do nothing if the process has ended."""
         if (pid := self.pid) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -161,7 +157,6 @@ async def _all_ended(daemons: Sequence[Daemon]) -> None:
 
 
 def exit_words(exit_code: int) -> str:
-    """Describe an exit status in words."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

@@ -109,7 +109,6 @@ class Member:
 
     @property
     def round(self) -> int:
-        """Return the last round that the node told."""
         return self.status.round if self.status else 0
 
     @property
@@ -148,12 +147,10 @@ class LocalMesh:
 
     @property
     def client(self) -> Client:
-        """Return what asks the daemons."""
         assert self._client is not None, "the mesh was started"
         return self._client
 
     async def history(self, name: str) -> Sequence[Round]:
-        """Return all adopted rounds of a node, oldest first."""
         return await self.client.history(self.members[name].address)
 
     async def look(self, name: str) -> StatusReply:
@@ -281,7 +278,6 @@ class LocalMesh:
         return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
 
     async def _run(self, member: Member) -> None:
-        """Start a daemon, and see how it ends."""
         await member.daemon.start()
         code = await member.daemon.ended()
         member.answers = False

@@ -122,7 +122,6 @@ class Figures(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families, the same ones each time."""
         service, counts = self._service, self._service.counts
         for family, name, text, number in (
             (GaugeMetricFamily, "waiting", "Nodes that wait to be called.", service.waiting),

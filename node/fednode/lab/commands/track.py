@@ -68,7 +68,6 @@ def jsonl(run: Run) -> Iterator[Log]:
 
 @contextmanager
 def tensorboard(run: Run) -> Iterator[Log]:
-    """Write event files into the run's folder."""
     from tensorboardX import SummaryWriter
 
     def log(number: int, values: Mapping[str, float]) -> None:

@@ -176,7 +176,6 @@ async def _meshes(
 
 
 def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None:
-    """Write the tables, and print the report."""
     tree = trees.read(options.config.read_text("utf-8"))[1] or {}
     rounds = max((result.outcome.get("rounds", 0) for result in done), default=0)
     made = experiment(tree, options.nodes, options.seeds, rounds)
@@ -226,7 +225,6 @@ def experiment(
 
 
 def cell_of(method: MethodSettings, seed: int, settings: Iterable[str]) -> Cell:
-    """Return the cell of one mesh. settings: what its daemons set."""
     text = json.dumps([method.label, seed, *settings, __version__])
     return Cell(method, seed, "", hashlib.sha256(text.encode()).hexdigest()[:12])
 

@@ -264,7 +264,6 @@ def _accuracies(results: Results) -> Scores:
 
 
 def _averaged(prompts: Mapping[str, Tensors]) -> dict[str, Tensors]:
-    """Return the plain mean of all nodes' prompts, for each node."""
     held = [prompts[name] for name in sorted(prompts)]
     equal = [1.0] * len(held)
     merged = Tensors({key: mean([tensors[key] for tensors in held], equal) for key in held[0]})

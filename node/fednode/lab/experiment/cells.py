@@ -50,7 +50,6 @@ class Cell:
         return "_".join(parts) + ".json"
 
     def path(self, folder: Path) -> Path:
-        """Return the cell's file below the folder of its experiment."""
         return folder / FOLDER / self.file
 
     @property

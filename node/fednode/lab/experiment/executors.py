@@ -117,7 +117,6 @@ def _processes(workers: int, spread: bool) -> Iterator[Pool]:
 
 
 def _call(function: Callable[..., T], *words: Any) -> Future[T]:
-    """Call a function at once, in this process."""
     future: Future[T] = Future()
     try:
         future.set_result(function(*words))

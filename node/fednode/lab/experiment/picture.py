@@ -35,7 +35,6 @@ class Panel:
 
 
 def draw(panels: Sequence[Panel], path: Path) -> None:
-    """Write a PNG; raise ConfigError where matplotlib is not there."""
     figure(panels).savefig(path, dpi=120)
 
 

@@ -107,7 +107,6 @@ def markdown(
 
 
 def _shown(value: float | None, form: str) -> str:
-    """Return a number in a format, or a dash."""
     return "-" if value is None else format(value, form)
 
 

@@ -108,7 +108,6 @@ def run_all(
 
 
 def _run(experiment: Experiment, todo: Sequence[Cell], pool: Pool) -> Iterator[Done]:
-    """Yield each cell as it ends."""
     waiting, running = [*reversed(todo)], dict[Future[Done], Cell]()
     while waiting or running:
         while waiting and len(running) < pool.at_once:

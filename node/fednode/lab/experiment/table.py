@@ -198,7 +198,6 @@ class Difference:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean; nan of nothing."""
     return float(np.mean(values)) if len(values) else float("nan")
 
 

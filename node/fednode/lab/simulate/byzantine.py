@@ -87,7 +87,6 @@ Kind = Callable[[Hostile], Liar]
 
 
 def _messages(change: Callable[[Hostile, Message], Message]) -> Kind:
-    """Change each message."""
     return lambda node: Liar(lambda to, message: [(to, change(node, message))])
 
 
@@ -110,7 +109,6 @@ def _more(more: Callable[[Hostile, Message], Sequence[Message]]) -> Kind:
 
 
 def _answers(answer: Callable[[Hostile, Message, AckCode, str], tuple[AckCode, str]]) -> Kind:
-    """Change each answer."""
     return lambda node: Liar(answer=lambda _, *given: answer(node, *given))
 
 

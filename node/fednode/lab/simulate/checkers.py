@@ -29,7 +29,6 @@ Kind = TypeVar("Kind", bound=Effect)
 
 
 def of(kind: type[Kind], effects: Sequence[Effect]) -> Iterator[Kind]:
-    """Yield the effects of one kind."""
     return (effect for effect in effects if isinstance(effect, kind))
 
 

@@ -38,6 +38,7 @@ from fednode.lab.simulate.ends import digest
 from fednode.lab.simulate.faults import FAULTS
 from fednode.lab.simulate.scenario import CaseEnd, Scenario, ScenarioCase, draw, play
 from fednode.learn.quadratic import QuadraticLearner
+from tests.contract.seeds import seeds
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
 from tests.unit.core.scenes import PROMPTS, message
 
@@ -322,5 +323,29 @@ def test_flipped_training_goes_the_other_way() -> None:
 )
 def test_seeds_that_were_broken_once_are_whole(seed: int) -> None:
     scenario, configs = load(FILE)
+    outcome = play(scenario, draw(scenario, configs, seed))
+    assert outcome.violation is None
+
+
+AMONG = "domains: [art, photo]"
+SHAPES = "shapes: {global: [4, 2], domain.art: [4, 2], domain.photo: [4, 2]}"
+MESHES = {
+    "mean": "{policy: {name: promptfl, participants: 2}, agrees: true}",
+    "int8": "{policy: {name: promptfl, participants: 2, wire_dtype: int8}}",
+    "robust": "{policy: {name: fedclip, participants: 3, merge: {rule: median}}}",
+    "changes": f"{{policy: {{name: diprompt, {AMONG}, participants: 1}}, {AMONG}, {SHAPES}, "
+    "agrees: true}",
+}
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+@pytest.mark.parametrize("mesh", MESHES.values(), ids=MESHES)
+def test_meshes_of_which_some_nodes_take_part_in_a_round_are_whole(
+    tmp_path: Path, mesh: str, seed: int
+) -> None:
+    file = tmp_path / "some.yaml"
+    faults, _ = FILE.read_text().split("meshes:\n")
+    file.write_text(f"{faults}meshes: [{mesh}]\n")
+    scenario, configs = load(file)
     outcome = play(scenario, draw(scenario, configs, seed))
     assert outcome.violation is None
