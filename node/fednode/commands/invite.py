@@ -85,14 +85,14 @@ def _show(link: str, site: str, plan: NodePlan, approve: bool) -> None:
 
 
 def _list(ledger: Ledger) -> None:
-    entries = ledger.read().entries
-    for site, entry in entries.items():
+    book = ledger.read()
+    for site, entry in book.entries.items():
         if entry.waiting:
             words = words_of(entry.id)
             click.echo(f"{site} at {entry.address} waits: {words}")
-        elif not entry.used:
+        elif site not in book.holders:
             click.echo(f"{site} has a link until {day(entry.end)}")
-    if all(entry.used for entry in entries.values()):
+    if book.entries.keys() <= book.holders.keys():
         click.echo("No link is open, and no site waits.")
 
 

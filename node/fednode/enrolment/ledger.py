@@ -46,11 +46,10 @@ class TokenReused(IdentityError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An invitation.
+    """An invitation. It was used if its site is among the holders.
 
     key: its public key, in hexadecimal digits. end: seconds since the epoch. id, address: of the
-    first key that showed the link. accepted: that key may have the name. used: it got a
-    certificate.
+    first key that showed the link. accepted: that key may have the name.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = KNOWN
@@ -59,7 +58,6 @@ class Entry:
     accepted: bool = True
     id: str = ""
     address: str = ""
-    used: bool = False
 
     @property
     def waiting(self) -> bool:
@@ -122,7 +120,9 @@ class Ledger:
             open_ = {
                 name: entry
                 for name, entry in book.entries.items()
-                if not entry.used and id in {"", entry.id} and (entry.waiting or not waiting)
+                if name not in book.holders
+                and id in {"", entry.id}
+                and (entry.waiting or not waiting)
             }
             if site not in open_:
                 what = "waits" if waiting else "has an open invitation"
@@ -139,10 +139,14 @@ class Ledger:
             book.holders.pop(name, None)
 
     def record(self, name: str, id: str) -> None:
-        """Note a name that is issued without an invitation; raise ConfigError if it is taken."""
+        """Note a name that is issued without an invitation, which ends a link for it.
+
+        Raise ConfigError if the name is taken.
+        """
         with self._change() as book:
             if book.holders.setdefault(name, id) != id:
                 raise ConfigError(f"{name!r} is a member already: choose another name.")
+            book.entries.pop(name, None)
 
     # For the running node --------------------------------------------------------------------
 
@@ -162,9 +166,7 @@ class Ledger:
             if entry.accepted:
                 end = min(end, int(self._clock() + REPEAT_S))
                 book.holders[site] = id
-            book.entries[site] = replace(
-                entry, id=id, address=address, used=entry.accepted, end=end
-            )
+            book.entries[site] = replace(entry, id=id, address=address, end=end)
         if not entry.accepted:
             raise ApprovalPending(
                 f"the operator has to approve the key of {site!r} first: wait for word, then run "
@@ -216,7 +218,7 @@ class Ledger:
                 f"the link for {site!r} was used before, by another key: ask for a new link, and "
                 "tell its sender, because somebody else may have a copy of this link"
             )
-        if {owner, book.holders.get(site, "")} - {"", id}:
+        if owner not in {"", id}:
             raise IdentityError(
                 f"the name {site!r} belongs to another key: if that key is lost, ask the founder "
                 f"for `fednode remove {site}`, and for a new link"
