@@ -163,22 +163,15 @@ def with_code(folder: Path) -> None:
     ("change", "sentence"),
     [
         (lambda at: (at / CONFIG).unlink(), "open_clip_config.json cannot be read (No such file"),
-        (
-            lambda at: (at / "open_clip_pytorch_model.bin").unlink(),
-            "has no weights of a model: put one of open_clip_model",
-        ),
-        (
-            renamed("text_cfg", hf_model_name="somebody/bert"),
-            "sizes of the text tower somebody/bert are unknown, because",
-        ),
-        (
-            renamed("vision_cfg", timm_model_name="no_such_model"),
-            "describes no model that open_clip builds",
-        ),
+        (lambda at: (at / "open_clip_pytorch_model.bin").unlink(),
+         "has no weights of a model: put one of open_clip_model"),
+        (renamed("text_cfg", hf_model_name="somebody/bert"),
+         "sizes of the text tower somebody/bert are unknown, because"),
+        (renamed("vision_cfg", timm_model_name="no_such_model"),
+         "describes no model that open_clip builds"),
         (with_code, "cannot be had ("),
     ],
-    ids=["configuration", "weights", "sizes", "other model", "code"],
-)
+)  # fmt: skip
 def test_a_file_that_is_missing_or_holds_something_else_is_one_sentence(
     mine: Path, change: Callable[[Path], object], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -226,18 +219,13 @@ def test_what_is_no_file_is_not_read(mine: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "what", "remedy"),
     [
-        (
-            ModelSettings(name="hf-hub:microsoft/nothing-here"),
-            "the model hf-hub:microsoft/nothing-here",
-            "download the files and set model.name to local-dir:FOLDER",
-        ),
-        (
-            ModelSettings(name="ViT-B-16", pretrained="openai"),
-            "the checkpoint 'openai' of ViT-B-16",
-            "give a file as model.pretrained",
-        ),
+        (ModelSettings(name="hf-hub:microsoft/nothing-here"),
+         "the model hf-hub:microsoft/nothing-here",
+         "download the files and set model.name to local-dir:FOLDER"),
+        (ModelSettings(name="ViT-B-16", pretrained="openai"),
+         "the checkpoint 'openai' of ViT-B-16", "give a file as model.pretrained"),
     ],
-)
+)  # fmt: skip
 def test_without_a_network_one_question_is_followed_by_one_sentence(
     settings: ModelSettings,
     what: str,

@@ -16,6 +16,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from fednode.clip import model as clip
+from fednode.clip.device import limit_memory, oom_as_error, to_device
 from fednode.clip.settings import ASSETS, MINI, ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import folders, tiny
@@ -143,19 +144,15 @@ def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (
-            {"visual.conv1.weight": torch.zeros(32, 3, 8, 8)},
-            r"another architecture than tiny-test-model: visual\.conv1\.weight is \[32, 3, 8, 8\] "
-            r"in the file and \[32, 3, 16, 16\]",
-        ),
+        ({"visual.conv1.weight": torch.zeros(32, 3, 8, 8)},
+         r"another architecture than tiny-test-model: visual\.conv1\.weight is \[32, 3, 8, 8\] "
+         r"in the file and \[32, 3, 16, 16\]"),
         ({"ln_final.bias": None}, r"lacks ln_final\.bias \(and 0 more of"),
         ({"extra": torch.zeros(1)}, "has extra, which it has not"),
-        (
-            {"ln_final.bias": torch.full((32,), torch.nan)},
-            r"is damaged: ln_final\.bias holds values that are not",
-        ),
+        ({"ln_final.bias": torch.full((32,), torch.nan)},
+         r"is damaged: ln_final\.bias holds values that are not"),
     ],
-)
+)  # fmt: skip
 def test_a_checkpoint_that_does_not_fit_is_one_sentence(
     name: str, tmp_path: Path, state: Any, change: Any, reason: str
 ) -> None:
@@ -238,3 +235,34 @@ def test_only_the_path_of_a_folder_becomes_absolute(
         *(f"local-dir:{tmp_path}/biomed", "local-dir:/home/jane/biomed", "local-dir:"),
         *("hf-hub:a/b", MINI),
     ]
+
+
+def test_a_gpu_copies_from_pinned_memory_in_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = torch.tensor([1, 2])
+    assert to_device(here, torch.device("cpu")) is here
+    pinned, device = torch.tensor([1, 2]), torch.device("cuda:0")
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: pinned)
+    monkeypatch.setattr(torch.Tensor, "to", lambda *words, **how: (*words, how))
+    found = to_device(torch.tensor([1, 2]), device)
+    assert found == (pinned, device, {"non_blocking": True})
+
+
+def test_a_memory_that_ends_is_a_sentence() -> None:
+    wanted = r"the memory of cuda:0 ends in a step: choose a smaller model \(model.name\)"
+    with pytest.raises(ModelError, match=wanted), oom_as_error(torch.device("cuda:0"), "in a step"):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("device", "share", "wanted"),
+    [("cuda:0", 0.25, [0.25]), ("cuda:0", None, []), ("cpu", 0.25, [])],
+)
+def test_a_share_of_the_memory_is_a_limit_on_a_gpu_alone(
+    device: str, share: float | None, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, _: asked.append(part)
+    )
+    limit_memory(torch.device(device), share)
+    assert asked == wanted
