@@ -37,11 +37,6 @@ def given(
     return JobInputs(of or job(), prompts, reference or {}, carry or {}, classes)
 
 
-def batch(labels: Tensor, **images: Any) -> Batch:
-    places = tuple(range(len(labels)))
-    return Batch(targets=labels, index_host=places, **images)
-
-
 def started(module: PromptModule, inputs: JobInputs) -> JobInputs:
     """Let a module begin a job."""
     inputs.state = module.start(inputs)

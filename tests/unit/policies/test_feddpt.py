@@ -115,9 +115,8 @@ def weights_by_hand(seen: Any, score: str) -> Wide:
     found = np.zeros((count, len(DOMAINS)))
     for image in range(count):
         for domain in range(len(DOMAINS)):
-            pairs = [
-                (query[image, head], keys[image % len(keys), head, domain]) for head in range(heads)
-            ]
+            mine = keys[image % len(keys), :, domain]
+            pairs = [(query[image, head], mine[head]) for head in range(heads)]
             if score == "scaled":
                 found[image, domain] = np.mean([q @ k / np.sqrt(width) for q, k in pairs])
             else:

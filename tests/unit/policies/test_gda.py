@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import pkgutil
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -156,18 +156,13 @@ def test_what_a_node_uses_has_all_its_own_classes_and_never_leaves_it(model: Fro
 def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_classifier(
     model: FrozenClip, data: NodeData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = Counter[str]()
-
-    def counted(name: str, of: Any) -> Any:
-        def call(*parts: Any) -> Any:
-            calls[name] += 1
-            return of(*parts)
-
-        return call
-
-    for path in ("learn.torch_learner.public_covariance", "policies.gda.PooledClassifier"):
-        name = f"fednode.{path}"
-        monkeypatch.setattr(name, counted(path.rpartition(".")[2], pkgutil.resolve_name(name)))
+    paths = (
+        "fednode.learn.torch_learner.public_covariance",
+        "fednode.policies.gda.PooledClassifier",
+    )
+    calls = [mock.Mock(wraps=pkgutil.resolve_name(path)) for path in paths]
+    for path, call in zip(paths, calls, strict=True):
+        monkeypatch.setattr(path, call)
     settings = TuningSettings(evaluate_every=1)
     learner = TorchLearner(model, module(model), data, settings, Features(model))
     for number in (1, 2):
@@ -179,7 +174,7 @@ def test_rounds_compute_the_public_covariance_once_and_a_measured_round_one_clas
         assert report.tensors[PUBLIC].trace() > 0
         measured = learner.tune(replace(job, stage=MEASURE, tensors=report.tensors), never, ignore)
         assert measured.metrics["own"] == report.metrics["own"]
-    assert calls == {"public_covariance": 1, "PooledClassifier": 2}
+    assert [call.call_count for call in calls] == [1, 2]
 
 
 # The classifiers ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fednode.core.types import Tensors
 from fednode.learn.prompt_module import Batch, PromptModule
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
-from tests.unit.learn.jobs import batch, first_loss, given
+from tests.unit.learn.jobs import first_loss, given
 
 CLASSES = ("cat", "palm tree", "saxophone")
 Wide = np.ndarray[Any, np.dtype[np.float64]]
@@ -69,7 +69,7 @@ def seen_by(one: PromptModule) -> Batch:
         shown = {"images": pixels()}
     if one.per_image is not None:
         shown["per_image"] = one.per_image.of(pixels())
-    return batch(LABELS, **shown)
+    return Batch(targets=LABELS, index_host=tuple(range(len(LABELS))), **shown)
 
 
 def loss_of(one: PromptModule, prompts: dict[str, Tensor], *of: Any, **more: Any) -> Tensor:
