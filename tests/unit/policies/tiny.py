@@ -64,7 +64,7 @@ def drawn(tensors: Tensors, seed: int, deviation: float = 0.3) -> Tensors:
 
 def seen_by(one: PromptModule) -> Batch:
     """Return what a module reads of five images, which have LABELS."""
-    shown = {"image_features": features(), "norms": NORMS}
+    shown: dict[str, Any] = {"image_features": features(), "norms": NORMS}
     if one.uses_image_encoder:
         shown = {"images": pixels()}
     if one.per_image is not None:
