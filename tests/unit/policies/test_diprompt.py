@@ -228,6 +228,15 @@ def test_true_domains_may_be_given_instead(model: FrozenClip) -> None:
     torch.autograd.backward(found)
     moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
     assert moved == {"global", "domain.art_painting"}
+    # In a batch of both domains, too, the contrast of a domain moves its own prompt alone.
+    own, other = (f"domain.{name}" for name in DOMAINS)
+    texts = one.prompt_texts(prompts, [own, other], CLASSES)
+    leaves_of = [prompts[own], prompts[other]]
+    mine, theirs = torch.autograd.grad(
+        one.contrast(texts, 0, CLASSES), leaves_of, allow_unused=True
+    )
+    assert mine.abs().max() > 0
+    assert theirs is None or not theirs.any()
 
 
 def test_the_query_loss_against_float64(model: FrozenClip) -> None:
