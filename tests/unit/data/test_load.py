@@ -15,6 +15,7 @@ from PIL import Image
 from fednode.data import images
 from fednode.data import load as module
 from fednode.data.base import DataSettings, PartitionSettings, Split
+from fednode.data.folder import scan
 from fednode.data.images import Verdict
 from fednode.data.load import load, look
 from fednode.errors import DataError
@@ -40,6 +41,45 @@ def labels_fit(split: Split) -> bool:
         split.classes[image.label] == image.path.parent.name.replace("_", " ")
         for image in split.images
     )
+
+
+def test_classes_and_files_are_sorted_by_name(make_folder: MakeFolder) -> None:
+    found = scan(make_folder({"cat": 2, "Zebra": 1, "cafe\u0301": 1}))
+    assert [one.name for one in found.classes] == ["Zebra", "caf\u00e9", "cat"], "composed"
+    assert [path.name for path in found.classes[2].images] == ["000.png", "001.png"]
+
+
+def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 1})
+    (root / ".git").mkdir()
+    (root / "__MACOSX").mkdir()
+    (root / "ant" / ".hidden.jpg").touch()
+    (root / "ant" / "Thumbs.db").touch()
+    found = scan(root)
+    assert [one.name for one in found.classes] == ["ant"]
+    assert not found.classes[0].others
+    assert not found.strays
+
+
+def test_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("fednode.data.folder.os.scandir", refuse)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        scan(tmp_path)
+
+
+def test_link_loops_do_not_trap_the_walk(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 1})
+    (root / "ant" / "up").symlink_to(root)
+    (root / "self").symlink_to(root / "self")
+    found = scan(root)
+    assert [one.name for one in found.classes] == ["ant"]
+    assert [path.name for path, _ in found.classes[0].others] == ["up"]
+    assert [path.name for path, _ in found.strays] == ["self"]
 
 
 def test_all_splits_of_one_folder(make_folder: MakeFolder) -> None:
@@ -222,6 +262,7 @@ def fault(values: DataSettings) -> str:
 FAULTS: list[tuple[dict[str, int], dict[str, Any], str]] = [
     ({"a": 5, "b": 0}, {}, "The class folder '{root}/b' holds no image: add"),
     ({"a": 5, "b/inner": 0}, {}, "b' holds no image, only folders"),
+    ({"a": 0, "b/inner": 0}, {}, "a' holds no image: add"),
     ({"a": 5, "b": 0, "c": 0}, {}, "(1 more fault: `fednode check` lists all.)"),
     ({"a": 5, "b": 1}, {}, "holds 1 readable image; a test split needs at least 2"),
     ({"grand_piano": 2, "ant": 2}, {"classes": ("ant", "Grand Piano")}, "nearest is 'grand_piano'"),
@@ -280,6 +321,8 @@ def test_classes_are_renamed_and_their_draws_stay(make_folder: MakeFolder) -> No
 
 def test_missing_and_blank_paths_are_refused(tmp_path: Path) -> None:
     assert "does not exist: check data.path" in fault(settings(tmp_path / "none"))
+    (tmp_path / "file").touch()
+    assert "is a file, not a folder" in fault(settings(tmp_path / "file"))
     assert 'give a folder of class folders, or "builtin"' in fault(DataSettings(path=" "))
 
 
