@@ -153,8 +153,13 @@ for name, (place, _) in cli.COMMANDS.items():
         run(name, "--help")
 require_none("pydantic", "torch", "open_clip", "fednode.lab")
 run("start", "--peers", "none.yaml")
+run("check", "--set", "data.path=/missing")
+run("eval", "--state", "/missing")
+run("predict", "--state", "/gone", "x.png")
 import fednode.policies.zerodfl, fednode.runtime.driver
 require_none("torch", "open_clip", "fednode.lab")
+run("experiment", "zzz.yaml")
+require_none("torch")
 """
 
 
@@ -170,7 +175,9 @@ def test_commands_load_only_what_they_need(tmp_path: Path) -> None:
     assert "Run a node:" in ran.stdout
     assert "Nobody answers at 127.0.0.1:1" in ran.stderr
     assert "If its mesh has keys, add --peers or --state." in ran.stderr
-    assert "none.yaml" in ran.stderr
+    assert "fault: The data folder '/missing' does not exist" in ran.stdout
+    for said in ("none.yaml", "/gone", "There is no file zzz.yaml"):
+        assert said in ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize(

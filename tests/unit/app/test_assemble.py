@@ -12,16 +12,13 @@ from typing import Any
 import pytest
 
 from fednode.app import assemble
-from fednode.app import plan as plans
 from fednode.app.baseline import COMPARISON, keep_comparison
 from fednode.app.plan import NodePlan
 from fednode.core.types import PolicyState, Snapshot
 from fednode.errors import StateError
-from fednode.learn import build
 from fednode.learn.learner import Learner
 from fednode.learn.privacy import Privacy
 from fednode.learn.quadratic import QuadraticLearner
-from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store
 from tests.unit.commands.run import planned
@@ -34,42 +31,20 @@ def quiet_plan(folder: Path, *flags: str) -> NodePlan:
     return replace(plan, peers=replace(plan.peers, peers=plan.peers.peers[:1]))
 
 
-async def test_a_start_parses_the_policys_settings_once(
+async def test_nothing_leaves_a_node_that_is_not_clipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the files to the running driver: every part is handed what was parsed first."""
-    parsed = list[ZeroDFLConfig]()
-    check = ZeroDFLConfig.__post_init__
-    given = list[object]()
-
-    def parses(config: ZeroDFLConfig) -> None:
-        check(config)
-        parsed.append(config)
-
-    class Quick(QuadraticLearner):
-        module = None
-
-    def learner(*parts: object) -> Quick:
-        given.extend(parts)
-        return Quick("a", rows=4)
+    drivers = list[Any]()
 
     async def ends(driver: Driver) -> None:
-        given.append(driver)
+        drivers.append(driver)
 
-    monkeypatch.setattr(ZeroDFLConfig, "__post_init__", parses)
-    monkeypatch.setattr(build, "build", learner)  # loading images and a model takes seconds
-    monkeypatch.setattr(plans, "require_hooks", lambda *parts: given.extend(parts))
     monkeypatch.setattr(Driver, "run", ends)
-    flags = ("policy.recipients=2", f"cache.folder={tmp_path / 'cache'}")
-    plan = quiet_plan(tmp_path, *flags)
+    plan = quiet_plan(tmp_path, "tuning.kind=closed-form")
     await assemble.live(plan, Store(plan.state))
-    driver = given[-1]
-    assert isinstance(driver, Driver)
-    learning: Any = driver._worker.learning
-    assert learning.release.__func__ is Privacy.release, "nothing leaves that is not clipped"
+    learning = drivers[0]._worker.learning
+    assert learning.release.__func__ is Privacy.release
     assert learning.spend.__func__ is Privacy.missed
-    assert parsed[0] in given
-    assert len(parsed) == 1
 
 
 async def test_a_node_whose_images_cannot_be_loaded_ends_and_gives_its_directory_back(

@@ -74,51 +74,33 @@ def test_a_name_that_peers_yaml_does_not_list_is_known_to_a_node_that_answers(
     assert asked == [[A, B]]
 
 
-class Asked:
-    """A client whose nodes answer once all of them were asked."""
+class Grown:
+    """Nodes that answer once the first ones were all asked; some joined later."""
 
     def __init__(self) -> None:
-        self.waiting = 0
-        self.all = asyncio.Event()
+        self.asked, self.all = list[str](), asyncio.Event()
 
     async def status(self, where: str) -> Any:
-        self.waiting += 1
-        if self.waiting == len(TARGETS):
+        self.asked.append(where)
+        if len(self.asked) == len(TARGETS):
             self.all.set()
         async with asyncio.timeout(180):
             await self.all.wait()
-        if where == "b:1":
+        if where in {"b:1", "d:1"}:
             raise Unreachable("nobody")
         if where == "c:1":
             raise Refused("no")
-        return status_pb2.StatusReply(name=where)
+        named = [("a", "a:1", "alive"), ("c", "c:1", "alive"), ("d", "d:1", "dead")]
+        named += [("e", "e:1", "revoked"), ("f", "", "alive"), ("g", "relay", "alive")]
+        peers = [status_pb2.Peer(name=name, address=at, state=state) for name, at, state in named]
+        return status_pb2.StatusReply(name=where[0], peers=peers)
 
 
-async def test_all_are_asked_at_once_and_answers_stand_beside_their_nodes() -> None:
-    found = await ask_all(cast("Client", Asked()), TARGETS)
-    assert [target for target, _ in found] == TARGETS
-    assert [reply and reply.name for _, reply in found] == ["a:1", None, None]
-
-
-async def test_members_that_joined_later_are_asked_too() -> None:
-    asked = list[str]()
-
-    class Grown:
-        async def status(self, where: str) -> Any:
-            asked.append(where)
-            if where == "d:1":
-                raise Unreachable("nobody")
-            named = [("a", "a:1", "alive"), ("c", "c:1", "alive"), ("d", "d:1", "dead")]
-            named += [("e", "e:1", "revoked"), ("f", "", "alive"), ("g", "relay", "alive")]
-            peers = [
-                status_pb2.Peer(name=name, address=address, state=state)
-                for name, address, state in named
-            ]
-            return status_pb2.StatusReply(name=where[0], peers=peers)
-
-    client, more = cast("Client", Grown()), [("c", "c:1"), ("d", "d:1"), ("g", "relay:g")]
-    found = await ask_all(client, TARGETS[:2])
-    assert asked == ["a:1", "b:1", "c:1", "d:1", "relay:g"]
-    assert [target for target, _ in found] == [*TARGETS[:2], *more]
-    assert [reply is None for _, reply in found] == [False, False, False, True, False]
-    assert await everyone(client, TARGETS[:2]) == [*TARGETS[:2], *more]
+async def test_all_are_asked_at_once_and_members_that_joined_later_after_them() -> None:
+    grown, more = Grown(), [("d", "d:1"), ("g", "relay:g")]
+    client = cast("Client", grown)
+    found = await ask_all(client, TARGETS)
+    assert grown.asked == ["a:1", "b:1", "c:1", "d:1", "relay:g"]
+    assert [target for target, _ in found] == [*TARGETS, *more]
+    assert [reply and reply.name for _, reply in found] == ["a", None, None, None, "r"]
+    assert await everyone(client, TARGETS) == [*TARGETS, *more]

@@ -47,7 +47,7 @@ async def test_a_class_of_few_images_is_in_nothing_that_members_get(tmp_path: Pa
         site = canary.Site(a, b, tmp_path, keys)
         for channel in CHANNELS:
             async with asyncio.timeout(GUARD_S):
-                content = await canary.CHANNELS[channel](site)
+                content = await canary.CHANNELS[channel][0](site)
             assert len(content) > 30, channel
             assert found(content) == set(), channel
             assert channel not in SENT or b"lesion" in content, "the search finds what is sent"

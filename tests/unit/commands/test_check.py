@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -164,37 +162,6 @@ def test_a_disk_that_cannot_be_written(
         in fednode.out
     )
     assert sorted(tmp_path.rglob("*")) == before
-
-
-CHEAP = {
-    "check --set data.path=/missing": "'/missing' does not exist",
-    "experiment zzz.yaml": "There is no file zzz.yaml",
-    "eval --state /missing": "/missing",
-    "predict --state /missing x.png": "/missing",
-}
-
-
-def test_cheap_faults_need_no_torch(tmp_path: Path) -> None:
-    """torch takes seconds to import; so do gRPC and aiohttp together."""
-    program = (
-        "import sys; from fednode.cli import main\n"
-        f"for words in {[*CHEAP]!r}:\n"
-        "    try: main(words.split())\n"
-        "    except SystemExit as ended: code = ended.code\n"
-        "    sys.stdout.flush()\n"
-        "    print(words, 'ends with', code, *{'torch'} & set(sys.modules), file=sys.stderr)\n"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, check=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    rest = ran.stdout
-    for words, said in CHEAP.items():
-        shown, end, rest = rest.partition(f"{words} ends with ")
-        code, _, rest = rest.partition("\n")
-        assert end, ran.stdout
-        assert said in shown
-        assert code in {"2", "3", "4"}, "nothing else is printed, such as torch"
 
 
 def test_the_page_is_looked_at_too(fednode: Fednode, peers: Path) -> None:

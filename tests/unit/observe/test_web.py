@@ -11,7 +11,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-import uvloop
 from yarl import URL
 
 from fednode.errors import AddressError, ConfigError
@@ -176,17 +175,6 @@ async def test_without_a_token_only_this_machine_reads(tmp_path: Path) -> None:
                 await Web(service, Metrics().text, PageSettings()).listen(f"127.0.0.1:{port}")
     with pytest.raises(ValueError, match="at least 16 characters"):
         PageSettings(token="short")
-
-
-def test_uvloop_serves_the_page_too(tmp_path: Path) -> None:
-    """A daemon runs on uvloop, whose transports are of other classes than asyncio's."""
-
-    async def read() -> int:
-        async with page(tmp_path) as (_, url):
-            return (await get(url + "healthz"))[0]
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(asyncio.wait_for(read(), 30)) == 200
 
 
 async def test_slow_headers_end_and_keep_nobody_out(

@@ -29,6 +29,17 @@ KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
 KEYED = f'mesh: m\nmesh_key: {KEY}\npeers: [{{name: a, address: "10.0.0.7:1"}}]\n'
 
 
+ENTRY = '{name: relay-1, address: "relay.example.org:443"}'
+FIVE = ", ".join(ENTRY.replace("443", f"44{number}") for number in range(5))
+RELAYED = f"""mesh: m
+relays: [{ENTRY}]
+peers:
+  - {{name: a, address: relay}}
+  - {{name: b, address: relay}}
+mesh_key: {KEY}
+"""
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -49,39 +60,17 @@ KEYED = f'mesh: m\nmesh_key: {KEY}\npeers: [{{name: a, address: "10.0.0.7:1"}}]\
         ((PEERS[28:], "peers: []\n"), "peers.yaml, line 3: peers is empty; list at least this"),
         (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
         ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
+        ((f"relays: [{ENTRY}]\n", ""), "'a' has the address 'relay', and no relay is listed"),
+        (("relay-1", "R!"), "the name 'R!' is not allowed"),
+        ((ENTRY, f"{ENTRY}, {ENTRY}"), "stands in two entries"),
+        ((ENTRY, FIVE), "there are 5 relays; list at most 4"),
+        (('"relay.example.org:443"', "relay"), "a relay's address is host:port"),
+        (("mesh: m\n", "mesh: m\ninsecure: true\n"), "relays carry TLS, and with `insecure: true`"),
     ],
 )
 def test_what_is_wrong_with_peers_is_named(
     tmp_path: Path, change: tuple[str, str], sentence: str
 ) -> None:
-    assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
-
-
-ENTRY = '{name: relay-1, address: "relay.example.org:443"}'
-RELAYED = f"""mesh: m
-relays: [{ENTRY}]
-peers:
-  - {{name: a, address: relay}}
-  - {{name: b, address: relay}}
-mesh_key: {KEY}
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        (f"relays: [{ENTRY}]\n", "", "'a' has the address 'relay', and no relay is listed"),
-        ("relay-1", "R!", "the name 'R!' is not allowed"),
-        (ENTRY, f"{ENTRY}, {ENTRY}", "stands in two entries"),
-        (
-            ENTRY,
-            ", ".join(ENTRY.replace("443", f"44{number}") for number in range(5)),
-            "there are 5 relays; list at most 4",
-        ),
-        ('"relay.example.org:443"', "relay", "a relay's address is host:port"),
-        ("mesh: m\n", "mesh: m\ninsecure: true\n", "relays carry TLS, and with `insecure: true`"),
-    ],
-)
-def test_faults_of_relays_are_said(tmp_path: Path, before: str, after: str, said: str) -> None:
-    assert before in RELAYED
-    assert said in peers_fault(tmp_path, RELAYED.replace(before, after))
+    text = RELAYED if change[0] in RELAYED else PEERS
+    assert change[0] in text
+    assert sentence in peers_fault(tmp_path, text.replace(*change))
