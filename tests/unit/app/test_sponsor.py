@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,11 @@ from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.members.table import Member
 from fednode.enrolment.client import Newcomer
-from fednode.errors import Refused, Unreachable
+from fednode.enrolment.invitation import decode
+from fednode.enrolment.ledger import ApprovalPending
+from fednode.enrolment.words import words_of
+from fednode.errors import ConfigError, Refused, Unreachable
+from fednode.identity import keys
 from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member as Known
@@ -29,6 +34,7 @@ from tests.unit.app.founders import (
     founded,
     identity_of,
     joined,
+    ledger_of,
     link_to,
     mesh_key_of,
     resign,
@@ -184,3 +190,48 @@ async def test_a_certificate_that_nobody_renews_is_a_warning_until_a_sponsor_ans
     assert sponsor.warning() == ""
     keeping.cancel()
     await mesh.transport.close()
+
+
+KEY_B, KEY_C = keys.grouped(bytes([2]) * 32), keys.grouped(bytes([3]) * 32)
+
+
+async def test_a_site_is_invited_and_accepted_by_the_words_that_were_seen(
+    founder: NodePlan, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    ledger = ledger_of(founder)
+    async with admits(founder) as mesh:
+        desk = mesh.sponsor
+        assert desk is not None
+        assert [desk.open] == [True]
+        made = await desk.invite("b", approve=True)
+        link = decode(made["link"])
+        assert (link.site, link.mesh, link.address) == ("b", MESH, founder.address)
+        assert made["words"] == words_of(str(founder.peers.mesh_key))
+        with pytest.raises(ApprovalPending):
+            ledger.enrol("b", KEY_B, AWAY)
+        id = identity_of(founder).id
+        own = {"name": "a", "address": founder.address, "id": id, "words": words_of(id)}
+        assert await desk.sites() == {
+            "waiting": [{"name": "b", "address": AWAY, "id": KEY_B, "words": words_of(KEY_B)}],
+            "members": [own],
+            "mesh_words": made["words"],
+        }
+        with pytest.raises(ConfigError, match="No site 'b' waits"):
+            await desk.settle("b", KEY_C, good=True)
+        assert (await desk.settle("b", KEY_B, good=True)).startswith("b may join now")
+        ledger.enrol("b", KEY_B, AWAY)
+        with pytest.raises(ConfigError, match="'b' is a member already"):
+            await desk.invite("b", approve=False)
+        await desk.invite("c", approve=True)
+        with pytest.raises(ApprovalPending):
+            ledger.enrol("c", KEY_C, AWAY)
+        assert await desk.settle("c", KEY_C, good=False) == (
+            "c was refused, and its link has ended."
+        )
+        assert (await desk.sites())["waiting"] == []
+        resign(founder, mesh.identity)
+        assert [desk.open] == [False]
+    assert "invited c" in caplog.text
+    assert link.token.hex() not in caplog.text
+    assert made["link"] not in caplog.text

@@ -5,18 +5,29 @@ from __future__ import annotations
 import errno
 import json
 import re
+import socket
+import time
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
+from click.testing import CliRunner
 
 from fednode.app import check_peers
-from fednode.app.plan import facts_of, learner_of, make
+from fednode.app.check_peers import _clock, peer_findings, port_findings, proxy_of
+from fednode.app.plan import NodePlan, facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
+from fednode.commands.check import check
+from fednode.commands.model import NEEDS
 from fednode.core.types import EMPTY, PolicyState, Snapshot
+from fednode.learn.quadratic import QuadraticLearner
 from fednode.policies.zerodfl import ZeroDFLConfig
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
+from fednode.transports.ports import free_ports
+from fednode.wire.gen import status_pb2
+from tests.unit.clip import folders
 from tests.unit.commands import canned
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
@@ -206,3 +217,91 @@ def test_names_that_the_model_takes_for_one_are_named(
     words = (f"data.path={tmp_path}", "data.rename={lemon: bcc, sea: nv}", f"policy.name={policy}")
     assert fednode("check", *(part for word in words for part in ("--set", word))) == code
     assert said in fednode.out
+
+
+def test_check_shows_what_a_folder_takes(tmp_path: Path) -> None:
+    name = f"local-dir:{folders.biomedical(tmp_path)}"
+    said = CliRunner().invoke(check, ["--model", name, "--format", "json"], standalone_mode=False)
+    (row,) = json.loads(said.stdout)
+    assert (row["fault"], row["text"], row["visual"], row["features"]) == ("", "", True, 32)
+    assert set(row["policies"]) == set(NEEDS) - {"feddpt"}
+    assert row["template"] == "this is a photo of {}"
+    assert said.return_value == 0
+
+
+def test_check_names_the_policies_of_a_model() -> None:
+    said = CliRunner().invoke(check, ["--model", "RN50"], standalone_mode=False)
+    assert said.stdout.splitlines() == [
+        "RN50: 102 million weights, 1024 features",
+        "learned text prompts: yes",
+        "deep text prompts: yes",
+        "visual prompts: no",
+        "patches: no",
+        "tokens of a text: 77",
+        "policies: diprompt, fedclip, fedpgp, fedtpg, gda, local, promptfl, zerodfl",
+        "hand-written prompt (tuning.template: auto): a photo of a {}.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--model", "ViT-B-61"], "model.name is 'ViT-B-61', which is neither fednode-mini"),
+        (["--model", "local-dir:/nowhere"], "open_clip_config.json cannot be read"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_a_sentence(words: list[str], sentence: str) -> None:
+    said = CliRunner().invoke(check, words, standalone_mode=False)
+    assert sentence in said.stdout
+    assert said.stdout.count("\n") == 1
+    assert said.return_value == 2
+
+
+def plan_at(folder: Path, address: str, *flags: str, peer: str = "127.0.0.1:2") -> NodePlan:
+    file = folder / "peers.yaml"
+    entries = f"  - {{name: a, address: '{address}'}}\n  - {{name: b, address: '{peer}'}}\n"
+    file.write_text(f"mesh: m\ninsecure: true\npeers:\n{entries}", encoding="utf-8")
+    return make(file, None, "a", ("tuning.kind=closed-form", *flags), folder / "state")
+
+
+def test_an_address_that_is_taken_is_a_fault(tmp_path: Path) -> None:
+    own, page = free_ports(2)
+    plan = plan_at(tmp_path, f"127.0.0.1:{own}", f"page.listen=127.0.0.1:{page}")
+    assert list(port_findings(plan, running=False)) == []
+    with socket.create_server(("127.0.0.1", own)):
+        ((level, text),) = port_findings(plan, running=False)
+        assert list(port_findings(plan, running=True)) == []
+    assert level == "fault"
+    assert str(own) in text
+
+
+@pytest.mark.parametrize(
+    ("ahead", "text"),
+    [
+        (0.0, ""),
+        (4.0, ""),
+        (90.0, "its clock is 90 s ahead of this machine's, and certificates end by the clock"),
+        (-90.0, "its clock is 90 s behind this machine's, and certificates end by the clock"),
+    ],
+)
+def test_clocks_are_compared(ahead: float, text: str) -> None:
+    assert _clock(ahead, 0.1) == text
+
+
+async def test_a_peer_that_is_not_as_this_node_is(tmp_path: Path) -> None:
+    me = status_pb2.Peer(name="a", unreached="nobody answers")
+    later = time.time() + 60.0
+    with canned.node(name="b", mesh="m", policy="local", clock=later, peers=[me]) as address:
+        plan = plan_at(tmp_path, "127.0.0.1:1", peer=address)
+        found = await peer_findings(plan, QuadraticLearner("a"), "f", running=False)
+    assert found[0] == ("fault", "b cannot reach a: nobody answers.")
+    differs = f"b at {address}: policy is zerodfl here and local there; model is closed-form here"
+    assert found[1] == ("fault", f"{differs} and 0123456789ab there.")
+    assert found[2][0] == "warning"
+    assert "s ahead of this machine's, and certificates end by the clock." in found[2][1]
+
+
+def test_the_proxy_is_named_without_its_password(tmp_path: Path) -> None:
+    plan = plan_at(tmp_path, "127.0.0.1:1")
+    settings = replace(plan.settings, proxy="http://me:secret@127.0.0.1:8080")
+    assert proxy_of(replace(plan, settings=settings)) == "127.0.0.1:8080"

@@ -6,13 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.plan import NodePlan
+from fednode.app.invite import issue
+from fednode.app.plan import NodePlan, make
 from fednode.enrolment.invitation import decode
 from fednode.enrolment.ledger import ApprovalPending
 from fednode.enrolment.words import words_of
+from fednode.errors import ConfigError, StateError
 from fednode.identity import keys
+from fednode.identity.certificates import Authority
 from fednode.identity.identity import NodeIdentity
-from tests.unit.app.founders import MESH, founded, ledger_of, resign
+from fednode.identity.roster import Member, Roster
+from fednode.settings.peers import load_peers
+from fednode.transports.address import RelayEntry
+from tests.unit.app.founders import (
+    MESH,
+    founded,
+    identity_of,
+    ledger_of,
+    mesh_key_of,
+    resign,
+)
 from tests.unit.commands.run import Fednode
 
 KEY = keys.grouped(bytes([2]) * 32)
@@ -79,3 +92,39 @@ def test_folders_are_written_without_a_running_node(fednode: Fednode, founder: N
     assert fednode("invite", "--out", "out", "c=10.0.0.9:7100") == 0
     (founder.state.parent / "mesh.key").unlink()
     assert "This takes the mesh key" in fednode.fault("invite", "--out", "out", "d=10.0.0.9:1")
+
+
+def test_folders_are_issued_for_nodes_and_relays_and_again_for_the_same_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch, RelayEntry("r", "127.0.0.1:9"))
+    out, ledger = tmp_path / "out", ledger_of(plan)
+    own = identity_of(plan)
+    roster = Roster(MESH, keys.read_public(str(plan.peers.mesh_key)))
+    sponsor, root = own.sponsor(), Authority.root(MESH, mesh_key_of(plan))
+    assert sponsor is not None
+    nodes = {"b": "10.0.0.8:7100", "c": "relay", "r": "127.0.0.1:9", "a": plan.address}
+    ids = list[list[str]]()
+    for authority in (sponsor, root):
+        issue(out, plan, authority, ledger, nodes)
+        for name in nodes:
+            identity = NodeIdentity(out / name)
+            assert roster.identify(identity.own().chain) == Member(name, identity.id)
+        ids.append([NodeIdentity(out / name).id for name in nodes])
+    assert ids[0] == ids[1]
+    assert ids[0][-1] == own.id, "this node itself has one key"
+    assert {path.stat().st_mode & 0o077 for path in out.glob("*/identity/node.key")} == {0}
+    peers = load_peers(out / "b" / "peers.yaml")
+    assert [(one.name, one.address) for one in peers.peers] == [
+        ("a", "relay"),
+        ("b", "10.0.0.8:7100"),
+        ("c", "relay"),
+    ]
+    assert [(one.name, one.address) for one in peers.relays] == [("r", "127.0.0.1:9")]
+    ready = make(out / "b" / "peers.yaml", None, None, (), out / "b")
+    assert (ready.name, ready.address) == ("b", "10.0.0.8:7100")
+    with pytest.raises(ConfigError, match="'b' is a member already"):
+        issue(tmp_path / "other", plan, sponsor, ledger, nodes)
+    (out / "b" / "identity").chmod(0o777)
+    with pytest.raises(StateError, match="Every user may write in"):
+        issue(out, plan, sponsor, ledger, nodes)
