@@ -10,23 +10,18 @@ from fednode.app.plan import NodePlan
 from fednode.observe.client import Client
 from tests.unit.commands.run import Fednode
 
+COMMANDS = {
+    "pause": "pause",
+    "resume": "resume",
+    "resume --alone": "alone",
+    "resume --older-state": "resume --older-state",
+    "leave": "leave",
+}
+"""What each command asks the node for."""
 
-@pytest.mark.parametrize(
-    ("words", "wanted"),
-    [
-        (("pause",), "pause"),
-        (("resume",), "resume"),
-        (("resume", "--alone"), "alone"),
-        (("resume", "--older-state"), "resume --older-state"),
-        (("leave",), "leave"),
-    ],
-)
+
 def test_each_command_asks_for_what_its_words_say(
-    words: tuple[str, ...],
-    wanted: str,
-    fednode: Fednode,
-    founder: NodePlan,
-    monkeypatch: pytest.MonkeyPatch,
+    fednode: Fednode, founder: NodePlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a node they ask the node whose files lie in this folder."""
     asked: list[tuple[Any, ...]] = []
@@ -36,11 +31,13 @@ def test_each_command_asks_for_what_its_words_say(
         return "it will"
 
     monkeypatch.setattr(Client, "control", answer)
-    name, *flags = words
-    assert fednode(name, "a", *flags) == 0
-    assert fednode(name, *flags) == 0
-    assert asked == [(founder.address, wanted), (founder.address, wanted)]
-    assert fednode.out == "it will\n"
+    for words in COMMANDS:
+        name, *flags = words.split()
+        assert fednode(name, "a", *flags) == 0
+        assert fednode(name, *flags) == 0
+        assert fednode.out == "it will\n"
+    wanted = [(founder.address, word) for word in COMMANDS.values() for _ in range(2)]
+    assert asked == wanted
 
 
 def test_a_node_that_does_not_answer_is_a_sentence(fednode: Fednode) -> None:

@@ -76,11 +76,6 @@ def test_it_shares_the_built_in_images_out_and_its_comments_are_keys_at_their_de
     text, before = path.read_text(), load_settings(path, {})
     assert before.rounds == RoundSettings(max=0, min_interval_s=60.0)
     assert before.data == DataSettings(partition=PartitionSettings(how="classes"))
-    path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", text))
-    after = load_settings(path, {})
-    assert (after.policy.config, after.tuning, after.rounds, after.limits) == (
-        (before.policy.config, before.tuning, before.rounds, before.limits)
-    )
     # Every section is there, so no other line changes where one is set.
     path.write_text(text.replace("  #deadline_s: 60.0", "  deadline_s: 7.0"))
     assert load_settings(path, {}).rounds == replace(before.rounds, deadline_s=7.0)
@@ -104,7 +99,7 @@ def test_its_file_runs_another_policy_by_one_flag_with_its_own_tuning(
     assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
 
 
-@pytest.mark.parametrize("name", ["feddpt", "fedotp", "promptfl", "zerodfl", "plan"])
+@pytest.mark.parametrize("name", ["feddpt", "fedotp", "promptfl", "zerodfl", "plan", RECOMMENDED])
 def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     fednode: Fednode, tmp_path: Path, name: str
 ) -> None:
@@ -121,7 +116,8 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
     shown = load_settings(path, {})
     assert {key: getattr(shown.tuning, key) for key in kind.tuning} == dict(kind.tuning)
-    assert shown.tuning == settings.tuning
+    for section in ("tuning", "rounds", "limits", "guard", "membership"):
+        assert getattr(shown, section) == getattr(settings, section)
     assert shown.policy.config == settings.policy.config
 
 
