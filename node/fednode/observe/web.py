@@ -17,13 +17,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 
 from fednode.core.view import Life
 from fednode.errors import AddressError, ConfigError, FednodeError, Refused
-from fednode.observe.doorway import Doorway
 from fednode.observe.page import FILES, KNOWN, Page, Reader
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
@@ -32,6 +31,8 @@ from fednode.transports.server import check_free
 
 HEALTH: Final = "/healthz"
 CLOSE_S: Final = 0.5
+CONNECTIONS_MAX: Final = 64
+REQUEST_MAX_S: Final = 10.0
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
@@ -53,6 +54,72 @@ def admissible(address: str, token: str) -> Endpoint:
         )
     check_free(endpoint)
     return endpoint
+
+
+class Doorway(asyncio.Protocol):
+    """One connection, in front of the protocol that speaks HTTP on it.
+
+    An HTTP server waits without limit for the end of a request's headers. Here each connection has
+    some seconds from one request to the next. If too many are open, the one that has waited longest
+    without a request is dropped.
+    """
+
+    def __init__(self, inside: asyncio.Protocol, open_: dict[Doorway, None]) -> None:
+        """Set up. open_: all connections of a server, in the order in which they began to wait."""
+        self._inside, self._open = inside, open_
+        self._waits: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accept a connection; if there are too many, drop an idle connection or this one."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common ancestor
+        if len(self._open) >= CONNECTIONS_MAX:
+            waiting = (connection for connection in self._open if connection._waits is not None)
+            next(waiting, self)._drop()
+        self._open[self] = None
+        self._inside.connection_made(transport)
+        self.wait()
+
+    def busy(self) -> None:
+        """Note that a whole request arrived."""
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+    def wait(self) -> None:
+        """Give the other end REQUEST_MAX_S for its next request."""
+        self.busy()
+        if self in self._open:
+            self._open[self] = self._open.pop(self)  # move to the end
+            loop = asyncio.get_running_loop()
+            self._waits = loop.call_later(REQUEST_MAX_S / 2, self._late)
+
+    def _late(self) -> None:
+        """Wait once more: after a stall of this process a request may lie here unread."""
+        self._waits = asyncio.get_running_loop().call_later(REQUEST_MAX_S / 2, self._drop)
+
+    def _drop(self) -> None:
+        self.busy()
+        self._open.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        self.busy()
+        self._open.pop(self, None)
+        self._inside.connection_lost(fault)
+
+    def data_received(self, data: bytes) -> None:
+        self._inside.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inside.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inside.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inside.resume_writing()
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

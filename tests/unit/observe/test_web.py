@@ -14,7 +14,7 @@ import pytest
 from yarl import URL
 
 from fednode.errors import AddressError, ConfigError
-from fednode.observe import doorway
+from fednode.observe import web as module
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
@@ -53,7 +53,7 @@ async def test_a_reader_that_does_not_take_its_answer_loses_its_connection(
     async def unread(*_: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.1)
+    monkeypatch.setattr(module, "REQUEST_MAX_S", 0.1)
     monkeypatch.setattr(aiohttp.web.Response, "write_eof", unread)
     async with page(tmp_path) as (_, url), asyncio.timeout(180):
         with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -180,7 +180,7 @@ async def test_without_a_token_only_this_machine_reads(tmp_path: Path) -> None:
 async def test_slow_headers_end_and_keep_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(module, "CONNECTIONS_MAX", 4)
     async with page(tmp_path) as (_, url), contextlib.AsyncExitStack() as held:
         slow = []
         for number in range(6):
@@ -196,7 +196,7 @@ async def test_slow_headers_end_and_keep_nobody_out(
             for reader in slow[:3]:  # those that waited longest made room
                 with contextlib.suppress(ConnectionResetError):
                     await reader.read()
-        monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.05)
+        monkeypatch.setattr(module, "REQUEST_MAX_S", 0.05)
         late, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
         held.callback(writer.close)
         async with asyncio.timeout(180):
