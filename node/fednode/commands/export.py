@@ -28,21 +28,18 @@ LAYOUTS = ("safetensors", "matrix")
     help="fednode's own, or a matrix for open_clip.",
 )  # fmt: skip
 @click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
-@click.option(
-    "--with-statistics",
-    is_flag=True,
-    help="safetensors: class sums of all nodes, not the weights made of them (gda).",
-)
 @click.option("--all-classes", is_flag=True, help="matrix: the classes of all nodes (gda).")
 def export(
     to: Path,
     state: Path | None,
     layout: str,
     classes: str | None,
-    with_statistics: bool,
     all_classes: bool,
 ) -> None:
-    """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
+    """Write the tuned prompts of a state directory to TO, for other programs or other nodes.
+
+    Of class sums (gda) only the weights made of them are written: sums tell which images were used.
+    """
     with Shown("Nothing was written.") as progress:
         progress("loading the model", 0, 0)
         prompts = load(find(state))
@@ -51,15 +48,8 @@ def export(
 
     if layout == "safetensors":
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
-        sums = ROWS in prompts.arrays
-        arrays = _weights(prompts) if sums and not with_statistics else prompts.arrays
+        arrays = _weights(prompts) if ROWS in prompts.arrays else prompts.arrays
         write_arrays(arrays, facts, to)
-        if sums and with_statistics:
-            click.echo(
-                f"{to} holds sums over this node's training images and those of its peers: whoever "
-                "gets it can tell which images they were. Leave --with-statistics out to write the "
-                "weights alone."
-            )
     else:
         held = prompts.known if all_classes else prompts.classes
         named = [name.strip() for name in classes.split(",")] if classes else held
