@@ -91,12 +91,34 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
     config.write_text("name: b\n")
     expected = tmp_path / ".local/state/fednode/clinic/b"
     assert make(peers, config, None, (), None).state == expected
-    for flags, said in (
-        (("policy.name=promptfl", "topology.kind=ring"), "topology.kind is 'ring'; all nodes of"),
-        (("listen=0.0.0.0:7191",), "the address 0.0.0.0:7191 of 'b' leaves this machine"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            make(peers, config, None, flags, None)
+
+
+JUDGES = "judges by validation images, and data.validation is 0; keep a share"
+CLOSED = "tuning.kind=closed-form"
+
+
+@pytest.mark.parametrize(
+    ("said", "flags", "mended"),
+    [
+        ("topology.kind is 'ring'; all nodes of", "topology.kind=ring", "policy.name=zerodfl"),
+        ("the address 0.0.0.0:7191 of 'b' leaves this machine", "listen=0.0.0.0:7191", "listen="),
+        (f"policy.admit_rise {JUDGES}", "policy.name=zerodfl policy.admit_rise=0.1", CLOSED),
+        (f"guard.merged_rise {JUDGES}", "guard.merged_rise=0", "data.validation=0.2"),
+        (f"guard.keep_best {JUDGES}", "guard.keep_best=true", CLOSED),
+        # Messages of gda name the classes of a node (tests/simulation/test_names_stay.py).
+        ("data.tell_classes is false, and policy gda matches", "policy.name=gda "
+         "data.tell_classes=false", "policy.name=promptfl"),
+        ("privacy.clip is 1, and policy gda sends sums", "policy.name=gda privacy.clip=1",
+         "policy.name=promptfl"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_each_other_are_said(
+    fednode: Fednode, peers: Path, said: str, flags: str, mended: str
+) -> None:
+    words = ("policy.name=promptfl", *flags.split())
+    with pytest.raises(ConfigError, match=said):
+        make(peers, None, "b", words, None)
+    assert make(peers, None, "b", (*words, mended), None).name == "b"
 
 
 @pytest.mark.parametrize(
@@ -129,24 +151,6 @@ def test_nodes_must_have_the_same_hand_written_prompt(
     wanted = "" if said is None else f"tuning.template is {said} at 'a' and not set at 'b'"
     assert differ == wanted
     assert "tuning.template" in free_facts(plan)
-
-
-@pytest.mark.parametrize(
-    ("flag", "fault"),
-    [
-        ("data.tell_classes=false", r"data.tell_classes is false, and policy gda matches"),
-        ("privacy.clip=1", r"privacy.clip is 1, and policy gda sends sums"),
-    ],
-)
-def test_what_a_node_refuses_with_class_sums(
-    fednode: Fednode, peers: Path, tmp_path: Path, flag: str, fault: str
-) -> None:
-    """Messages of gda name the classes of a node (tests/simulation/test_names_stay.py)."""
-    config = tmp_path / "node.yaml"
-    config.write_text("name: b\n")
-    assert make(peers, config, None, ("policy.name=gda",), None).policy.name == "gda"
-    with pytest.raises(ConfigError, match=fault):
-        make(peers, config, None, ("policy.name=gda", flag), None)
 
 
 class Counted:

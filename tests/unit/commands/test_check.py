@@ -82,28 +82,6 @@ def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_p
     assert lines[-1] == "3 faults."
 
 
-@pytest.mark.parametrize(
-    ("section", "named"),
-    [
-        ("policy: {name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
-        ("guard: {merged_rise: 0}", "guard.merged_rise"),
-        ("guard: {keep_best: true}", "guard.keep_best"),
-    ],
-)
-def test_judging_without_images_to_judge_by(
-    fednode: Fednode, peers: Path, tmp_path: Path, section: str, named: str
-) -> None:
-    config = tmp_path / "node.yaml"
-    config.write_text(f"{section}\n")
-    words = ("check", "--peers", peers, "--name", "a", "--config", config)
-    said = f"fault: {named} judges by validation images, and data.validation is 0; keep a share"
-    assert fednode(*words) == 2
-    assert said in fednode.out
-    fednode(*words, "--set", "data.validation=0.2")
-    assert "judges by" not in fednode.out
-    assert fednode(*words, *QUICK) == 0, "the closed-form learner needs no images"
-
-
 def test_without_a_mesh_data_and_model_are_looked_at(fednode: Fednode, tmp_path: Path) -> None:
     (tmp_path / "images" / "cat").mkdir(parents=True)
     words = ("--set", f"data.path={tmp_path / 'images'}", "--set", "model.name=ViT-Z-99")
