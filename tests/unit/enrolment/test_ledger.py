@@ -113,6 +113,7 @@ def test_invitations_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in "bc":
         book.invite(name, name.encode(), 7)
     book.enrol("b", "key", AT)
+    book.invite("c", b"new", 7)  # in place of the one before
     with pytest.raises(ConfigError, match="2 invitations are open, or were used in the last hour"):
         book.invite("d", KEY, 7)
     ledger(tmp_path, NOW + 3601).invite("d", KEY, 7)
