@@ -47,6 +47,9 @@ def test_the_settings_of_the_folder_are_used_and_named(
     assert fednode("start", "--name", "a", "--state", tmp_path / "s") == 0
     assert fednode.err.startswith("The settings are those of ./node.yaml.\n")
     assert ran[0][0].settings.rounds.max == 3
+    (tmp_path / "mine.yaml").write_text("rounds: {max: 4}\n")
+    assert fednode("start", "--config", "mine.yaml", "--name", "a", "--state", tmp_path / "s") == 0
+    assert ran[1][0].settings.rounds.max == 4
 
 
 def test_without_a_mesh_it_says_how_to_get_one(
