@@ -208,7 +208,7 @@ def test_vlcs_as_published_has_numbered_classes_in_parts(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("names", ["Training Testing", "TRAIN test Valid", "train Validation"])
 def test_parts_may_be_written_in_other_ways(tmp_path: Path, names: str) -> None:
-    for part, count in zip(parts := names.split(), (4, 3, 2), strict=False):
+    for part, count in zip(parts := names.split(), (1, 3, 2), strict=False):
         for at in range(2 * count):
             draw(tmp_path / part / ("ant", "bee")[at % 2] / f"{part}{at}.jpg")
     data = load(settings(tmp_path, validation=0.1 * (len(parts) - 2)))

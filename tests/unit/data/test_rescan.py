@@ -83,7 +83,7 @@ TABLE = "file,label\ncat/000.png,a\ncat/001.png,a\ndog/000.png,b\ndog/001.png,b\
     [
         ("", "", "owl/0.png", {"test": 0.0}),
         ("", "", "dog/p3/more/0.png", {"groups": "folder"}),
-        (TABLE, TABLE + "dog/002.png,b\n", "t.csv", {"table": "t.csv"}),
+        (TABLE, TABLE + "dog/002.png,b\n", "../t.csv", {"table": "../t.csv"}),
         (SPLIT % "", SPLIT % ', ["dog/001.png", 1, "b"]', "split_zhou_x.json", {"test": 0.0}),
     ],
 )
