@@ -8,10 +8,10 @@ The window is `data.window`. If that is not set, a DICOM file's own window tags 
 otherwise percentiles of the image (pixels.py).
 
 A small file can stand for an image, or tags, of gigabytes, and decoders do not say beforehand what
-they will take. JPEG and PNG files of at most PIXELS_KEPT are decoded in this process. All others
-are decoded by a child process, one after the other. Its memory is limited by the system (RLIMIT_AS,
-on Linux). It ends by itself when nothing was asked for IDLE_S, and with the process that started
-it.
+they will take. JPEG and PNG files of at most PIXELS_KEPT are decoded in this process, large ones
+two at a time. All others are decoded by a child process, one after the other. Its memory is limited
+by the system (RLIMIT_AS, on Linux). It ends by itself when nothing was asked for IDLE_S, and with
+the process that started it. It gets no environment variable of fednode, which may hold a secret.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ SUFFIXES: Final = (
     ".webp",
 )  # fmt: skip
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-PIXELS_KEPT: Final = 4_000_000
+PIXELS_KEPT: Final = 16_000_000
 """The largest image that is returned."""
-LARGE: Final = 16_000_000
-"""Of an image of more pixels, an odd error may say that memory was refused."""
+SMALL_PIXELS: Final = 4_000_000
+LARGE: Final = threading.BoundedSemaphore(2)
+"""So many images of more than SMALL_PIXELS are decoded at a time in this process."""
 MEMORY: Final = 640 << 20
 """Bytes that decoding may take, beside the process itself."""
 _PHOTOMETRIC: Final = 262
@@ -67,6 +68,7 @@ VERSION: Final = 3
 USUAL: Final = ("JPEG", "PNG")
 USUAL_BYTES: Final = 16 << 20
 """The largest file that is decoded in this process, if its image has at most PIXELS_KEPT."""
+OURS: Final = "FEDNODE_"
 TIME_S: Final = 120.0
 IDLE_S: Final = 10.0
 KINDS: Final[dict[str, type[Exception]]] = {
@@ -80,21 +82,26 @@ def decoder_key(window: Window) -> str:
     return f"decoder {VERSION}, window {shown}"
 
 
-def decode(path: Path, window: Window = None) -> Decoded:
+def decode(path: Path, window: Window = None, side: int | None = None) -> Decoded:
     """Decode a file, upright by its EXIF orientation.
 
     Of several frames take the first, of a DICOM file the middle one. An image of more than
     PIXELS_KEPT is halved until it has fewer.
 
-    window: of images with more than 8 bits and of DICOM files. Raise Unusable, MemoryError, or the
+    window: of images with more than 8 bits and of DICOM files. side: a JPEG may be decoded at a
+    reduced size not below side x side, which is faster. Raise Unusable, MemoryError, or the
     decoder's error if the file is damaged or no image, usually OSError.
     """
     with opened(path) as file:
         usual = file.peek(8).startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
         if usual and os.fstat(file.fileno()).st_size <= USUAL_BYTES:
             with Image.open(file, formats=USUAL) as image:
-                if image.width * image.height <= PIXELS_KEPT:
-                    return decode_image(image, window)
+                pixels = image.width * image.height
+                if pixels <= PIXELS_KEPT:
+                    if side is not None:
+                        image.draft("RGB", (side, side))
+                    with LARGE if pixels > SMALL_PIXELS else contextlib.nullcontext():
+                        return decode_image(image, window)
     return DECODER.decode(path, window)
 
 
@@ -121,7 +128,7 @@ def decode_file(path: Path, window: Window) -> Decoded:
             with Image.open(file, formats=FORMATS) as image:
                 require_room(*image.size)
                 size = f" of {image.width:,} x {image.height:,} pixels"
-                large = image.width * image.height > LARGE
+                large = image.width * image.height > PIXELS_KEPT
                 return decode_image(image, window)
         except Unusable:
             raise
@@ -136,9 +143,7 @@ def decode_file(path: Path, window: Window) -> Decoded:
 
 
 def decode_image(image: Image.Image, window: Window) -> Decoded:
-    """Return an opened image in RGB, upright; a large JPEG is halved while it is decoded."""
-    if PIXELS_KEPT < image.width * image.height <= LARGE:
-        image.draft("RGB", (image.width // 2, image.height // 2))
+    """Return an opened image in RGB, upright."""
     inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
@@ -215,7 +220,10 @@ class Decoder:
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={
+                    **{key: text for key, text in os.environ.items() if not key.startswith(OURS)},
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
             )
         self._line = Connection(ours.detach())
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,15 +97,49 @@ def test_the_child_gives_what_this_process_would(tmp_path: Path, mode: str, suff
     assert np.array_equal(np.asarray(decode(path).image), np.asarray(here.image))
 
 
-@pytest.mark.parametrize("name", ["one.png", "one.jpg"])
 def test_an_image_of_more_than_usual_size_is_halved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / name
+    path = tmp_path / "one.png"
     Image.new("RGB", (100, 60)).save(path)
     for most, size in ((100 * 60 - 1, (50, 30)), (100 * 60, (100, 60))):
         monkeypatch.setattr(module, "PIXELS_KEPT", most)
         assert decode_file(path, None).image.size == size
+
+
+def test_few_large_images_are_decoded_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = threading.BoundedSemaphore(1)
+    monkeypatch.setattr(module, "SMALL_PIXELS", 100)
+    monkeypatch.setattr(module, "LARGE", turns)
+    load, free = module.decode_image, list[bool]()
+
+    def noted(*given: Any) -> Any:
+        if turns.acquire(blocking=False):
+            turns.release()
+            free.append(True)
+        else:
+            free.append(False)
+        return load(*given)
+
+    monkeypatch.setattr(module, "decode_image", noted)
+    for side in (20, 5):
+        Image.new("RGB", (side, side)).save(tmp_path / "one.png")
+        assert decode(tmp_path / "one.png").image.size == (side, side)
+    assert free == [False, True]
+    assert turns.acquire(blocking=False)
+
+
+def test_the_child_gets_no_secret_of_the_environment(
+    tmp_path: Path, child: Decoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDNODE_PAGE__TOKEN", "t0ken")
+    child.decode(gif(tmp_path / "one.gif"), None)
+    assert child._process is not None
+    environment = Path(f"/proc/{child._process.pid}/environ").read_bytes()
+    assert b"OPENBLAS_NUM_THREADS" in environment
+    assert b"t0ken" not in environment
 
 
 def test_an_idle_child_ends_and_another_takes_its_place(
