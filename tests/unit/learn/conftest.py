@@ -1,4 +1,4 @@
-"""Shared by tests of the learner: the shipped model and a tiny one, and small images."""
+"""Shared by tests of the learner: the shipped model, features of a tiny one, and images."""
 
 from __future__ import annotations
 
@@ -21,16 +21,6 @@ SMALL = DataSettings(
 @pytest.fixture(scope="session")
 def mini() -> clip.FrozenClip:
     return clip.load(ModelSettings(device="cpu"))
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    """Return three files of one color each."""
-    found = []
-    for at in range(3):
-        found.append(tmp_path / f"{at}.png")
-        Image.new("RGB", (70, 80), (80 * at, 10, 200)).save(found[-1])
-    return found
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
+from fednode.policies import fedotp
 from tests.unit.clip import eyes, tiny, twins
 from tests.unit.clip.test_cuda_graphs import recorder
 from tests.unit.policies.steps import TRAINED, arrays_of, batch_of, logits_of, module_of, trainings
@@ -224,7 +225,10 @@ def trained(
     ],
 )
 @pytest.mark.parametrize("name", TRAINED)
-def test_recorded_steps_are_ordinary_steps(name: str, precision: Any, device: str) -> None:
+def test_recorded_steps_are_ordinary_steps(
+    name: str, precision: Any, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fedotp, "STEPS", 3)  # a step of a plan is like another
     frozen = on(device, precision)
     wanted = trained(frozen, name, None)
     captures = GraphedPasses(recorder(device))
