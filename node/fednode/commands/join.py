@@ -11,7 +11,7 @@ from typing import Final
 import click
 import uvloop
 
-from fednode.app.create import address_here, remember_files, with_port
+from fednode.app.create import PORT, address_here, remember_files, with_port
 from fednode.app.join import (
     images_line,
     leaves,
@@ -47,7 +47,7 @@ from fednode.settings.read import Source, settings_in
 from fednode.settings.shared import parse as parse_shared
 from fednode.terminal.options import PATH, confirm
 from fednode.terminal.progress import Shown
-from fednode.transports.address import RELAY, parse
+from fednode.transports.address import RELAY, Endpoint, parse
 from fednode.wire.gen.enrolment_pb2 import DescribeReply
 
 NOTHING: Final = "Nothing was joined; the link can still be used."
@@ -101,6 +101,11 @@ def join(
         )
     newcomer = Newcomer(invitation, identity, os.environ.get(PROXY))
     address = with_port(address) if address else _address_towards(invitation, identity.id)
+    if address == invitation.address != RELAY:
+        raise ConfigError(
+            f"{address} is the address of {invitation.sponsor}, which made the link: give another "
+            f"port, such as --address {Endpoint(parse(address).host, PORT + 1)}."
+        )
     reply = uvloop.run(newcomer.describe())
     text = settings_text(parse_shared(reply.settings), invitation.site, data, model, flags)
     peers = peers_of(invitation, address)

@@ -86,7 +86,7 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
         click.echo(f"{site} had admitted {names}: nodes that have met these sites go on with them.")
     if not yes:
         click.echo(
-            f"The key of {site} is revoked for good: no node takes anything from it any more."
+            f"This revokes the key of {site} for good: no node takes anything from it any more."
         )
         click.echo(f"{site} can come back only by a new link (`fednode invite {site}`).")
         refusal = "Nothing was done; the site is still a member."
@@ -106,7 +106,8 @@ def remove(site: str, key_file: Path | None, yes: bool) -> None:
         control(plan, place_of(plan), "revoke", proof)
         click.echo(f"{site} is revoked, and {plan.name} tells everyone.")
     except FednodeError as failed:
-        text = f"{site} is revoked, and {plan.name} was not told: {failed} Run this again."
+        why = str(failed).rstrip(".")
+        text = f"The nodes do not know yet that {site} is revoked: {why}. Run this again."
         raise type(failed)(text) from None
 
 

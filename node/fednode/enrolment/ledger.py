@@ -188,7 +188,7 @@ class Ledger:
             first = str(fault).partition("\n")[0].partition(";")[0].rstrip(".")
             raise StateError(
                 f"{self._file} is damaged, or of another version of fednode ({first}): restore it "
-                "from a backup, or use that version."
+                "from a backup, or rename it; then open links end, and members stay members."
             ) from fault
         now = self._clock()
         book.entries = {site: one for site, one in book.entries.items() if now <= one.end}

@@ -91,6 +91,15 @@ def agreed(plan: NodePlan) -> tuple[str, str, str]:
     return ("--yes", "--words", words_of(str(plan.peers.mesh_key)))
 
 
+def test_the_address_of_the_sponsor_is_refused_before_the_link_is_used(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
+) -> None:
+    twice = ("--address", plan.address)
+    said = fednode.fault(*words(link_to(plan, "b"), tmp_path, *twice), *agreed(plan))
+    assert f"{plan.address} is the address of a, which made the link: give another port, " in said
+    assert "such as --address 127.0.0.1:7101." in said
+
+
 def test_a_site_joins_and_its_files_say_what_the_mesh_says(
     tmp_path: Path, plan: NodePlan, fednode: Fednode
 ) -> None:

@@ -110,7 +110,7 @@ def test_the_operator_is_asked_and_no_is_no(
     id = identity_of(joined(founder, tmp_path, "b")).id
     assert fednode("remove", "b") == 1
     assert asked[1:] == ["Remove b from the mesh?"]
-    assert "The key of b is revoked for good" in fednode.out
+    assert "This revokes the key of b for good" in fednode.out
     assert "only by a new link (`fednode invite b`)" in fednode.out
     assert "Nothing was done; the site is still a member." in fednode.err
     asked[0] = None
