@@ -108,10 +108,10 @@ DOORS: Final = {
         ("tests/contract/test_policies.py",),
     ),
     "again-once": Mutant(
-        "node/fednode/core/rounds/exchange.py",
-        "if peer in self._repeated:",
+        "node/fednode/core/rate_limit.py",
+        "if not self._buckets.of(key, now).take(ALMOST_ONE):",
         "if False:",
-        ("tests/unit/core/rounds/test_exchange.py",),
+        ("tests/unit/core/test_transcripts.py",),
     ),
     "decode-memory": Mutant(
         "node/fednode/data/decode.py",
