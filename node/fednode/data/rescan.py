@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from fednode.errors import DataError
 Signature = frozenset[tuple[Path, int, int]]
 WAIT_S: Final = 2.0
 """How long a round waits for a load under way; most changes are a few small images."""
+RETRY_S: Final = 60.0
 
 
 def _load_in_background(settings: DataSettings, cache: Cache | None) -> Future[NodeData]:
@@ -41,15 +43,15 @@ class Rescan:
     """Compare the times of all folders with images, which change if a file is added or deleted.
 
     The cost is one `stat` per folder, however many images there are. Skipped files are compared,
-    too, so an image that was still being copied is used once it is complete. While there are files
-    that could not be read, every look loads anew.
+    too, so an image that was still being copied is used once it is complete. What could not be read
+    is tried again after RETRY_S.
     """
 
     def __init__(self, settings: DataSettings, cache: Cache | None, data: NodeData) -> None:
         self._settings = settings.placed()
         self._cache = cache
         self._watch(data)
-        self._seen = self._signature()
+        self._seen, self._loaded_at = self._signature(), time.monotonic()
         self._loading: Future[NodeData] | None = None
         self.fault = ""
         """Why the images of an earlier load are still in use; empty if they are current."""
@@ -60,11 +62,12 @@ class Rescan:
         A load that takes longer than wait_s goes on; a later call returns its splits.
         """
         if self._loading is None:
-            signature = self._signature()
-            unread = any(why.startswith(UNREAD) for _, why in self._data.skipped)
-            if signature == self._seen and not unread:
+            signature, now = self._signature(), time.monotonic()
+            unread = self.fault or any(why.startswith(UNREAD) for _, why in self._data.skipped)
+            due = unread and now >= self._loaded_at + RETRY_S
+            if signature == self._seen and not due:
                 return None
-            self._seen = signature
+            self._seen, self._loaded_at = signature, now
             self._loading = _load_in_background(self._settings, self._cache)
         loading = self._loading
         wait([loading], wait_s)
@@ -76,7 +79,6 @@ class Rescan:
             data = loading.result()
         except DataError as fault:
             self.fault = f"{fault} The images of the last good look are used."
-            self._seen = frozenset()  # the fault may pass without a change
             return None
         same = data == self._data
         self._watch(data)

@@ -60,6 +60,8 @@ def test_a_file_that_may_be_read_later_is_used_then(
         rescan, before = start(root)
         assert [why for _, why in before.skipped] == ["cannot be read: Permission denied"] * 2
         assert rescan.look(60.0) is None
+    assert rescan.look(60.0) is None, "it is not tried at each round"
+    monkeypatch.setattr("fednode.data.rescan.RETRY_S", 0.0)
     assert not fresh(rescan).skipped
     assert rescan.look() is None
 
