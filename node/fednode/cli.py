@@ -109,8 +109,8 @@ def main(arguments: list[str] | None = None) -> None:
     # stranger who connects all the time would hold up the peers.
     os.environ.setdefault("UV_TCP_SINGLE_ACCEPT", "0")
     # Before gRPC is loaded: by default it prints a line for each handshake that fails, so that
-    # strangers could fill the log.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # strangers, or a peer at a wrong address, could fill the terminal.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = group.main(arguments, prog_name="fednode", standalone_mode=False)
     except FednodeError as fault:
