@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fednode.transports.address import asked_at
 from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
 from tests.daemons import CLOSED, ENDLESS, POLL_S, Nodes, alive, running, states
@@ -42,6 +43,9 @@ async def test_nodes_without_ports_meet_restart_are_asked_checked_and_removed(
             assert f"note: The relay {gate}: open." in checked
             assert "does not answer" not in checked
             go_to_desk_of_a(nodes, monkeypatch)
+            async with asyncio.timeout(180), nodes.client() as client:
+                while not all(one.id for one in await client.peers(asked_at("relay", "a"))):
+                    await pause(POLL_S)  # b is alive before its key came with its news
             await fednode.types("remove", "b", "--yes")
             await nodes.until("a", lambda reply: states(reply) == {"b": "revoked"})
             # The relay has learnt it, too, and b gets no place there.
