@@ -108,10 +108,10 @@ DOORS: Final = {
         ("tests/contract/test_policies.py",),
     ),
     "again-once": Mutant(
-        "node/fednode/core/rate_limit.py",
-        "if not self._buckets.of(key, now).take(ALMOST_ONE):",
+        "node/fednode/core/rounds/exchange.py",
+        "if peer in self._repeated:",
         "if False:",
-        ("tests/unit/core/test_transcripts.py",),
+        ("tests/unit/core/rounds/test_exchange.py",),
     ),
     "decode-memory": Mutant(
         "node/fednode/data/decode.py",
