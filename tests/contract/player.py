@@ -226,7 +226,7 @@ def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
         lambda: ev.PeerUp(peer),
         lambda: ev.PeerDown(peer),
         lambda: ev.Claimed(peer, number, chance.choice(["ab" * 32, player.policy.state().digest])),
-        lambda: ev.TimerFired(chance.choice(["policy.deadline", "policy.y", "policy.x"])),
+        lambda: ev.TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
         lambda: ev.Stopping(),
         lambda: ev.RoundDue(player.policy.round + 1),
     ]

@@ -29,7 +29,7 @@ from tests.unit.policies.methods import PROMPTFL
 
 NOTHING: Shapes = {}
 ZERODFL = {"prompts": CONTEXT, "done": NOTHING}
-SHARED = {"want": NOTHING}
+SHARED = {"again": NOTHING, "want": NOTHING}
 DOMAINS = ("art", "photo")
 TEXT, VISUAL = {"text": (2, 3, 4)}, {"visual": (3, 3, 4)}
 

@@ -20,6 +20,7 @@ import pytest
 from fednode import core, registry
 from fednode.core.policy import Policy
 from fednode.core.rounds.catchup import QUESTIONS
+from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.statements import STATEMENT
 from fednode.core.types import ARRAYS, PHASES, SHARED, STANDINGS, Message, Tensors, Update
 from fednode.lab.sim.host import Liar
@@ -78,7 +79,7 @@ def arrays(draw: random.Random, policy: Policy, said: Tensors) -> Tensors:
 def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
     """Return a message of the liar with anything else in it."""
     stages = getattr(getattr(policy, "method", None), "stages", ("prompts", "done", STATEMENT))
-    phases = [message.phase, *stages, *stages, *sorted(PHASES), *sorted(QUESTIONS), "state"]
+    phases = [message.phase, *stages, *stages, *sorted(PHASES), *sorted(QUESTIONS), AGAIN, "state"]
     facts = dict(message.facts) if draw.random() < 0.5 else {}
     for _ in range(draw.choice((0, 1, 1, 2, 3))):
         facts[draw.choice(FACTS)] = draw.choice(WORDS + WORDS_LONG)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fednode.core import gate, kernel, policy, rate_limit
+from fednode.core import agreement, gate, kernel, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import (
     Adopt,
@@ -227,22 +227,22 @@ def the_dead_are_waited_for(patch: Patch) -> None:
 
 @bug("lost", *ENDLESS, policies=(*AVERAGES, "plan"), mode="sync")
 def what_was_lost_is_not_sent_again(patch: Patch) -> None:
-    patch.setattr(exchange.Exchange, "lost", lambda *_: [])
+    patch.setattr(exchange.Exchange, "retransmit", lambda *_: [])
     patch.setattr(rounds.Rounds, "_give_up", lambda self, now: [])
 
 
 @bug("life", "ResumesWhereItWas", seed=14)
 def a_restart_goes_back_a_round(patch: Patch) -> None:
     """A node that comes back believes that it is where it was when it wrote last but one."""
-    original: Any = kernel.Kernel
+    original: Any = kernel.kernel_of
 
-    def older(*given: Any, **named: Any) -> Any:
+    def kernel_of(*given: Any, **named: Any) -> Any:
         held = given[5]
         if held is not None and held.policy.round > 3:
             held = replace(held, policy=replace(held.policy, round=held.policy.round - 1))
         return original(*given[:5], held, *given[6:], **named)
 
-    patch.setattr(setup, "Kernel", older)
+    patch.setattr(setup, "kernel_of", kernel_of)
 
 
 @bug("word", "MovesByProof", policies=(*AVERAGES, "plan"), mode="sync", liars=(), seed=3, only=True)
@@ -299,16 +299,22 @@ def a_word_moves_zerodfl(patch: Patch) -> None:
     patch.setattr(gossip, "quorum", lambda *_: 1)
 
 
-@bug("again", "RepeatsItselfSlowly", policies=AVERAGES, liars=("restarts",), only=True)
-def a_node_repeats_itself_at_once(patch: Patch) -> None:
-    """A peer that starts anew is told all at once, though it was told a moment ago."""
-    patch.setattr(rate_limit.Repeats, "paced", lambda self, now, effects: list(effects))
+@bug("again", "RepeatsItselfSlowly", policies=AVERAGES, liars=("again-flood",), only=True)
+def requests_are_answered_without_end(patch: Patch) -> None:
+    """Each request is answered at once, though the timer has not fired since the last one."""
+    original = exchange.Exchange.repeat
+
+    def repeat(self: Any, peer: str, since: int) -> Any:
+        self._repeated.clear()
+        return original(self, peer, since)
+
+    patch.setattr(exchange.Exchange, "repeat", repeat)
 
 
 @bug("unsaid", "NobodyDiffersUnsaid", policies=AVERAGES, mode="sync", liars=("equivocate",))
 def nobody_compares(patch: Patch) -> None:
     """A liar tells each node something else, and no node looks at what the others hold."""
-    patch.setattr(catchup.CatchUp, "apart", lambda _: ())
+    patch.setattr(agreement.Agreement, "heard", lambda *_: None)
 
 
 @bug("itself", "SpeaksInItsName", only=True)

@@ -22,7 +22,7 @@ from fednode.app.plan import NodePlan, facts_of, learner_of, privacy_of, sums_fa
 from fednode.app.servers import Servers
 from fednode.app.state_dir import remember
 from fednode.core.events import Record
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext
 from fednode.data.base import ProgressFn
 from fednode.errors import ConfigError, IdentityError
@@ -227,7 +227,7 @@ def driver_of(
         text = f"the rounds begin anew, because {why}; earlier runs lie in {plan.state / RUNS}"
         mesh.refusals.show(Record("run.began", text, "warning"))
     remember(plan.state, plan.name, plan.settings, learner.classes)
-    kernel = Kernel(
+    kernel = kernel_of(
         context_of(plan, mesh, learner, secrets.token_hex(4)),
         plan.policy.kind,
         plan.policy.config,

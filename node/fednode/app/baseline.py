@@ -22,7 +22,7 @@ from fednode import registry, units
 from fednode.app.state_dir import Tuned
 from fednode.core import events as ev
 from fednode.core.facts import fingerprint
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext
 from fednode.core.settings import StartSettings
 from fednode.core.types import EMPTY, Progress, Tensors
@@ -162,7 +162,7 @@ def train(
         guard=settings.guard,
         start=start_of(replace(settings, policy=Chosen(kind, config, {"name": CONTROL}))),
     )
-    kernel = Kernel(context, kind, config, control.initial, {}, None)
+    kernel = kernel_of(context, kind, config, control.initial, {}, None)
     events, ended, tuned = deque[ev.Event]([ev.Started()]), 0, EMPTY
 
     def on_step(now: Progress) -> None:

@@ -77,10 +77,7 @@ class RoundDue:
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
-    """A peer is live and a neighbour in the topology from now on, or has started anew.
-
-    Either way it may lack what this node said. Kernel to policy only.
-    """
+    """A peer is live and a neighbour in the topology from now on. Kernel to policy only."""
 
     peer: str
 

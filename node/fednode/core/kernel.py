@@ -22,18 +22,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 from fednode.core import events as ev
+from fednode.core.agreement import Agreement
 from fednode.core.facts import fingerprint
 from fednode.core.gate import TAKEN, Gate, Verdict
 from fednode.core.members import reachability
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.topology import neighbours
 from fednode.core.pace import Pace
-from fednode.core.policy import Activity, NodeContext, PolicyKind
-from fednode.core.rate_limit import REPEAT, Changes, Repeats
+from fednode.core.policy import Activity, NodeContext, Policy, PolicyKind
+from fednode.core.rate_limit import Changes
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
 from fednode.core.starts import Boots, Older
@@ -49,7 +49,7 @@ from fednode.core.types import (
     Snapshot,
     Tensors,
 )
-from fednode.core.view import KernelView, Life, difference, figures
+from fednode.core.view import KernelView, Life, figures
 from fednode.core.waiting import HELD_S, FirstWait
 
 START = "kernel.start"
@@ -78,44 +78,25 @@ class Kernel:
     def __init__(
         self,
         context: NodeContext,
-        kind: PolicyKind,
-        config: Any,
-        initial: Callable[[int], Tensors],
+        policy: Policy,
         facts: Mapping[str, str],
-        held: Snapshot | None,
-        timing: Timing = LAN,
+        membership: Timing | None = None,
+        restored: Snapshot | None = None,
         tolerance: Tolerance | None = None,
+        *,
+        anew: Callable[[PolicyState], Policy],
         account: Account | None = None,
     ) -> None:
-        """Begin anew, or with the snapshot on disk.
-
-        The context's policy, fingerprint, mode and largest norm are filled in here.
-
-        initial: returns the node's initial prompts for a seed. facts: the settings that all nodes
-        must agree on. held: None to start at round 0. account: what the node's privacy account
-        says.
-        """
-        tolerance = tolerance or Tolerance()
-        first = initial(context.start_seed)
-        norm_max = tolerance.norm_ratio * max(1.0, first.norm())
-        self.context = context = replace(
-            context,
-            policy=kind.name,
-            fingerprint=fingerprint(facts),
-            rounds=replace(context.rounds, mode=context.rounds.mode or kind.modes[0]),
-            norm_max=norm_max if kind.norm_checked else math.inf,
-        )
-        self._facts, self._anew = dict(facts), partial(kind.restore, config, context)
-        self.policy = (
-            kind.start(config, context, first) if held is None else self._anew(held.policy)
-        )
-        self._stored = held or Snapshot(self.policy.state(), {})  # what is durable
+        """Begin with a policy. anew: returns it as it was stored."""
+        self.context, self._facts = context, dict(facts)
+        self.policy, self._anew = policy, anew
+        self._stored = restored or Snapshot(policy.state(), {})  # what is durable
         self._best = self._stored  # its best prompts are the best so far
         self._unsaved: ev.Adopt | None = None
         self._failures = 0  # of the learner or the disk, in a row
-        self._adopted_state = self.policy.state()  # what the policy adopted last
+        self._adopted_state = policy.state()  # what the policy adopted last
         self._foreign = 0  # the newest round that peers spoke of since the policy was restored
-        self._swim = Swim(context, timing, self._message)
+        self._swim = Swim(context, membership or LAN, self._message)
         self._members = self._swim.members
         self._boots = Boots()
         self._reach = reachability.Reach(context.address)
@@ -123,10 +104,10 @@ class Kernel:
         self._linked: frozenset[str] = frozenset()  # the peers that the policy exchanges with
         self._linking = True  # whether this node was active when its links were last looked at
         self._gate = Gate(context, facts, self._members)
-        self._reputation = Reputation(tolerance)
+        self._reputation = Reputation(tolerance or Tolerance())
         self._refused, self._defects = Tally(), Tally()
-        self._changed, self._repeats = Changes(), Repeats()
-        self._apart, self._apart_said_at = tuple[str, ...](), -math.inf  # in the last record
+        self._changed = Changes()
+        self._agreement = Agreement(context.rounds.deadline_s)
         self._wait = FirstWait(context, self._members, self.round)
         self._begun = False  # the wait before the first round has ended
         lead = context.rounds.lead if context.rounds.mode == "async" else None
@@ -209,7 +190,7 @@ class Kernel:
             best_round=self._best.best_round,
             best_validation=self._best.best_validation,
             alone=bool(peers) and not live,
-            apart=self.policy.apart,
+            apart=self._agreement.apart(live),
             warnings=tuple(filter(None, warnings)),
             awaited=self._wait.awaited if self.life == Life.WAITING else "",
             start_by=math.inf if self._wait.held else self._wait.by,
@@ -274,8 +255,6 @@ class Kernel:
             return self._next_round(now)
         if name == RETRY and self._unsaved is not None:
             return [self._unsaved]
-        if name == REPEAT and self.life not in ENDING:
-            return self.older.permitted(self._repeats.due(now, self._linked))
         return []
 
     @property
@@ -338,15 +317,8 @@ class Kernel:
         return [ended, *effects, *self._next_round(now)]
 
     def _note_state(self, state: PolicyState) -> None:
-        self._digest = state.digest if self.policy.shared_state and state.round else ""
-
-    def _compare(self, now: float) -> list[ev.Effect]:
-        """Record which peers hold other prompts if these peers changed, once a deadline at most."""
-        apart, every_s = self.policy.apart, self.context.rounds.deadline_s
-        if apart == self._apart or now - self._apart_said_at < every_s:
-            return []
-        self._apart, self._apart_said_at = apart, now
-        return [difference(apart)]
+        if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
+            self._agreement.adopted(state.round, state.digest)
 
     def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
         """Record what failed, and try again after a pause that doubles with each failure."""
@@ -383,7 +355,7 @@ class Kernel:
                 judged += self._misbehaved(now, str(effect.fields.get("peer")), effect.text)
                 effect = self._defect(effect)
             judged.append(effect)
-        return self._repeats.paced(now, self.older.permitted(judged))
+        return self.older.permitted(judged)
 
     def _tell_all(self, now: float, events: Iterable[ev.Event]) -> list[ev.Effect]:
         return [effect for event in events for effect in self._tell(now, event)]
@@ -439,7 +411,6 @@ class Kernel:
             self._pace.heard(self.round, message)
             effects += self._swim.heard(now, sender, message.round)
         effects += self._reach.note_message(now, sender)
-        restarted = self._boots.restarted(message)
         effects += self._boots.heard(now, message, self._members[sender].id, self._swim.around_s)
         if message.phase not in PHASES:
             if message.round > newest:
@@ -453,11 +424,10 @@ class Kernel:
                 return [*effects, *results, *self._refuse(now, message, token, UNCHECKED)]
             return [ev.Answer(token, "ok"), *effects, *results]
         self._members.set_active(sender, message.active)
-        if restarted and sender in self._linked:  # it lost what this node said
-            effects += self._tell(now, ev.PeerUp(sender))
+        self._agreement.heard(sender, message.round, message.base)
         if message.base and sender in self._linked:
             effects += self._tell(now, ev.Claimed(sender, message.round, message.base))
-        effects += self._compare(now)
+        effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         effects += self._swim.received(now, message, token)
         if message.phase == Phase.INDIRECT:
@@ -540,4 +510,50 @@ class Kernel:
     def _message(self, phase: str) -> Message:
         facts = self._facts if phase == Phase.HELLO else None
         message = self.context.message(self.round, phase, facts=facts)
-        return replace(message, base=self._digest, active=self._active, boot=self.context.boot)
+        digest = self._agreement.digest(self.round)
+        return replace(message, base=digest, active=self._active, boot=self.context.boot)
+
+
+def kernel_of(
+    context: NodeContext,
+    kind: PolicyKind,
+    config: Any,
+    initial: Callable[[int], Tensors],
+    facts: Mapping[str, str],
+    held: Snapshot | None,
+    timing: Timing = LAN,
+    tolerance: Tolerance | None = None,
+    account: Account | None = None,
+) -> Kernel:
+    """Return the kernel of a node that starts, new or restored.
+
+    The context's policy, fingerprint, mode and largest norm are filled in here.
+
+    initial: returns the node's initial prompts for a seed. facts: the settings that all nodes must
+    agree on. held: the snapshot on disk; None to start at round 0. account: what the node's
+    privacy account says.
+    """
+    tolerance = tolerance or Tolerance()
+    first = initial(context.start_seed)
+    context = replace(
+        context,
+        policy=kind.name,
+        fingerprint=fingerprint(facts),
+        rounds=replace(context.rounds, mode=context.rounds.mode or kind.modes[0]),
+        norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if kind.norm_checked else math.inf,
+    )
+    policy = (
+        kind.start(config, context, first)
+        if held is None
+        else kind.restore(config, context, held.policy)
+    )
+    return Kernel(
+        context,
+        policy,
+        facts,
+        timing,
+        held,
+        tolerance,
+        anew=lambda state: kind.restore(config, context, state),
+        account=account,
+    )

@@ -30,9 +30,9 @@ from fednode.core.types import EMPTY, Job, Json, Message, PolicyState, Report, T
 DEADLINE: Final = "policy.deadline"  # timer that ends the wait for others in a round
 CATCH_UP: Final = "policy.catch-up"
 """Timer of an attempt to take over the state of others; the round does not wait for it."""
-LOST: Final = frozenset({"unreachable", "busy", "stale"})
-"""Codes of an undelivered message that the peer may take later. If a policy sends a message again,
-the kernel paces it (rate_limit.py)."""
+RESEND: Final = "policy.resend"
+# Pause before an undelivered message is sent again, while its peer lives.
+RESEND_S: Final = 0.5
 
 
 class Activity(StrEnum):
@@ -193,11 +193,6 @@ class Policy(ABC):
     @property
     def activity(self) -> Activity:
         return self.step.activity
-
-    @property
-    def apart(self) -> tuple[str, ...]:
-        """The live peers that hold another state after the same round, though all share one."""
-        return ()
 
     @abstractmethod
     def state(self) -> PolicyState:

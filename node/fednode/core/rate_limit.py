@@ -1,4 +1,4 @@
-"""Rate limits: what a peer may send to a node, cost it in time, and have it repeat or log.
+"""Rate limits: what a peer may send to a node, cost it in time, and have it write into the log.
 
 Each is a token bucket, so bursts pass and floods do not. Callers give the time, from a monotonic
 clock.
@@ -7,21 +7,17 @@ clock.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Hashable, Iterable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from fednode.core.events import Effect, Level, Record, Send, SetTimer
+from fednode.core.events import Level, Record
 from fednode.core.settings import LimitSettings
 
 BUCKETS_MAX: Final = 4096
 BURST_S: Final = 10.0  # a caller may send at once what its quota allows in so many seconds
 BUSY_SHARE: Final = 0.25
 """Share of the daemon's time that the messages of one peer may take on average."""
-REPEAT: Final = "kernel.repeat"
-REPEAT_S: Final = 1.0
-ALMOST_ONE: Final = 1 - 1e-9
-"""A token of a bucket that was filled in parts, whose sum may be rounded down."""
 RECORDS: Final = 8
 EVERY_S: Final = 60.0
 """A node writes RECORDS changes of a member and level at once, and then one in EVERY_S seconds."""
@@ -96,36 +92,6 @@ class Quota:
     def spend(self, caller: str, seconds: float, now: float) -> None:
         """Note how long a caller's message kept the event loop busy."""
         self._seconds.of(caller, now).left -= seconds
-
-
-class Repeats:
-    """A node says the same to a peer at most once in REPEAT_S, whatever the peer does.
-
-    A message is the same if it is of the same round and phase. A policy sends it again if it was
-    lost, or if the peer has started anew. If that is too soon, it waits for a REPEAT.
-    """
-
-    def __init__(self) -> None:
-        self._buckets = TokenBuckets(1.0, 1 / REPEAT_S)
-        self._waiting: dict[tuple[str, int, str], Send] = {}
-
-    def paced(self, now: float, effects: Iterable[Effect]) -> list[Effect]:
-        """Return a policy's effects without the messages that have to wait."""
-        passed = list[Effect]()
-        for effect in effects:
-            if isinstance(effect, Send):
-                key = effect.to, effect.message.round, effect.message.phase
-                if not self._buckets.of(key, now).take(ALMOST_ONE):
-                    passed += [] if self._waiting else [SetTimer(REPEAT, REPEAT_S)]
-                    self._waiting[key] = effect
-                    continue
-            passed.append(effect)
-        return passed
-
-    def due(self, now: float, peers: Container[str]) -> list[Effect]:
-        """Return the messages that have waited long enough, to peers that are still linked."""
-        waiting, self._waiting = self._waiting, {}
-        return self.paced(now, [send for send in waiting.values() if send.to in peers])
 
 
 class Changes:

@@ -87,11 +87,6 @@ class Boots:
         held.copied = True
         return [Record(COPIED, _copied(name), "warning", {"peer": name})]
 
-    def restarted(self, message: Message) -> bool:
-        """Tell whether a message is of another start of its sender than the last one."""
-        held = self._starts.get(message.sender)
-        return bool(message.boot) and held is not None and held.present != message.boot
-
     def later(self, message: Message) -> int:
         """Return the round that the sender's start before said, if it is later; else 0."""
         held = self._starts.get(message.sender)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
-from fednode.core.events import Record
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.types import NO_ROUNDS, SPLITS, ZERO_SHOT, MergeCounts
-
-DIFFERS: Final = "state.differs"
-AGREES: Final = "state.agrees"
-PEERS: Final = "peers"  # field of a DIFFERS record: the peers that hold other prompts
 
 
 class Life(StrEnum):
@@ -39,7 +33,7 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelView:
-    """One node as status shows it. apart: the peers that hold other prompts after the same round.
+    """One node as status shows it. apart: the peers that hold other prompts (see agreement.py).
 
     awaited: the peers that the first round waits for, "" if it waits for nobody. start_by: when
     that wait ends, on the host's clock. warnings: what people should know now, such as which nodes
@@ -63,19 +57,6 @@ class KernelView:
     warnings: tuple[str, ...] = ()
     merge_counts: MergeCounts = NO_ROUNDS
     by_wish: bool = False
-
-
-def differs(apart: Sequence[str]) -> str:
-    """Return a sentence that names the peers with other prompts."""
-    names = ", ".join(apart)
-    return f"after the same round this node holds other prompts than {names}"
-
-
-def difference(apart: Sequence[str]) -> Record:
-    """Return the record of which peers hold other prompts from now on."""
-    if not apart:
-        return Record(AGREES, "all live peers hold this node's prompts again")
-    return Record(DIFFERS, differs(apart), "warning", {PEERS: [*apart]})
 
 
 def figures(metrics: Mapping[str, float]) -> str:

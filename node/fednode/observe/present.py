@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from fednode.core.agreement import DIFFERS, differs
 from fednode.core.events import ASKS
 from fednode.core.members.reachability import UNREACHED
 from fednode.core.members.table import GONE, Member
 from fednode.core.types import ZERO_SHOT
-from fednode.core.view import DIFFERS, KernelView, differs
+from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
 from fednode.units import duration, listed

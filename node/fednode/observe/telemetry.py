@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
+from fednode.core.agreement import AGREES, DIFFERS
 from fednode.core.events import Record
 from fednode.core.reputation import Tally
 from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Snapshot
-from fednode.core.view import AGREES, DIFFERS
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.transports.framing import Traffic

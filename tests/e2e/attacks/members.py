@@ -5,6 +5,7 @@
     none    nobody lies: what the other cases of PromptFL are compared with
     late    d contributes 0.8 of the deadline after it could
     mute    d contributes in time, and answers "busy" to all contributions
+    again   d asks a 100 times a second for what a sent in this round
     even    nobody lies: what `busy` is compared with
     busy    f answers "busy" to all rows (ZeroDFL, async)
     two, half, minority   the other of two, two of four, two of five members claim round 10^9 in
@@ -16,6 +17,7 @@ Prints the rounds a second of each honest node, or its round, and what was sent 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -27,6 +29,7 @@ from typing import Final
 
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.core.types import Message
+from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar
 from fednode.learn.quadratic import QuadraticLearner
 from fednode.wire import codec
@@ -36,6 +39,8 @@ from tests.e2e.attacks.live import LIMIT_S, Mesh, Node, Scene, live
 SECONDS: Final = 20.0
 DEADLINE_S: Final = 3.0
 FAR: Final = 10**9
+ROWS, WIDTH = 512, 512
+"""Of the prompts in `again`: 1 MiB."""
 Sink = Callable[[bytes, str], Awaitable[bytes]]
 
 
@@ -72,6 +77,21 @@ def delaying(mesh: Mesh, name: str) -> None:
     mouth.send = send  # type: ignore[method-assign]
 
 
+async def asking(mesh: Mesh, name: str) -> int:
+    """Ask a for what it sent in this round, until the task ends; return how often."""
+    mouth, count = mesh.transport(name), 0
+    node = mesh.nodes[name]
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        asked = node.kernel.context.message(max(0, node.round - 1), "again")
+        with contextlib.suppress(FednodeError):
+            await mouth.send(mesh.at["a"], codec.encode(asked, "float32"), 5.0, "a")
+            count += 1
+        await pause(0.01)
+    await mouth.close()
+    return count
+
+
 async def pace(folder: Path, case: str) -> None:
     """Print the pace of the honest nodes, and what each node sent or got."""
     zerodfl = case in {"even", "busy"}
@@ -83,7 +103,11 @@ async def pace(folder: Path, case: str) -> None:
         rounds,
         {"recipients": 1} if zerodfl else {},
         policy="zerodfl" if zerodfl else "promptfl",
-        learner=QuadraticLearner,
+        learner=lambda name: (
+            QuadraticLearner(name, rows=ROWS, width=WIDTH)
+            if case == "again"
+            else QuadraticLearner(name)
+        ),
     )
     async with live(folder, names, scene) as mesh:
         got, bad = Counter[str](), names[-1]
@@ -93,13 +117,19 @@ async def pace(folder: Path, case: str) -> None:
             delaying(mesh, bad)
         began, first = time.monotonic(), {name: mesh.nodes[name].round for name in scene.honest}
         sent = mesh.nodes["a"].driver.telemetry.total.as_dict()
-        await pause(SECONDS)
+        asked = 0
+        if case == "again":
+            asked = await asking(mesh, bad)
+        else:
+            await pause(SECONDS)
         took = time.monotonic() - began
         speed = {name: (mesh.nodes[name].round - first[name]) / took for name in first}
         now = mesh.nodes["a"].driver.telemetry.total.as_dict()
         out = {key: now[key] - sent.get(key, 0) for key in now if key.endswith("_out")}
         print(case, {name: round(one, 2) for name, one in speed.items()}, "rounds a second;")
-        print("  contributions received", dict(sorted(got.items())), "; a sent", out)
+        print(
+            "  contributions received", dict(sorted(got.items())), "; a sent", out, "asked", asked
+        )
 
 
 async def jump(folder: Path, case: str) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, Final, cast
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from fednode import registry
 from fednode.core import events as ev
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.settings import GuardSettings, MergeSettings, RoundSettings, StartSettings
 from fednode.core.types import (
@@ -102,7 +102,6 @@ class Player:
         self.tune: ev.Tune | None = None
         self.adopt: ev.Adopt | None = None
         self.names = {EMPTY.digest: "nothing"}
-        self.step: Callable[[float, ev.Event], Sequence[ev.Effect]]
         self.begin(None)
 
     def begin(self, stored: Snapshot | None) -> None:
@@ -110,7 +109,7 @@ class Player:
         kind, config, node = self.method, self.config, self.context
         if self.kind == "kernel":
             first = self.filled(0.0)
-            self.kernel = Kernel(
+            self.kernel = kernel_of(
                 node, kind, config, lambda _: first, FACTS, stored, account=self.account
             )
             self.context, self.step = self.kernel.context, self.kernel.step

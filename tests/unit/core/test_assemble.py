@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.facts import fingerprint
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import kernel_of
 from fednode.core.policy import NodeContext, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import Barrier, RoundSettings
@@ -30,7 +30,7 @@ def test_what_follows_from_policy_and_facts_is_filled_in(mode: Barrier | None, w
         seen.append(seed)
         return FIRST
 
-    kernel = Kernel(
+    kernel = kernel_of(
         context(mode), ZeroDFL, ZeroDFLConfig(), initial, FACTS, None,
         tolerance=Tolerance(norm_ratio=3.0),
     )  # fmt: skip

@@ -11,8 +11,7 @@ from fednode.core import events as ev
 from fednode.core.kernel import ROUND, Kernel
 from fednode.core.policy import Policy
 from fednode.core.types import Message, Report, Tensors
-from fednode.policies.zerodfl import ZeroDFL, ZeroDFLConfig
-from tests.unit.core.scenes import FACTS, PROMPTS, context, message, only, recorded
+from tests.unit.core.scenes import FACTS, context, message, only, recorded, zerodfl
 
 
 def tuned(effects: list[ev.Effect]) -> ev.Tuned:
@@ -20,10 +19,6 @@ def tuned(effects: list[ev.Effect]) -> ev.Tuned:
     (tune,) = only(effects, ev.Tune)
     prompts = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
     return ev.Tuned(tune.job, Report(tensors=prompts, metrics={"loss": 0.5}, samples=8))
-
-
-def node() -> Kernel:
-    return Kernel(context(), ZeroDFL, ZeroDFLConfig(), lambda seed: PROMPTS, FACTS, None)
 
 
 class Failing:
@@ -48,8 +43,7 @@ class Failing:
 
 def failing(at: Any) -> tuple[Kernel, list[ev.Effect]]:
     """Return a kernel whose policy fails, and what began its first round."""
-    kernel = node()
-    kernel.policy = cast("Policy", Failing(kernel.policy, at))
+    kernel = Kernel(context(), cast("Policy", Failing(zerodfl(), at)), FACTS, anew=zerodfl)
     kernel.step(0.0, ev.Started())
     hello = message("hello", round=0, facts=FACTS)
     return kernel, kernel.step(0.0, ev.Received(hello, 7))
@@ -94,7 +88,7 @@ def test_a_policy_that_fails_by_itself_ends_the_node() -> None:
 def test_a_defect_that_a_membership_message_meets_ends_no_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kernel = node()
+    kernel = Kernel(context(), zerodfl(), FACTS, anew=zerodfl)
 
     def broken(*_: Any) -> list[ev.Effect]:
         raise KeyError("lost")

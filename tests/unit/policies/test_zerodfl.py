@@ -18,6 +18,7 @@ import pytest
 from fednode import registry
 from fednode.core import events as ev
 from fednode.core.events import Adopt, Adopted, PeerDown, PeerUp, Received, RoundDue, Send, Tuned
+from fednode.core.policy import RESEND, RESEND_S
 from fednode.core.rounds.gossip import Gossip, InboxMessage
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, MEASURE, Message, Report, Snapshot, Tensors
@@ -389,6 +390,8 @@ def test_in_async_an_unknown_loss_is_measured_first() -> None:
 
 # What was lost ------------------------------------------------------------------------------------
 
+TIMER = ev.SetTimer(RESEND, RESEND_S)
+
 
 def after_tuning(mode: Barrier = "sync", recipients: int = 5) -> tuple[Gossip, list[Send]]:
     """Return a node after its first tuning with peers b and c, and what it sent them."""
@@ -408,18 +411,24 @@ def test_rows_and_markers_that_were_lost_are_sent_again_until_they_arrive(
     assert sorted(one.to for one in sent) == ["b", "c"]
     again = next(one for one in sent if one.message.phase == phase)
     for _ in range(3):
-        assert policy.handle(0.0, lost(again)) == [again]
+        assert policy.handle(0.0, lost(again)) == [TIMER]
+        assert policy.handle(0.0, ev.TimerFired(RESEND)) == [again]
+    assert policy.handle(0.0, ev.TimerFired(RESEND)) == []
     for number in (0, 2):
         assert policy.handle(0.0, lost(again, round=number)) == [], "of another round"
+    policy.handle(0.0, lost(again))
     policy.handle(0.0, PeerDown(again.to))  # the dead are owed nothing
+    assert policy.handle(0.0, ev.TimerFired(RESEND)) == []
     assert policy.handle(0.0, lost(again, phase="done")) == []
 
 
 def test_rows_that_went_to_another_leave_a_marker_to_send() -> None:
     policy, sent = after_tuning(recipients=1)
     (first,) = (one for one in sent if one.message.phase == "prompts")
-    redrawn, again = only(policy.handle(0.0, lost(first)), Send)
-    assert redrawn.to != first.to
+    redrawn, timer = policy.handle(0.0, lost(first))
+    assert isinstance(redrawn, Send)
+    assert (redrawn.to != first.to, timer) == (True, TIMER)
+    (again,) = only(policy.handle(0.0, ev.TimerFired(RESEND)), Send)
     assert (again.to, again.message.phase) == (first.to, "done")
 
 

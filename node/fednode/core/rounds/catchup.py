@@ -133,15 +133,6 @@ class CatchUp:
             del claims[old]
         return True
 
-    def apart(self) -> tuple[str, ...]:
-        """Return the live peers whose claim about the latest round in common differs."""
-        found = list[str]()
-        for peer in sorted(self.peers.live & self._claims.keys()):
-            common = self._claims[peer].keys() & self._past.keys()
-            if common and self._claims[peer][max(common)] != self._past[max(common)]:
-                found.append(peer)
-        return tuple(found)
-
     def _holders(self, number: int) -> dict[str, set[str]]:
         """Return who claims each state after a round."""
         holders = defaultdict[str, set[str]](set)

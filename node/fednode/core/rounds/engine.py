@@ -12,7 +12,8 @@ the prompts that it will use, merged or personal (personal.py), and adopts the r
 A stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the deadline
 at the latest. An undelivered message is sent again while its peer is live. If most members are two
 rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases on the
-wire: the stages' names, and those of catchup.py.
+wire: the stages' names, "again" (a request to repeat the messages since a round), and those of
+catchup.py.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from typing import NamedTuple
 from fednode.core import events as ev
 from fednode.core.facts import merged_digest
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import ADOPTING, CATCH_UP, DEADLINE, EXCHANGING, IDLE, LOST, Policy
+from fednode.core.policy import ADOPTING, CATCH_UP, DEADLINE, EXCHANGING, IDLE, RESEND, Policy
 from fednode.core.rounds.catchup import QUESTIONS, STATE, WANT, CatchUp, adopted_round
-from fednode.core.rounds.exchange import Exchange, participants
+from fednode.core.rounds.exchange import AGAIN, Exchange, participants
 from fednode.core.rounds.method import Contribution, MethodHooks, MethodState, Round
 from fednode.core.rounds.personal import Choice, Personal
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
@@ -116,17 +117,13 @@ class Rounds(Policy):
         return self._adopted
 
     @property
-    def apart(self) -> tuple[str, ...]:
-        return self._catch_up.apart()
-
-    @property
     def state_bytes(self) -> int:
         """Return how large the state of another node may be, if it grows with the members."""
         return self.method.state_bytes
 
     def fault(self, message: Message) -> str:
         phase, tensors, held = message.phase, message.tensors, self.now.held
-        if phase == WANT:
+        if phase in {AGAIN, WANT}:
             return "" if not tensors else f"phase {phase!r} carries no tensors"
         if phase == STATE:
             fault = self.method.state_fault(held, tensors)
@@ -154,6 +151,9 @@ class Rounds(Policy):
                 return self._advance()
             case ev.Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
+            case ev.TimerFired(name=name) if name == RESEND:
+                stage = self.now.stage if self.step == EXCHANGING else ""
+                return self._exchange.retransmit(self.now.number, stage)
             case ev.TimerFired(name=name) if name == CATCH_UP:
                 ended = [*self._catch_up.time_is_up(), *self._move()]
                 return [*ended, *(self._look_ahead() if self._under_way else [])]
@@ -342,6 +342,8 @@ class Rounds(Policy):
 
     def _hear(self, message: Message) -> list[ev.Effect]:
         sender, number = message.sender, self.now.number
+        if message.phase == AGAIN:
+            return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
             return [*self._catch_up.question(message), *self._move()]
         if message.round <= self._adopted:  # this node has ended that round
@@ -357,7 +359,7 @@ class Rounds(Policy):
 
     def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         effects = self._catch_up.no_state(peer) if message.phase == WANT else []
-        if code in LOST and peer in self._exchange.live:
+        if code in {"unreachable", "busy"} and peer in self._exchange.live:
             effects += self._exchange.lost(peer, message)
         else:
             self._exchange.acked(peer, message)

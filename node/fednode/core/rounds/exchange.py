@@ -11,8 +11,13 @@ do. Only the nodes of the sample contribute to the round, and it waits only for 
 receive what these send, and merge it as they do. Contributions of a period of K / H rounds are
 stored: the memory is the same, and a node outside the sample may be that many rounds behind.
 
-**Retransmission.** A contribution that did not get through to a live peer is sent again. A peer
-that comes back or starts anew gets what it may lack. The kernel paces both (rate_limit.py).
+**Retransmission.** All that is lost is mended by one timer, which starts at RESEND_S in each round
+and doubles up to RESEND_MAX_S. When it fires, the node sends again what did not get through to a
+live peer, and asks the silent (phase "again"): those that are in a later round, as they sent this
+one's contribution; where nodes are sampled, all of them if any peer is; once after a start, all,
+because what was said to the earlier life of this node is lost. A peer that comes back or asks gets
+what it missed, a second time only when the timer has fired. So nobody makes a node repeat itself
+faster than the timer.
 """
 
 from __future__ import annotations
@@ -21,11 +26,13 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from fednode.core.events import Effect, Send, SetTimer
-from fednode.core.policy import DEADLINE, NodeContext, draw_seed
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext, draw_seed
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
 
-WINDOW: Final = 2  # all messages of up to this many periods beyond the present round are stored
+AGAIN: Final = "again"  # phase of a request to repeat what was said since a round
+RESEND_MAX_S: Final = 2.0
+WINDOW: Final = 2  # messages of up to this many periods beyond the present round are stored
 PURPOSE: Final = "participants"
 PERIOD_MAX: Final = 64
 
@@ -75,10 +82,16 @@ class Exchange:
         self._received: dict[tuple[int, str], dict[str, Message]] = {}  # by round, stage, sender
         self._sent: dict[tuple[int, str], Message] = {}
         self._unacked: dict[Key, Message] = {}
+        self._lost = set[Key]()  # unacknowledged, and not on their way
         self._sample = 0, frozenset[str]()  # a round, and the nodes that contribute to it
+        self._repeated = set[str]()  # peers that something was repeated to since the timer fired
+        self._delay = RESEND_S
+        self._armed = False  # whether the timer runs
+        self._restarted = True  # whether the silent are to be asked because the node has started
 
     def begin(self, number: int) -> None:
         """Begin a round: sample who contributes, and forget older messages."""
+        self._delay = RESEND_S
         self._sample = number, self._sample_of(number)
         self.period = period(1 + len(self.known), self.count)
         past = range(number - self.period, number)
@@ -103,12 +116,10 @@ class Exchange:
     # Peers ----------------------------------------------------------------------------------------
 
     def peer_up(self, peer: str) -> list[Effect]:
-        """Note that a peer is live; send it what it may lack, since the newest round it named."""
+        """Note that a peer is live; send it what it may have missed and be waiting for."""
         self.live.add(peer)
         self.known.add(peer)
-        since = self.claimed.get(peer, 0)
-        lacking = [self._sent[key] for key in sorted(self._sent) if key[0] >= since]
-        return [self.send(peer, message) for message in lacking]
+        return self.repeat(peer, self.claimed.get(peer, 0))
 
     def peer_down(self, peer: str) -> None:
         """Note that a peer is not live any more: nothing is sent to it again."""
@@ -125,13 +136,64 @@ class Exchange:
         sent = list[Effect]()
         if own:
             self._sent[own.round, own.phase] = own
-            sent += [self.send(peer, own) for peer in sorted(self.live)]
-        return [*sent, SetTimer(DEADLINE, self.context.rounds.deadline_s)]
+            self._unacked |= {(peer, own.round, own.phase): own for peer in self.live}
+            sent = [Send(peer, own) for peer in sorted(self.live)]
+        self._armed = False  # the timer starts anew
+        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
+        return [*sent, deadline, *(self.arm() if self.live else [])]
 
     def send(self, peer: str, message: Message) -> Send:
         """Send a message to one peer; it is sent again while it does not get through."""
         self._unacked[peer, message.round, message.phase] = message
         return Send(peer, message)
+
+    def arm(self) -> list[Effect]:
+        """Let the timer run, if it does not run yet."""
+        if self._armed:
+            return []
+        self._armed = True
+        return [SetTimer(RESEND, self._delay)]
+
+    def retransmit(self, number: int, stage: str) -> list[Effect]:
+        """Send again what is lost, and ask the silent; the timer has fired.
+
+        stage: that under way, "" if the node does not wait for contributions.
+        """
+        self._armed, self._delay = False, min(2 * self._delay, RESEND_MAX_S)
+        lost, self._lost = sorted(self._lost & self._unacked.keys()), set()
+        again: list[Effect] = [Send(key[0], self._unacked[key]) for key in lost]
+        self._repeated = {key[0] for key in lost}
+        if not stage:
+            return again
+        question = self.context.message(number, AGAIN)
+        asked = [Send(peer, question) for peer in self._silent(number, stage)]
+        self._restarted = False
+        return [*again, *asked, *self.arm()]
+
+    def _silent(self, number: int, stage: str) -> list[str]:
+        """Return the live peers that sent nothing to a stage although they must have.
+
+        A sampled peer may send nothing in later rounds by which it could be known to be in them.
+        """
+        later = {peer for peer, at in self.claimed.items() if at > number}
+        everybody = self._restarted or (later and self.count)
+        silent = self.live - self.received(number, stage).keys()
+        peers = silent if everybody else silent & later
+        return [peer for peer in sorted(peers) if self.participates(peer, number)]
+
+    def repeat(self, peer: str, since: int) -> list[Effect]:
+        """Send a peer again what this node said since a round, but for what is on its way."""
+        missed = {
+            (peer, number, stage): self._sent[number, stage]
+            for number, stage in sorted(self._sent)
+            if number >= since and (peer, number, stage) not in self._unacked
+        }
+        self._unacked |= missed
+        if peer in self._repeated:  # not before the timer fires
+            self._lost |= missed.keys()
+            return self.arm()
+        self._repeated |= {peer} if missed else set()
+        return [*(Send(peer, message) for message in missed.values()), *self.arm()]
 
     def acked(self, peer: str, message: Message) -> None:
         """Note that a peer has a contribution, or will never take it."""
@@ -140,9 +202,12 @@ class Exchange:
             del self._unacked[key]
 
     def lost(self, peer: str, message: Message) -> list[Effect]:
-        """Send a message again that did not get through, if the peer may still need it."""
+        """Note that a contribution did not get through; it is sent again when the timer fires."""
         key = peer, message.round, message.phase
-        return [Send(peer, message)] if self._unacked.get(key) == message else []
+        if self._unacked.get(key) != message:
+            return []
+        self._lost.add(key)
+        return self.arm()
 
     # In -------------------------------------------------------------------------------------------
 
@@ -161,14 +226,8 @@ class Exchange:
         self.claimed[sender] = max(self.claimed.get(sender, 0), of)
         if message.tensors:
             self.contributed[sender] = max(self.contributed.get(sender, 0), of)
-        if of < number:
-            return True
-        last_near = number + WINDOW * self.period
-        if of > last_near:  # where a catch-up may lead; of each peer the last far round is stored
-            for (at, _), senders in self._received.items():
-                if at > last_near and at != of:
-                    senders.pop(sender, None)
-        self._received.setdefault((of, message.phase), {})[sender] = message
+        if number <= of <= number + WINDOW * self.period:
+            self._received.setdefault((of, message.phase), {})[sender] = message
         return True
 
     def received(self, number: int, stage: str) -> dict[str, Message]:

@@ -30,7 +30,8 @@ from fednode.core.policy import (
     DEADLINE,
     EXCHANGING,
     IDLE,
-    LOST,
+    RESEND,
+    RESEND_S,
     Activity,
     Policy,
     PolicyMethod,
@@ -134,6 +135,7 @@ class Gossip(Policy):
         self._members = {*self.context.peers}  # all other members, live or not
         self._current = 0  # the round in progress, or the last one
         self._drawn: set[str] = set()  # recipients of this round
+        self._unsent: dict[str, Message] = {}  # undelivered messages that a peer may wait for
         self._early: dict[str, Message] = {}  # arrays of later rounds, one message per sender
         self._taken: dict[str, tuple[int, str]] = {}  # by sender: its last arrays' round and digest
         self._senders: tuple[str, ...] = ()  # whose arrays the last mix used
@@ -186,6 +188,9 @@ class Gossip(Policy):
 
     def _react(self, event: ev.Event) -> list[ev.Effect]:
         match event:
+            case ev.TimerFired(name=name) if name == RESEND:
+                unsent, self._unsent = self._unsent, {}
+                return [ev.Send(peer, unsent[peer]) for peer in sorted(unsent)]
             case ev.PeerUp(peer=peer) if self._shapes:
                 self._live.add(peer)
                 # A newcomer starts at the lowest count, or all would send to it until it caught up.
@@ -193,6 +198,7 @@ class Gossip(Policy):
                 return self._catch_up(peer)
             case ev.PeerDown(peer=peer):
                 self._live.discard(peer)
+                self._unsent.pop(peer, None)
                 return self._advance()
             case ev.Received(message=message) if self._shapes:
                 self._receive(message)
@@ -207,7 +213,7 @@ class Gossip(Policy):
         self._stragglers.behind = event.behind
         if event.members is not None:
             self._members = {*event.members} - {self.context.name}
-        self._current, self._drawn, self._senders = event.round, set(), ()
+        self._current, self._drawn, self._senders, self._unsent = event.round, set(), (), {}
         self._metrics, self._trial = {}, None
         for sender in sorted(self._early):
             if self._early[sender].round <= event.round:
@@ -368,8 +374,9 @@ class Gossip(Policy):
             others = self._draw(1, self._live - self._drawn - {peer}, f"redraw {peer}")
             effects += [ev.Send(other, self._prompts()) for other in others]
             message = self._message(DONE) if others else message
-        if peer in self._live and self._sync and code in LOST:
-            effects.append(ev.Send(peer, message))
+        if peer in self._live and self._sync and code in {"unreachable", "busy"}:
+            self._unsent[peer] = message
+            effects.append(ev.SetTimer(RESEND, RESEND_S))
         return effects
 
     def _prompts(self) -> Message:

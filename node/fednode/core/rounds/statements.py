@@ -26,7 +26,8 @@ from fednode.core.policy import (
     ADOPTING,
     DEADLINE,
     EXCHANGING,
-    LOST,
+    RESEND,
+    RESEND_S,
     Policy,
     PolicyMethod,
 )
@@ -48,7 +49,7 @@ class StatementRounds(Policy):
         super().__init__(method)
         self._method = method
         self._current, self._state = state.round, state  # the round under way; as adopted last
-        self._live, self._answered = set[str](), set[str]()
+        self._live, self._answered, self._unsent = set[str](), set[str](), set[str]()
         self._newest: dict[str, int] = {}  # the round of each peer's statement
         self._statements = unpack(state.arrays)
         self._carry, self._note = state.carry, str(state.data.get("note", ""))
@@ -78,6 +79,9 @@ class StatementRounds(Policy):
 
     def _react(self, event: ev.Event) -> list[ev.Effect]:
         match event:
+            case ev.TimerFired(name=name) if name == RESEND:
+                unsent, self._unsent = self._unsent & self._live, set()
+                return [self._send(peer) for peer in sorted(unsent)]
             case ev.PeerUp(peer=peer):
                 self._live.add(peer)
                 self._newest.pop(peer, None)  # it may have lost its state, and begin anew
@@ -87,8 +91,9 @@ class StatementRounds(Policy):
                 return self._advance()
             case ev.Received(message=message):
                 return [*self._take(message), *self._advance()]
-            case ev.Undelivered(to=peer, code=code) if code in LOST and peer in self._live:
-                return [self._send(peer)]
+            case ev.Undelivered(to=peer, code="unreachable" | "busy"):
+                self._unsent.add(peer)
+                return [ev.SetTimer(RESEND, RESEND_S)]
         return []
 
     def _begin(self, event: ev.RoundDue) -> list[ev.Effect]:

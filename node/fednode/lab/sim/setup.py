@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fednode.core.kernel import Kernel
+from fednode.core.kernel import Kernel, kernel_of
 from fednode.core.policy import NodeContext, PolicyKind, start_seed
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
@@ -50,7 +50,7 @@ class Setup:
         starts = itertools.count(1)
 
         def build(held: Snapshot | None, account: Account | None = None) -> Kernel:
-            return Kernel(
+            return kernel_of(
                 replace(self.context(name, peers, learner), boot=f"{next(starts):08x}"),
                 self.policy,
                 self.config,

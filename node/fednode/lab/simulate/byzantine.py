@@ -14,7 +14,9 @@ import numpy as np
 
 from fednode.core.events import AckCode
 from fednode.core.rounds.catchup import ADOPTED, STATE, WANT, adopted_round
+from fednode.core.rounds.exchange import AGAIN
 from fednode.core.types import (
+    EMPTY,
     PHASES,
     Array,
     Job,
@@ -240,10 +242,8 @@ def _far_word(node: Hostile) -> Liar:
     return Liar(far)
 
 
-def _restarts(node: Hostile, message: Message) -> Sequence[Message]:
-    count = FLOOD if message.phase == Phase.PING else 0
-    boots = [f"{node.chance.getrandbits(32):08x}" for _ in range(count)]
-    return [replace(message, boot=boot) for boot in boots]
+def _again_flood(_: Hostile, message: Message) -> Sequence[Message]:
+    return [replace(message, phase=AGAIN, round=0, tensors=EMPTY, facts={}, members=())] * FLOOD
 
 
 def _busy(_: Hostile, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
@@ -330,9 +330,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     "false-state": _messages(_false_state),
     # The same, and claims that it holds the state that other such nodes give.
     COLLUDE: _collude,
-    # Each message ten times; with each ping ten more that say that it has started anew.
+    # Each message ten times; ten requests to repeat with each message.
     "flood": _more(lambda _, message: [message] * (FLOOD - 1)),
-    "restarts": _more(_restarts),
+    "again-flood": _more(_again_flood),
     # Different arrays to each peer.
     "equivocate": _arrays(_equivocate),
     # Accepts requests for its state and never answers them.

@@ -14,14 +14,15 @@ from itertools import permutations
 from typing import Final, TypeVar, cast
 
 from fednode.core import events as ev
+from fednode.core.agreement import DIFFERS, PEERS
 from fednode.core.events import Effect, Event
 from fednode.core.members.table import GONE
-from fednode.core.rate_limit import REPEAT_S
+from fednode.core.policy import RESEND_S
 from fednode.core.rounds.catchup import QUESTIONS, STATE, adopted_round
-from fednode.core.rounds.exchange import participants, period
+from fednode.core.rounds.exchange import AGAIN, participants, period
 from fednode.core.starts import COPIED, OLDER
 from fednode.core.types import MEASURE, PHASES, Json, Message, Phase
-from fednode.core.view import DIFFERS, PEERS, KernelView
+from fednode.core.view import KernelView
 from fednode.lab.sim.world import Checker, World
 
 Kind = TypeVar("Kind", bound=Effect)
@@ -249,7 +250,11 @@ class WaitsWithinDeadlines(Check):
             raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
 
     def _begins(self, name: str, effects: Sequence[ev.Effect]) -> bool:
-        stages = {(told.message.round, told.message.phase) for told in policy_messages(effects)}
+        stages = {
+            (told.message.round, told.message.phase)
+            for told in policy_messages(effects)
+            if told.message.phase != AGAIN
+        }
         fresh = stages - self._said[name]
         self._said[name] |= fresh
         return bool(fresh) or any(isinstance(effect, ev.Adopt | ev.Tune) for effect in effects)
@@ -257,10 +262,12 @@ class WaitsWithinDeadlines(Check):
 
 @dataclass(slots=True)
 class RepeatsItselfSlowly(Check):
-    """A node sends a message of its policy to a peer at most once in REPEAT_S, whoever asks."""
+    """A node sends a message of its policy to a peer at most twice in RESEND_S, whoever asks."""
 
     ROUNDING_S: Final = 1e-6
-    _times: dict[str, dict[tuple[str, str, int, str], float]] = field(default_factory=dict)
+    _times: dict[str, dict[tuple[str, str, int, str], tuple[float, float]]] = field(
+        default_factory=dict
+    )
 
     def started(self, world: World, name: str) -> None:
         self._times[name] = {}
@@ -271,10 +278,11 @@ class RepeatsItselfSlowly(Check):
         for told in policy_messages(effects):
             said, times = told.message, self._times[name]
             key = told.to, said.phase, said.round, said.tensors.digest
-            if world.now - times.get(key, float("-inf")) < REPEAT_S - self.ROUNDING_S:
+            before, last = times.get(key, (float("-inf"), float("-inf")))
+            if world.now - before < RESEND_S - self.ROUNDING_S:
                 text = f"sends {said.phase!r} of round {said.round} to {told.to} too often"
                 raise self.broken(world, name, text)
-            times[key] = world.now
+            times[key] = last, world.now
 
 
 @dataclass(slots=True)

@@ -86,7 +86,7 @@ class Largest(Averaging):
 def test_a_merge_of_one_s_own_gets_prompts_in_each_number_format(form: Dtype) -> None:
     """Equal contributions merge to themselves, the node's own and those of its peers."""
     shapes = {"context": (1, 3)}
-    says = {"prompts": shapes, "want": {}}
+    says = {"prompts": shapes, "again": {}, "want": {}}
     case = Case(Largest, AveragingConfig(wire_dtype=form), "sync", shapes, says)
     player = up(case.player())
     player.feed(RoundDue(1))

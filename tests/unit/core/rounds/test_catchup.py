@@ -325,9 +325,13 @@ def test_states_that_got_lost_are_sent_again() -> None:
     catch_up = made()
     (answer,) = catch_up.question(of("b", WANT))
     assert isinstance(answer, Send)
-    assert catch_up.peers.lost("b", answer.message) == [answer]
-    catch_up.peers.acked("b", answer.message)
-    assert catch_up.peers.lost("b", answer.message) == []
+    peers = catch_up.peers
+    assert peers.retransmit(3, "") == []
+    peers.lost("b", answer.message)
+    assert peers.retransmit(3, "") == [answer]
+    peers.acked("b", answer.message)
+    peers.lost("b", answer.message)
+    assert peers.retransmit(3, "") == []
 
 
 # For others ---------------------------------------------------------------------------------------

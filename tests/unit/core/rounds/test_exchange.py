@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.events import Effect, Send, SetTimer
-from fednode.core.policy import DEADLINE
-from fednode.core.rounds.exchange import WINDOW, Exchange, sample
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S
+from fednode.core.rounds.exchange import AGAIN, RESEND_MAX_S, WINDOW, Exchange, sample
 from fednode.core.rounds.stragglers import Misses, Stragglers
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
@@ -26,6 +26,8 @@ def made(live: str = "bcd", count: int = 0, number: int = 1) -> Exchange:
     exchange.begin(number)
     for peer in live:
         exchange.peer_up(peer)
+    exchange.retransmit(number, STAGE)  # the first after a start asks the silent
+    exchange.begin(number)
     return exchange
 
 
@@ -45,47 +47,86 @@ def opened(exchange: Exchange, number: int = 1) -> Message:
     return own
 
 
+def tick(exchange: Exchange, number: int = 1) -> list[tuple[str, str]]:
+    """Let the timer fire; return what is sent, by peer and phase."""
+    return sent(exchange.retransmit(number, STAGE))
+
+
 # Out ----------------------------------------------------------------------------------------------
 
 
-def test_an_exchange_opens_with_the_own_contribution_and_its_deadline() -> None:
-    exchange = made("cb")
+def test_an_exchange_opens_with_the_own_contribution_and_its_timers() -> None:
+    exchange = Exchange(NODE, Stragglers(), 0)
+    assert exchange.peer_up("c") == [SetTimer(RESEND, RESEND_S)]
+    assert exchange.peer_up("b") == [], "the timer runs"
+    exchange.begin(1)
     effects = exchange.broadcast(NODE.message(1, STAGE))
     assert sent(effects) == [("b", STAGE), ("c", STAGE)]
-    assert effects[2:] == [SetTimer(DEADLINE, 7.0)]
-    assert made("").broadcast(None) == [SetTimer(DEADLINE, 7.0)]
+    assert effects[2:] == [SetTimer(DEADLINE, 7.0), SetTimer(RESEND, RESEND_S)]
+    assert Exchange(NODE, Stragglers(), 0).broadcast(None) == [SetTimer(DEADLINE, 7.0)]
 
 
 def test_a_state_that_did_not_get_through_is_not_sent_again_in_a_later_round() -> None:
     exchange = made("b")
+    own = opened(exchange)
     state = exchange.send("b", NODE.message(1, "state"))
-    assert exchange.lost("b", state.message) == [state]
+    exchange.acked("b", own)
+    exchange.lost("b", state.message)
     exchange.begin(2)
-    assert exchange.lost("b", state.message) == []
+    assert ("b", "state") not in tick(exchange, 2)
+
+
+def test_the_timer_starts_again_with_each_round_and_gets_slower_within_one() -> None:
+    exchange = made()
+    for number in (1, 2):
+        exchange.begin(number)
+        assert SetTimer(RESEND, RESEND_S) in exchange.broadcast(None)
+        effects = [exchange.retransmit(number, STAGE) for _ in range(5)]
+        assert effects == [[SetTimer(RESEND, one)] for one in (1.0, *[RESEND_MAX_S] * 4)]
+    assert exchange.retransmit(2, "") == [], "no stage is under way, and nothing is lost"
+
+
+def test_a_node_that_has_just_started_asks_the_silent_once() -> None:
+    exchange = Exchange(NODE, Stragglers(), 0)
+    for peer in "bcd":
+        exchange.peer_up(peer)
+    exchange.begin(1)
+    exchange.broadcast(None)
+    exchange.store(of("c"), 1, STAGE)
+    assert tick(exchange) == [("b", AGAIN), ("d", AGAIN)]
+    assert tick(exchange) == []
 
 
 def test_a_lost_contribution_is_sent_again_while_its_peer_does_not_have_it() -> None:
     exchange = made()
     own = opened(exchange)
+    for peer in "dcb":
+        exchange.lost(peer, own)
+    assert exchange.lost("e", own) == [], "e was never told"
     exchange.acked("c", own)
     exchange.acked("b", NODE.message(2, STAGE))  # of a round that was not said
     exchange.peer_down("d")
-    assert {peer: sent(exchange.lost(peer, own)) for peer in "bcde"} == {
-        "b": [("b", STAGE)],
-        "c": [],
-        "d": [],
-        "e": [],
-    }
+    assert tick(exchange) == [("b", STAGE)]
+    assert tick(exchange) == [], "it is on its way"
 
 
-def test_a_peer_that_comes_back_gets_all_that_it_may_lack() -> None:
-    """Also what it acknowledged, and what is on its way: it may have started anew."""
+def test_a_peer_that_comes_back_or_asks_gets_what_it_does_not_have_once_a_timer() -> None:
     exchange = made("bc")
     own = opened(exchange)
+    assert sent(exchange.peer_up("d")) == [("d", STAGE)]
+    assert sent(exchange.repeat("b", 1)) == [], "still on its way to b"
+    told: list[tuple[str, str]] = []
+    for _ in range(20):
+        exchange.acked("b", own)
+        told += sent(exchange.repeat("b", 1))
+        exchange.peer_down("c")
+        told += sent(exchange.peer_up("c"))
+    assert told == [("b", STAGE), ("c", STAGE)]
+    assert tick(exchange) == [("b", STAGE), ("c", STAGE)]
     exchange.acked("b", own)
-    assert [sent(exchange.peer_up(peer)) for peer in "bcd"] == [[(peer, STAGE)] for peer in "bcd"]
-    exchange.store(of("d", 2), 1, STAGE)
-    assert exchange.peer_up("d") == [], "it has ended that round"
+    assert sent(exchange.repeat("b", 1)) == [], "the timer has just repeated it"
+    assert tick(exchange) == [("b", STAGE)]
+    assert tick(exchange) == []
 
 
 def test_who_was_away_gets_the_messages_of_a_period_in_order_and_no_older_ones() -> None:
@@ -99,10 +140,8 @@ def test_who_was_away_gets_the_messages_of_a_period_in_order_and_no_older_ones()
         numbers = [one.message.round for one in effects if isinstance(one, Send)]
         assert numbers == list(range(10 - exchange.period, 10))
         assert exchange.period == (4 if count else 1)
-
-
-def last_of(exchange: Exchange, peer: str) -> int:
-    return max(at for at in range(1, 20) if exchange.participates(peer, at))
+        effects = exchange.repeat("d", 9)
+        assert [one.message.round for one in effects if isinstance(one, Send)] == [9]
 
 
 # In -----------------------------------------------------------------------------------------------
@@ -118,9 +157,7 @@ def test_contributions_of_this_round_and_of_the_next_ones_are_stored_for_their_s
             exchange.store(of(peer, number), 5, STAGE)
     stored = [at for at in range(20) if exchange.received(at, STAGE)]
     window = range(5, 5 + WINDOW * exchange.period + 1)
-    near = [at for at in window if not count or exchange._sample_of(at) != {"a"}]
-    far = sorted({at for at in range(20) for peer in "bcd" if at == last_of(exchange, peer)})
-    assert stored == [*near, *(at for at in far if at not in window)]
+    assert stored == [at for at in window if not count or exchange._sample_of(at) != {"a"}]
     assert count or list(exchange.received(5, STAGE)) == ["b", "c", "d"], "sorted by sender"
     assert exchange.received(5, "aggregators") == {}
     exchange.begin(6)
@@ -221,3 +258,23 @@ def test_a_node_that_heard_nobody_waits_for_stragglers_too() -> None:
     assert exchange.complete(number, STAGE) is None
     exchange.store(of("c", number), number, STAGE)
     assert list(exchange.complete(number, STAGE) or ()) == ["c"]
+
+
+def test_a_silent_peer_that_is_in_a_later_round_is_asked_to_repeat_itself() -> None:
+    exchange = made()
+    exchange.store(of("c", 1), 1, STAGE)
+    assert tick(exchange) == []
+    for peer in "bc":
+        exchange.store(of(peer, 2), 1, STAGE)
+    assert tick(exchange) == [("b", AGAIN)]
+    assert tick(exchange) == [("b", AGAIN)], "until it is heard, more and more slowly"
+
+
+def test_sampled_peers_are_asked_as_soon_as_anybody_is_in_a_later_round() -> None:
+    """A sampled peer may sit out the next rounds, and say nothing by which it were known."""
+    number = number_with("b", "c")
+    exchange = made(count=2, number=number)
+    later = next(at for at in range(number + 1, 500) if exchange.participates("d", at))
+    assert tick(exchange, number) == []
+    exchange.store(of("d", later), number, STAGE)
+    assert tick(exchange, number) == [("b", AGAIN), ("c", AGAIN)]
