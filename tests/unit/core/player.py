@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ast
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, replace
 from typing import Any, Final, cast
 
@@ -107,6 +107,7 @@ class Player:
     def begin(self, stored: Snapshot | None) -> None:
         """Make the node, from what it stored last or anew."""
         kind, config, node = self.method, self.config, self.context
+        self.step: Callable[[float, ev.Event], Sequence[ev.Effect]]
         if self.kind == "kernel":
             first = self.filled(0.0)
             self.kernel = kernel_of(
