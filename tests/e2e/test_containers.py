@@ -121,7 +121,9 @@ def words_of(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out
 
 
-@pytest.mark.parametrize("file", ["compose.yaml", "compose.relay.yaml"])
+@pytest.mark.parametrize(
+    "file", ["compose.yaml", pytest.param("compose.relay.yaml", marks=pytest.mark.slow)]
+)
 async def test_a_node_is_healthy_by_the_images_own_check(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

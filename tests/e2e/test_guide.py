@@ -104,7 +104,8 @@ def test_it_runs_in_a_mesh_through_its_entry_point(guide: Path) -> None:
 
 
 def test_it_keeps_the_contracts(guide: Path) -> None:
-    words = ("--rootdir", str(guide), "-c", os.devnull)
+    scope = "asyncio_default_fixture_loop_scope=function"
+    words = ("--rootdir", str(guide), "-c", os.devnull, "-o", scope)
     plugins = ("cacheprovider", "xdist", "faulthandler")
     without = [word for name in plugins for word in ("-p", f"no:{name}")]
     # In this process, which has torch already.

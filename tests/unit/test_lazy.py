@@ -54,8 +54,11 @@ WITHOUT_TORCH = "import sys\nsys.modules['torch'] = None\n"
         "    T().test_a_round_adopts_what_it_tuned_or_merged_and_measured(*one.values)\n"
         "    if not one.marks:\n"
         "        T().test_total_and_orderly_in_any_order_of_events(*one.values, 1)\n",
-        "from fednode.cli import main\n"
-        "main(['simulate', 'configs/sim/everything.yaml', '--seed', '180001'])\n",
+        pytest.param(
+            "from fednode.cli import main\n"
+            "main(['simulate', 'configs/sim/everything.yaml', '--seed', '180001'])\n",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["contract", "simulation"],
 )
