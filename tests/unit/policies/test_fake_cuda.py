@@ -170,7 +170,14 @@ def test_the_learner_reads_losses_after_its_last_step_alone(
     assert [(told.step, told.steps) for told in shown] == [(at, 6) for at in range(1, 7)]
 
 
-ALIKE = {"MetaCLIP 2", "MetaCLIP 2 with mT5's tokenizer", "CLIPA", "MobileCLIP-S", "RoBERTa", "XLM-R"}
+ALIKE = {
+    "MetaCLIP 2",
+    "MetaCLIP 2 with mT5's tokenizer",
+    "CLIPA",
+    "MobileCLIP-S",
+    "RoBERTa",
+    "XLM-R",
+}
 """Text towers whose layers are those of CLIP or BERT."""
 
 
