@@ -27,7 +27,7 @@ OLDER: Final = {
         "node/fednode/core/starts.py",
         "        if not self.undecided:\n            return effects\n",
         "        return effects\n",
-        ("tests/unit/core/test_older.py",),
+        ("tests/unit/core/test_transcripts.py",),
     ),
     "boots-once": Mutant(
         "node/fednode/core/starts.py",
