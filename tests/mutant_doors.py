@@ -127,8 +127,8 @@ DOORS: Final = {
     ),
     "decode-usual": Mutant(
         "node/fednode/data/decode.py",
-        "if usual and os.fstat(file.fileno()).st_size <= USUAL_BYTES:",
-        "if usual:",
+        "if not usual or os.fstat(file.fileno()).st_size > USUAL_BYTES:",
+        "if not usual:",
         ("tests/unit/data/test_decode_child.py",),
     ),
     "files-regular": Mutant(

@@ -27,6 +27,9 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
@@ -58,7 +61,7 @@ PIXELS_KEPT: Final = 16_000_000
 """The largest image that is returned."""
 SMALL_PIXELS: Final = 4_000_000
 LARGE: Final = threading.BoundedSemaphore(2)
-"""So many images of more than SMALL_PIXELS are decoded at a time in this process."""
+"""So many images of more than SMALL_PIXELS, or of the child, are held at a time."""
 MEMORY: Final = 640 << 20
 """Bytes that decoding may take, beside the process itself."""
 _PHOTOMETRIC: Final = 262
@@ -82,8 +85,9 @@ def decoder_key(window: Window) -> str:
     return f"decoder {VERSION}, window {shown}"
 
 
-def decode(path: Path, window: Window = None, side: int | None = None) -> Decoded:
-    """Decode a file, upright by its EXIF orientation.
+@contextmanager
+def decode(path: Path, window: Window = None, side: int | None = None) -> Iterator[Decoded]:
+    """Decode a file, upright by its EXIF orientation; its memory is freed behind the block.
 
     Of several frames take the first, of a DICOM file the middle one. An image of more than
     PIXELS_KEPT is halved until it has fewer.
@@ -92,17 +96,35 @@ def decode(path: Path, window: Window = None, side: int | None = None) -> Decode
     reduced size not below side x side, which is faster. Raise Unusable, MemoryError, or the
     decoder's error if the file is damaged or no image, usually OSError.
     """
+    with ExitStack() as held:
+        found = _decode_usual(path, window, side, held)
+        if found is None:
+            held.enter_context(LARGE)
+            found = DECODER.decode(path, window)
+        held.callback(found.image.close)  # before the turn of another
+        yield found
+
+
+def _decode_usual(path: Path, window: Window, side: int | None, held: ExitStack) -> Decoded | None:
+    """Decode a JPEG or PNG of usual size; return None for all others.
+
+    held: gets what is to be given back.
+    """
     with opened(path) as file:
         usual = file.peek(8).startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
-        if usual and os.fstat(file.fileno()).st_size <= USUAL_BYTES:
-            with Image.open(file, formats=USUAL) as image:
-                pixels = image.width * image.height
-                if pixels <= PIXELS_KEPT:
-                    if side is not None:
-                        image.draft("RGB", (side, side))
-                    with LARGE if pixels > SMALL_PIXELS else contextlib.nullcontext():
-                        return decode_image(image, window)
-    return DECODER.decode(path, window)
+        if not usual or os.fstat(file.fileno()).st_size > USUAL_BYTES:
+            return None
+        with Image.open(file, formats=USUAL) as image:
+            full = image.size
+            if full[0] * full[1] > PIXELS_KEPT:
+                return None
+            if full[0] * full[1] > SMALL_PIXELS:
+                held.enter_context(LARGE)
+                held.callback(trim)
+            if side is not None:
+                image.draft("RGB", (side, side))
+            whole = image.size == full
+            return replace(decode_image(image, window), whole=whole)
 
 
 def is_image(path: Path) -> bool:

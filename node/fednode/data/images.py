@@ -137,10 +137,10 @@ def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
         require_regular(status)
         if status.st_size == 0:
             return Verdict("the file is empty"), True
-        for side in (_SIDE, None):  # a reduced image may hide a fine pattern
-            decoded = decode(path, window, side)
-            constant = all(low == high for low, high in decoded.image.getextrema())  # type: ignore[misc]
-            if not constant:
+        for side in (_SIDE, None):
+            with decode(path, window, side) as decoded:
+                constant = all(low == high for low, high in decoded.image.getextrema())  # type: ignore[misc]
+            if not constant or decoded.whole:  # a reduced image may hide a fine pattern
                 break
         patient = _short(decoded.patient.encode()).hexdigest() if decoded.patient else ""
         return Verdict(None, constant, decoded.frames, _digest(path), patient), True

@@ -38,12 +38,13 @@ class Decoded:
     """An RGB image, and what its file says of it.
 
     frames: in the file (more than one: the image is the middle frame of a DICOM file). patient: the
-    DICOM tag PatientID; "" if there is none.
+    DICOM tag PatientID; "" if there is none. whole: the image was not reduced.
     """
 
     image: Image.Image
     frames: int = 1
     patient: str = ""
+    whole: bool = True
 
 
 def require_room(width: int, height: int) -> None:

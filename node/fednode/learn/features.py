@@ -217,7 +217,8 @@ class Features:
 
     def _decode(self, file: File) -> Tensor:
         try:
-            return self._backbone.preprocess(decode(file.path, window=self._window).image)
+            with decode(file.path, window=self._window) as decoded:
+                return self._backbone.preprocess(decoded.image)
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]

@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 
 from fednode.data.decode import decode, is_image
+from tests.unit.data.rgb import read_rgb
 
 
 def pixels(path: Path, window: tuple[float, float] | None = None) -> np.ndarray:
-    return np.asarray(decode(path, window=window).image).astype(int)
+    return np.asarray(read_rgb(path, window)).astype(int)
 
 
 def seen(path: Path) -> np.ndarray:
@@ -162,7 +163,8 @@ def test_of_several_frames_the_first_is_taken(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (10, 200)]
     frames[0].save(path, save_all=True, append_images=frames[1:])
     assert pixels(path)[0, 0, 0] == 10
-    assert decode(path).frames == 1
+    with decode(path) as found:
+        assert found.frames == 1
 
 
 def test_which_files_are_images(tmp_path: Path) -> None:

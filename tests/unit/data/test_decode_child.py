@@ -21,6 +21,7 @@ from fednode.data.decode import Decoder, decode, decode_file
 from fednode.data.images import examine
 from fednode.data.pixels import Unusable
 from tests.e2e.attacks import bombs
+from tests.unit.data.rgb import read_rgb
 
 MIB = 1 << 20
 GUARD_S = 180.0
@@ -94,7 +95,7 @@ def test_the_child_gives_what_this_process_would(tmp_path: Path, mode: str, suff
     noise = [Image.effect_noise((40, 30), 60 + at) for at in range(len(mode))]
     Image.merge(mode, noise).save(path)
     here = decode_file(path, None)
-    assert np.array_equal(np.asarray(decode(path).image), np.asarray(here.image))
+    assert np.array_equal(np.asarray(read_rgb(path)), np.asarray(here.image))
 
 
 def test_an_image_of_more_than_usual_size_is_halved(
@@ -110,25 +111,33 @@ def test_an_image_of_more_than_usual_size_is_halved(
 def test_few_large_images_are_decoded_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns = threading.BoundedSemaphore(1)
     monkeypatch.setattr(module, "SMALL_PIXELS", 100)
-    monkeypatch.setattr(module, "LARGE", turns)
-    load, free = module.decode_image, list[bool]()
+    monkeypatch.setattr(module, "LARGE", threading.BoundedSemaphore(1))
+    path, small = tmp_path / "one.png", tmp_path / "two.png"
+    Image.new("RGB", (20, 20)).save(path)
+    Image.new("RGB", (5, 5)).save(small)
+    with decode(path) as found:
+        assert module.LARGE.acquire(blocking=False) is False
+        assert read_rgb(small).size == (5, 5)
+    with pytest.raises(ValueError, match="closed image"):
+        found.image.getpixel((0, 0))
+    assert module.LARGE.acquire(blocking=False)
 
-    def noted(*given: Any) -> Any:
-        if turns.acquire(blocking=False):
-            turns.release()
-            free.append(True)
-        else:
-            free.append(False)
+
+def test_a_constant_image_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded, load = [], module.decode_image
+
+    def counted(*given: Any) -> Any:
+        loaded.append(given)
         return load(*given)
 
-    monkeypatch.setattr(module, "decode_image", noted)
-    for side in (20, 5):
-        Image.new("RGB", (side, side)).save(tmp_path / "one.png")
-        assert decode(tmp_path / "one.png").image.size == (side, side)
-    assert free == [False, True]
-    assert turns.acquire(blocking=False)
+    monkeypatch.setattr(module, "decode_image", counted)
+    Image.new("RGB", (640, 640)).save(tmp_path / "one.png")
+    Image.new("RGB", (640, 640)).save(tmp_path / "two.jpg")
+    for path, times in ((tmp_path / "one.png", 1), (tmp_path / "two.jpg", 2)):
+        assert examine([path])[path].constant
+        assert len(loaded) == times, "of a JPEG the first is a small copy"
+        loaded.clear()
 
 
 def test_the_child_gets_no_secret_of_the_environment(
@@ -178,9 +187,9 @@ def test_a_file_that_takes_too_long_is_refused_and_the_next_is_read(
 def test_threads_share_the_child_and_a_fork_has_its_own(tmp_path: Path) -> None:
     files = [gif(tmp_path / f"{at}.gif", at) for at in range(20)]
     with ThreadPoolExecutor(8) as pool:
-        found = [one.image.getpixel((0, 0)) for one in pool.map(decode, files)]
+        found = [one.getpixel((0, 0)) for one in pool.map(read_rgb, files)]
     assert found == [(at,) * 3 for at in range(20)]
     if not (pid := os.fork()):
-        os._exit(decode(files[7]).image.getpixel((0, 0)) != (7, 7, 7))
+        os._exit(read_rgb(files[7]).getpixel((0, 0)) != (7, 7, 7))
     assert os.waitpid(pid, 0)[1] == 0
-    assert decode(files[8]).image.getpixel((0, 0)) == (8, 8, 8)
+    assert read_rgb(files[8]).getpixel((0, 0)) == (8, 8, 8)

@@ -26,6 +26,7 @@ from fednode.data.dicom import by_window
 from fednode.data.images import examine
 from fednode.data.load import load
 from fednode.data.pixels import Unusable
+from tests.unit.data.rgb import read_rgb
 
 SHIPPED = Path(pydicom.__file__).parent / "data" / "test_files"
 
@@ -60,7 +61,7 @@ def slope(bits: int = 12) -> np.ndarray:
 
 
 def shown(path: Path, window: tuple[float, float] | None = None) -> np.ndarray:
-    found = np.asarray(decode(path, window=window).image).astype(int)
+    found = np.asarray(read_rgb(path, window)).astype(int)
     assert (found == found[..., :1]).all(), "grey"
     return found[..., 0]
 
@@ -216,7 +217,8 @@ def test_of_several_frames_the_middle_one_is_taken(tmp_path: Path) -> None:
     frames = np.stack([np.full((8, 8), shade, np.uint8) for shade in (10, 20, 30, 40)])
     path = dicom(tmp_path / "one.dcm", frames, 8)
     assert (shown(path) == 20).all()
-    assert decode(path).frames == 4
+    with decode(path) as found:
+        assert found.frames == 4
     verdict = examine([path])[path]
     assert (verdict.frames, verdict.constant) == (4, True)
 
@@ -243,8 +245,8 @@ def test_an_enhanced_file_says_rescale_and_window_for_each_frame(tmp_path: Path)
     ["SC_rgb_jpeg_dcmtk.dcm", "SC_rgb_rle_16bit.dcm", "SC_ybr_full_422_uncompressed.dcm"],
 )
 def test_colours_in_any_coding_are_those_of_the_plain_file(name: str) -> None:
-    plain = np.asarray(decode(SHIPPED / "SC_rgb_rle.dcm").image).astype(int)
-    found = np.asarray(decode(SHIPPED / name).image).astype(int)
+    plain = np.asarray(read_rgb(SHIPPED / "SC_rgb_rle.dcm")).astype(int)
+    found = np.asarray(read_rgb(SHIPPED / name)).astype(int)
     assert np.abs(found - plain).mean() < 3
 
 
@@ -256,7 +258,7 @@ def test_a_palette_is_looked_up() -> None:
         for name in ("Red", "Green", "Blue")
     ]
     exact = np.stack([one[held.pixel_array] for one in table], axis=-1) / 65_535 * 255
-    assert np.abs(np.asarray(decode(path).image) - exact).max() <= 0.51
+    assert np.abs(np.asarray(read_rgb(path)) - exact).max() <= 0.51
 
 
 def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

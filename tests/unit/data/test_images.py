@@ -7,7 +7,8 @@ import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -142,10 +143,10 @@ def test_verdicts_are_kept_until_a_file_changes(
     first = examine([good, bad], None, cache)
     decoded: list[Path] = []
 
-    def noted(path: Path, window: Window, side: int | None) -> Decoded:
-        if side is None:
-            decoded.append(path)
-        return Decoded(Image.new("RGB", (2, 2)), frames=3, patient="p-1")
+    @contextmanager
+    def noted(path: Path, window: Window, side: int | None) -> Iterator[Decoded]:
+        decoded.append(path)
+        yield Decoded(Image.new("RGB", (2, 2)), frames=3, patient="p-1")
 
     monkeypatch.setattr(images, "decode", noted)
     other_node = FeatureCache(tmp_path / "cache", 10_000_000)

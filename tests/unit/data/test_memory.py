@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from fednode.data.decode import decode
 from fednode.data.memory import files
 from fednode.errors import DataError
+from tests.unit.data.rgb import read_rgb
 
 RGB = np.random.default_rng(1).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 GREY = RGB[:, :, 0]
@@ -21,7 +21,7 @@ DEEP = GREY.astype(np.uint16) * 16
 
 def decoded(image: Any) -> np.ndarray[Any, Any]:
     with files([image]) as (path,):
-        return np.asarray(decode(path, window=(0, 255 * 16)).image)
+        return np.asarray(read_rgb(path, window=(0, 255 * 16)))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_photo_is_turned_upright_as_its_file_is(tmp_path: Path) -> None:
     Image.fromarray(RGB).save(tmp_path / "photo.png", exif=exif)
     with Image.open(tmp_path / "photo.png") as photo:
         found = decoded(photo)
-    np.testing.assert_array_equal(found, np.asarray(decode(tmp_path / "photo.png").image))
+    np.testing.assert_array_equal(found, np.asarray(read_rgb(tmp_path / "photo.png")))
     assert found.shape == (7, 5, 3)
 
 

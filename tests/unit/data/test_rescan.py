@@ -15,7 +15,6 @@ from fednode.data import images
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.decode import decode
 from fednode.data.load import load
-from fednode.data.pixels import Decoded
 from fednode.data.rescan import Rescan
 from tests.unit.data.conftest import MakeFolder, draw, fresh
 
@@ -50,7 +49,7 @@ def test_the_built_in_images_never_change() -> None:
 def test_a_file_that_may_be_read_later_is_used_then(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path, *given: Any) -> Decoded:
+    def refuse(path: Path, *given: Any) -> Any:
         if path.name == "000.png":
             raise PermissionError(errno.EACCES, "Permission denied")
         return decode(path, *given)

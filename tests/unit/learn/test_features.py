@@ -28,6 +28,7 @@ from fednode.learn.prompt_module import PerImageArray, PromptModule
 from fednode.learn.settings import TuningSettings
 from fednode.testing.learners import never
 from tests.unit.clip import tiny
+from tests.unit.data.rgb import read_rgb
 from tests.unit.learn.nodes import ROOM, learner_of, made, split_of, tuned
 
 ARRAYS = ("features", "tokens", "patches", "pixels")
@@ -92,7 +93,7 @@ def values(model: FrozenClip, one: Features, name: str, files: list[Path]) -> Te
 
 def expected(model: FrozenClip, name: str, files: list[Path]) -> Tensor:
     """Return what open_clip's own tower gives, or fednode's of tokens."""
-    pixels = torch.stack([model.preprocess(decoding.decode(path).image) for path in files])
+    pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     visual = model.model.visual
     if name == "tokens":
         return model.vision.tokens(pixels)

@@ -150,9 +150,9 @@ def draw_maps(
 
 def _square(path: Path, window: Window) -> Any:
     """Return the central square of an image, as the model sees it: [side, side, 3]."""
-    image = decode(path, window=window).image
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    square = image.crop((left, top, left + side, top + side))
-    square.thumbnail((SIDE_MAX, SIDE_MAX))
+    with decode(path, window=window) as decoded:
+        side = min(decoded.image.size)
+        left, top = (decoded.image.width - side) // 2, (decoded.image.height - side) // 2
+        square = decoded.image.crop((left, top, left + side, top + side))
+        square.thumbnail((SIDE_MAX, SIDE_MAX))
     return np.asarray(square)
