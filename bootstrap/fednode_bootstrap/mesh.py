@@ -61,6 +61,7 @@ class MeshSettings:
         grace_s: time for a daemon to end by itself
         module: the daemon's program, run as `python -m` does
         tls: give every node a key and a certificate, and let them speak mutual TLS
+        at_once: most daemons that load their model at the same time; the next one waits for them
     """
 
     run_dir: Path
@@ -72,6 +73,7 @@ class MeshSettings:
     grace_s: float = 15.0
     module: str = PROGRAM
     tls: bool = False
+    at_once: int = 8
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -112,6 +114,12 @@ class Member:
         return self.status.round if self.status else 0
 
     @property
+    def starting(self) -> bool:
+        """Tell whether the daemon runs and has not loaded its model and images yet."""
+        status = self.status
+        return self.daemon.running and (status is None or status.life == Life.LOADING)
+
+    @property
     def done(self) -> bool:
         """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
@@ -131,6 +139,7 @@ class LocalMesh:
         self._client = client
         self.on_event: Callable[[str], None] = lambda _: None
         self._changed = asyncio.Event()
+        self._starts = asyncio.Semaphore(settings.at_once)
         self._poller: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -162,7 +171,7 @@ class LocalMesh:
         self.members[name].daemon.signal(signal.SIGKILL)
 
     def launch(self, name: str) -> None:
-        """Start a daemon, also one that has ended."""
+        """Start a daemon, also one that has ended, as soon as it is its turn."""
         member = self.members[name]
         member.status, member.answers = None, False
         member.task = asyncio.create_task(self._run(member), name=f"run {name}")
@@ -278,7 +287,11 @@ class LocalMesh:
         return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
 
     async def _run(self, member: Member) -> None:
-        await member.daemon.start()
+        """Start a daemon when it is its turn, and see how it ends."""
+        async with self._starts:
+            await member.daemon.start()
+            while member.starting:
+                await self.change()
         code = await member.daemon.ended()
         member.answers = False
         words = member.daemon.last_line()

@@ -109,10 +109,32 @@ async def test_the_nodes_of_a_crowded_machine_probe_seldom_and_wait_for_all_to_s
     make: Make, monkeypatch: pytest.MonkeyPatch, cores: int, crowded: bool
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
-    async with make("fake.life=loading", nodes=CROWD + 1) as mesh:
+    async with make("fake.life=loading", nodes=CROWD + 1, at_once=1) as mesh:
         commands = [one.daemon.words for one in mesh.members.values()]
     assert all(("membership.preset=wan" in one) == crowded for one in commands)
     assert all(("rounds.start.timeout_s=90" in one) == crowded for one in commands)
+
+
+async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
+    """A daemon that is not through with loading holds back the next one."""
+    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
+        await mesh.wait_for(
+            lambda: all(mesh.members[f"node-{at}"].answers for at in (1, 2)), LIMIT_S
+        )
+        assert not mesh.members["node-3"].daemon.started
+        mesh.kill("node-1")
+        await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
+
+
+async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -> None:
+    """The third daemon's log cannot be written, when it gets its turn."""
+    async with make("fake.life=loading", nodes=3, at_once=2) as mesh:
+        third = mesh.members["node-3"].daemon
+        third.log.mkdir()
+        await mesh.wait_for(lambda: mesh.members["node-1"].answers, LIMIT_S)
+        mesh.kill("node-1")
+        with pytest.raises(OSError, match=r"node-3\.log"):
+            await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
 
 
 async def test_a_daemon_that_cannot_be_started_ends_the_wait(make: Make) -> None:
