@@ -1,4 +1,4 @@
-"""What defects in a policy or in the membership do to a node. Its other steps are transcripts."""
+"""Defects in a policy or in the membership end no node. Its other steps are transcripts."""
 
 from __future__ import annotations
 

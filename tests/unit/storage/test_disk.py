@@ -1,4 +1,4 @@
-"""Who may use a state directory, what is never written, and files that are written whole."""
+"""Users of a state directory, files that are never written, and files that are written whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SWIM does in large meshes and between two lists. Its single steps are transcripts."""
+"""SWIM in large meshes and between two lists. Its single steps are transcripts."""
 
 from __future__ import annotations
 
