@@ -10,6 +10,7 @@ from fednode.core.members.table import Member
 from fednode.core.types import MergeCounts
 from fednode.core.view import KernelView, Life
 from fednode.learn.quadratic import QuadraticLearner
+from fednode.observe.audience import for_members
 from fednode.observe.reply import loading, running
 from tests.meshes import Mesh
 from tests.unit.observe.nodes import FakeNode
@@ -71,6 +72,7 @@ async def test_paths_and_relays_are_read_from_the_transport(mesh: Mesh) -> None:
     client.relays[0].up, client.relays[0].why = False, "nobody answers there"
     made = loading(about, 0.0, "")
     assert made.relays[0].state == "lost"
+    assert not for_members(made, private=0, tells_classes=True).relays
     assert list(made.warnings) == [client.trouble]
     for one in (receiver, caller):
         await one.close()
