@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Final
 
 from fednode.app.state_dir import ELSEWHERE, ROOT
-from fednode.errors import AddressError, StateError
+from fednode.errors import StateError
 from fednode.settings.read import NAME
 from fednode.storage.disk import put
 from fednode.transports.address import parse
 
 FILE: Final = "page-token"
+LINK: Final = "page-link"
 BYTES: Final = 24
 _PAGE: Final = re.compile(r"http://([A-Za-z0-9.:\[\]-]+)/")
 
 
-def token_in(state: Path) -> str:
-    """Return the token in a state directory; "" if this user can read none there."""
+def _text(file: Path) -> str:
+    """Return the text of a file; "" if this user can read none there."""
     try:
-        return (state / FILE).read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
@@ -31,7 +32,7 @@ def draw(state: Path) -> str:
 
     Raise StateError if the token's file cannot be read or written.
     """
-    token = token_in(state)
+    token = _text(state / FILE)
     if not token and (state / FILE).exists():
         raise StateError(f"{state / FILE} cannot be read, or is empty: remove it.")
     if not token:
@@ -40,22 +41,28 @@ def draw(state: Path) -> str:
     return token
 
 
+def keep_link(state: Path, page: str, token: str) -> None:
+    """Note in a state directory where its node's page is, with the token on loopback alone.
+
+    The token is the fragment, which browsers send to no server. page: "" for none.
+    """
+    match = _PAGE.fullmatch(page)
+    here = match is not None and parse(match[1]).loopback
+    put(state / LINK, f"{page}#token={token}\n" if here else f"{page}\n", ELSEWHERE)
+
+
 def link(page: str, mesh: str, name: str, state: Path | None) -> str:
     """Return the address of a node's page, with its token if this machine holds the token.
 
-    The token is the fragment, which browsers send to no server.
+    Whoever answers may say any address, so the token is shown only for the one that the node of
+    the state directory noted there.
 
     page, mesh, name: from the node's status. state: the node's state directory; None for the
     default one. Return "" if `page` is not an address.
     """
-    match = _PAGE.fullmatch(page)
-    if match is None:
-        return ""
-    try:
-        here = parse(match[1]).loopback
-    except AddressError:
+    if not _PAGE.fullmatch(page):
         return ""
     named = NAME.fullmatch(mesh) and NAME.fullmatch(name)
     folder = state or (Path.home() / ROOT / mesh / name if named else None)
-    token = token_in(folder) if here and folder is not None else ""
-    return f"{page}#token={token}" if token else page
+    held = "" if folder is None else _text(folder / LINK)
+    return held if held.partition("#")[0] == page else page

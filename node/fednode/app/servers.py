@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fednode.app.baseline import comparison
 from fednode.app.mesh import Mesh
-from fednode.app.page_link import draw
+from fednode.app.page_link import draw, keep_link
 from fednode.app.plan import NodePlan
 from fednode.data.names import visible
 from fednode.learn.learner import Learner
@@ -66,12 +66,14 @@ class Servers:
     async def open(self) -> None:
         """Listen on the page's port, if it is set; raise AddressError or ConfigError."""
         await self.health.loading()
+        keep_link(self._state, "", "")  # that of an earlier start leads to whoever listens there
         if self._settings.page.listen is not None:
             from fednode.observe.web import Web  # saves 36 MB in a node without a page
 
             drawn = draw(self._state)
             self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
             self.service.page = await self._web.listen(self._settings.page.listen)
+            keep_link(self._state, self.service.page, drawn)
             log = logging.getLogger("fednode")
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 

@@ -14,6 +14,7 @@ from fednode.app.baseline import COMPARISON
 from fednode.app.baseline import FILE as CONTROL
 from fednode.app.create import FILES
 from fednode.app.page_link import FILE as PAGE_TOKEN
+from fednode.app.page_link import LINK as PAGE_LINK
 from fednode.app.state_dir import ROOT, find
 from fednode.enrolment.ledger import FOLDER as ENROLMENT
 from fednode.errors import StateError
@@ -28,7 +29,7 @@ ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
 LEARNED: Final = (
     *(CHECKPOINTS, RUNS, HISTORY, SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
-    *(CONTROL, COMPARISON),
+    *(PAGE_LINK, CONTROL, COMPARISON),
 )
 KEPT: Final = (IDENTITY, ENROLMENT, ACCOUNT)
 """Only --all deletes these."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.page_link import FILE, draw, link
+from fednode.app.page_link import FILE, LINK, draw, keep_link, link
 from fednode.errors import StateError
 
 PAGE = "http://127.0.0.1:8081/"
@@ -22,17 +22,22 @@ def test_a_token_is_drawn_once_for_its_owner_alone(tmp_path: Path) -> None:
         draw(tmp_path)
 
 
-def test_the_link_holds_the_token_where_this_machine_does(
+def test_the_link_holds_the_token_where_the_node_of_the_state_directory_has_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     folder = tmp_path / ".local/state/fednode/clinic/a"
     assert link(PAGE, "clinic", "a", None) == PAGE
     folder.mkdir(parents=True)
-    token = draw(folder)
-    assert link(PAGE, "clinic", "a", None) == f"{PAGE}#token={token}"
-    assert link(PAGE, "other", "b", folder) == f"{PAGE}#token={token}"
+    keep_link(folder, PAGE, "secret")
+    assert link(PAGE, "clinic", "a", None) == f"{PAGE}#token=secret"
+    assert link(PAGE, "other", "b", folder) == f"{PAGE}#token=secret"
     assert link(PAGE, "..", "a", None) == PAGE
+    assert (folder / LINK).stat().st_mode & 0o777 == 0o600
+    # Another process of this machine answers with this node's name.
+    assert link("http://127.0.0.1:9999/", "clinic", "a", None) == "http://127.0.0.1:9999/"
+    keep_link(folder, "", "")
+    assert link(PAGE, "clinic", "a", None) == PAGE
 
 
 @pytest.mark.parametrize(
@@ -46,5 +51,5 @@ def test_the_link_holds_the_token_where_this_machine_does(
     ],
 )
 def test_no_token_leaves_the_machine(tmp_path: Path, page: str, shown: str) -> None:
-    draw(tmp_path)
+    keep_link(tmp_path, page, "secret")
     assert link(page, "clinic", "a", tmp_path) == shown

@@ -17,7 +17,7 @@ from fednode.storage.store import Store
 from tests.unit.app.founders import MESH
 from tests.unit.commands.run import Fednode
 
-OTHERS = {"fednode.log", "fednode.log.1", "page-token", "settings.yaml", "classes.txt"}
+OTHERS = {"fednode.log", "fednode.log.1", "page-token", "page-link", "settings.yaml", "classes.txt"}
 
 
 @pytest.fixture
