@@ -58,6 +58,8 @@ HELPERS: Final = 3
 """Number of members that are asked to ping a member that does not answer, as in SWIM's paper."""
 INDIRECT_LIMIT: Final = 2.5  # time limit of an indirect ping, in units of probe_timeout_s
 ERRANDS_MAX: Final = 64
+CALLER_ERRANDS_MAX: Final = 16
+"""Pings for one member under way at a time, so that one member cannot take all ERRANDS_MAX."""
 GREETED_MAX: Final = 64
 """Members that a node greets in one interval; the others wait for the next one."""
 SLOWNESS_MAX: Final = 8
@@ -181,7 +183,7 @@ class Swim:
         self._compared = -1  # the interval in which this node last sent its list
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
-        self._errands: dict[str, list[int]] = {}  # by target: the tokens of the nodes that wait
+        self._errands: dict[str, dict[int, str]] = {}  # by target: tokens and names of callers
         self._gossip = Gossip(self.members)
 
     @property
@@ -379,7 +381,7 @@ class Swim:
     def received(self, now: float, message: Message, token: int) -> list[Effect]:
         """Handle a message of the kernel, which answers all but "indirect" itself."""
         if message.phase == Phase.INDIRECT:
-            return self._run_errand(message.facts.get(TARGET, ""), token)
+            return self._run_errand(message.sender, message.facts.get(TARGET, ""), token)
         if message.phase == Phase.BYE:
             self.members.note_goodbye(message.sender, now)
             self._tell(message.sender)
@@ -403,15 +405,16 @@ class Swim:
         answer = replace(self._message(Phase.MEMBERS, facts), members=tuple(listed))
         return [Send(message.sender, answer)]
 
-    def _run_errand(self, target: str, token: int) -> list[Effect]:
+    def _run_errand(self, caller: str, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
             return [Answer(token, "ok")]
         if target not in self.members or self.members[target].state in GONE | SHUT:
             return [Answer(token, "silent", f"{target[:64]!r} is not known here")]
-        if sum(map(len, self._errands.values())) >= ERRANDS_MAX:
+        callers = [name for waiting in self._errands.values() for name in waiting.values()]
+        if len(callers) >= ERRANDS_MAX or callers.count(caller) >= CALLER_ERRANDS_MAX:
             return [Answer(token, "busy", "this node runs too many errands already")]
-        waiting = self._errands.setdefault(target, [])
-        waiting.append(token)
+        waiting = self._errands.setdefault(target, {})
+        waiting[token] = caller
         if len(waiting) > 1:
             return []
         message = self._message(Phase.PING, {ERRAND: "yes"})
@@ -424,7 +427,7 @@ class Swim:
         if ERRAND not in message.facts:
             return []
         detail = "" if code == "ok" else f"{peer} does not answer"
-        return [Answer(token, code, detail) for token in self._errands.pop(peer, [])]
+        return [Answer(token, code, detail) for token in self._errands.pop(peer, {})]
 
     # News -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pytest
 
 from fednode.core.events import Answer, Effect, Send
 from fednode.core.members.swim import (
+    CALLER_ERRANDS_MAX,
     DIGEST,
     ERRANDS_MAX,
     GREETED_MAX,
@@ -49,13 +50,22 @@ def test_presets_are_what_the_documents_say() -> None:
     assert LAN.probe_interval_s + 3.5 * LAN.probe_timeout_s + LAN.suspicion_s(10) < 5.0
 
 
-def test_errands_are_bounded() -> None:
+def test_errands_are_bounded_for_each_caller_and_for_all() -> None:
     made = swim()
-    for token, target in enumerate("c" * ERRANDS_MAX):
-        made.received(1.0, replace(made._message("indirect", {TARGET: target}), sender="b"), token)
-    last = replace(made._message("indirect", {TARGET: "d"}), sender="b")
-    (answer,) = only(made.received(1.0, last, 99), Answer)
-    assert answer.code == "busy"
+    errand = made._message("indirect", {TARGET: "c"})
+    codes = {
+        caller: [
+            answer.code
+            for token in range(CALLER_ERRANDS_MAX + 1)
+            for answer in only(
+                made.received(1.0, replace(errand, sender=caller), 100 * at + token), Answer
+            )
+        ]
+        for at, caller in enumerate("bdefg")
+    }
+    assert CALLER_ERRANDS_MAX * 4 == ERRANDS_MAX
+    assert codes.pop("g") == ["busy"] * (CALLER_ERRANDS_MAX + 1)
+    assert set(map(tuple, codes.values())) == {("busy",)}
 
 
 def test_revoked_peers_are_no_nodes_of_the_mesh() -> None:
