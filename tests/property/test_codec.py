@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from fednode.core.events import AckCode
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.types import DTYPES, STANDINGS, Array, Dtype, Message, Tensors, Update
+from fednode.core.types import DTYPES, STANDINGS, Array, Dtype, MemberUpdate, Message, Tensors
 from fednode.errors import FednodeError, FrameError
 from fednode.wire.codec import Ack, decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
@@ -35,7 +35,7 @@ shapes = st.one_of(st.just(()), arrays.array_shapes(min_dims=1, max_dims=8, min_
 
 places = st.text(string.ascii_letters + ".:-", max_size=300)
 members = st.builds(
-    Update,
+    MemberUpdate,
     st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,62}\Z"),
     st.sampled_from(STANDINGS),
     st.integers(0, 2**63 - 1),

@@ -22,7 +22,7 @@ from fednode.core.policy import Policy
 from fednode.core.rounds.catchup import QUESTIONS
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.statements import STATEMENT
-from fednode.core.types import ARRAYS, PHASES, SHARED, STANDINGS, Message, Tensors, Update
+from fednode.core.types import ARRAYS, PHASES, SHARED, STANDINGS, MemberUpdate, Message, Tensors
 from fednode.lab.sim.host import Liar
 from fednode.lab.sim.world import World
 from fednode.lab.simulate.checkers import KeepsWithinBounds
@@ -84,7 +84,7 @@ def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
     for _ in range(draw.choice((0, 1, 1, 2, 3))):
         facts[draw.choice(FACTS)] = draw.choice(WORDS + WORDS_LONG)
     news = tuple(
-        Update(
+        MemberUpdate(
             draw.choice((*NAMES, "zz", "e")),
             draw.choice(STANDINGS),
             draw.choice(WHOLE),

@@ -12,7 +12,7 @@ from fednode.app.peer_cache import PeerCache
 from fednode.app.plan import NodePlan
 from fednode.app.sponsor import Sponsor
 from fednode.core.events import Record
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity.identity import IDENTITY, REVOKED_FILE, NodeIdentity
@@ -47,7 +47,7 @@ class Mesh:
     sponsor: Sponsor | None = None
     cache: PeerCache | None = None
     relay: RelayService | None = None
-    contacts: list[Update] = field(default_factory=list)
+    contacts: list[MemberUpdate] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -107,7 +107,7 @@ def connect(plan: NodePlan) -> Mesh:
     )
 
 
-def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[Update]]:
+def roster_in(state: Path, peers: Peers) -> tuple[Roster, PeerCache, list[MemberUpdate]]:
     """Return the roster of a state directory, its file of members, and news of whom it knows.
 
     The news is of members, and of keys that were revoked, which the node may not have told yet.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from fednode.core.members.table import GONE, LIVE, MEMBERS_MAX, Member
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity.certificates import Certificate, Chain
 from fednode.identity.roster import Roster
@@ -34,20 +34,20 @@ class PeerCache:
         self._file, self._text = file, ""
         self._lines = dict[str, tuple[str, Certificate]]()
 
-    def load(self, roster: Roster) -> list[Update]:
+    def load(self, roster: Roster) -> list[MemberUpdate]:
         """Return the members in the file whose certificates hold, as news; skip all other lines.
 
         Raise StateError if the system does not give the file.
         """
         self._text = (content_if_any(self._file) or b"").decode("ascii", "replace")
-        news = list[Update]()
+        news = list[MemberUpdate]()
         for line in self._text.splitlines()[:MEMBERS_MAX]:
             with contextlib.suppress(ValueError, IdentityError, AddressError, binascii.Error):
                 name, address, text = line.split(" ")
                 proof = base64.b64decode(text, validate=True)
                 own = Chain.unpack(proof).own
                 if own.name == name:
-                    news.append(Update(name, "alive", 0, str(parse(address)), own.id, proof))
+                    news.append(MemberUpdate(name, "alive", 0, str(parse(address)), own.id, proof))
                     self._lines[name] = line, own
         return list(roster.filter_gossip("", news))
 

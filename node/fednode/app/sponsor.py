@@ -17,7 +17,7 @@ from fednode.app.invite import DAYS, link_for, settled
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
 from fednode.core.members.table import GONE, Member
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.enrolment.client import Place, renew
 from fednode.enrolment.ledger import FOLDER, Ledger
 from fednode.enrolment.service import EnrolmentService
@@ -117,7 +117,7 @@ class Sponsor(EnrolmentService):
         """Let the node tell its new certificate, before the one that its peers know ends."""
         own = self.identity
         if self._node is not None:
-            news = Update(own.name, "alive", 0, self.plan.address, own.id, own.proof)
+            news = MemberUpdate(own.name, "alive", 0, self.plan.address, own.id, own.proof)
             self._node.tell([news])
 
     def _places(self) -> Iterator[Place]:
@@ -228,7 +228,7 @@ class Sponsor(EnrolmentService):
                 "so that the mesh outlives this machine: fednode sponsor %s",
                 *(name, name),
             )
-        news = self.roster.filter_gossip("", [Update(name, "alive", 0, address, "", proof)])
+        news = self.roster.filter_gossip("", [MemberUpdate(name, "alive", 0, address, "", proof)])
         if self._node is not None:
             self._node.tell(news)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from fednode.core.types import Job, Json, Message, Report, Snapshot, Update
+from fednode.core.types import Job, Json, MemberUpdate, Message, Report, Snapshot
 
 Command = Literal["pause", "resume", "leave", "alone", "resume --older-state"]
 Level = Literal["debug", "info", "warning", "error"]
@@ -49,7 +49,7 @@ class Commanded:
 class Told:
     """News of members that the host knows, not from a member."""
 
-    news: tuple[Update, ...]
+    news: tuple[MemberUpdate, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class NodeContext:
     samples: number of training images of this node.
     domain: the domain (photo, sketch, ...) of this node's images, "" if none is set.
     address, id, proof: what this node tells about itself to nodes that do not list it
-    (fednode.core.types.Update).
+    (fednode.core.types.MemberUpdate).
     norm_max: largest Euclidean norm of prompts that is accepted from a peer or from a merge.
     start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
     boot: what each start of the node draws anew, eight hexadecimal digits; "" for nothing.

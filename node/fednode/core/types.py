@@ -31,7 +31,7 @@ STANDINGS: Final[tuple[Standing, ...]] = get_args(Standing)
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class MemberUpdate:
     """News of one member of the mesh, told by itself or by another member (SWIM, section 4.2).
 
     incarnation: how often the member contradicted a suspicion; only the member itself raises it.
@@ -207,7 +207,7 @@ class Message:
     samples: int = 0
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
     dtype: Dtype | None = field(default=None, compare=False)
-    members: tuple[Update, ...] = ()
+    members: tuple[MemberUpdate, ...] = ()
     active: bool = True
     boot: str = field(default="", compare=False)
 

@@ -26,7 +26,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import (
     CHAIN_BYTES_MAX,
@@ -301,12 +301,12 @@ class Roster:
 
     # News of members ------------------------------------------------------------------------------
 
-    def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+    def filter_gossip(self, sender: str, news: Iterable[MemberUpdate]) -> tuple[MemberUpdate, ...]:
         """Return the news that is believed; see the file's header."""
         believed = (self._believe(sender, update) for update in news)
         return tuple(update for update in believed if update is not None)
 
-    def _believe(self, sender: str, news: Update) -> Update | None:
+    def _believe(self, sender: str, news: MemberUpdate) -> MemberUpdate | None:
         if news.state == "revoked":
             try:
                 update = self.take_revocation(news.proof)
@@ -327,7 +327,7 @@ class Roster:
 
     # Revocations ----------------------------------------------------------------------------------
 
-    def take_revocation(self, proof: bytes) -> Update:
+    def take_revocation(self, proof: bytes) -> MemberUpdate:
         """Store a revocation, return it as news; raise IdentityError if it is invalid."""
         revocation = read_revocation(proof, self.mesh_key)
         if revocation.mesh != self.mesh:
@@ -337,7 +337,7 @@ class Roster:
             self._forget(lambda one: one.sponsor_id != revocation.id or self._has_called(one))
             self._write()
             self.on_revoked()
-        return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
+        return MemberUpdate(revocation.name, "revoked", id=revocation.id, proof=proof)
 
     def learn_revocations(self, proofs: Iterable[bytes]) -> None:
         """Store revocations that others tell; leave out what the mesh key did not sign."""
@@ -356,7 +356,7 @@ class Roster:
     def revocations(self) -> tuple[bytes, ...]:
         return tuple(self._revoked.values())
 
-    def keep_in(self, file: Path) -> list[Update]:
+    def keep_in(self, file: Path) -> list[MemberUpdate]:
         """Load the revocations in a file, and store later ones there; return the former as news.
 
         Members that the roster knows before stay, also if their sponsor is revoked in the file.

@@ -21,7 +21,7 @@ from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.rate_limit import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Message, Progress, Update
+from fednode.core.types import Job, MemberUpdate, Message, Progress
 from fednode.core.view import KernelView
 from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError, VersionError
@@ -179,7 +179,7 @@ class Driver:
         self.tell((news,))
         return news.id
 
-    def tell(self, news: Sequence[Update]) -> None:
+    def tell(self, news: Sequence[MemberUpdate]) -> None:
         """Take news of members that the host knows."""
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
@@ -322,7 +322,7 @@ class Driver:
         self._shut_out(news)
         return replace(message, members=news)
 
-    def _shut_out(self, news: Sequence[Update]) -> None:
+    def _shut_out(self, news: Sequence[MemberUpdate]) -> None:
         """Close the connections of revoked keys for good."""
         for update in news:
             if update.state == "revoked":

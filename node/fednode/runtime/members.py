@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.errors import AddressError, IdentityError
 from fednode.transports.address import parse
 
@@ -36,11 +36,11 @@ class MemberDirectory(Protocol):
         """Return why a key does not belong to this mesh now; "" if it does."""
         return ""
 
-    def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+    def filter_gossip(self, sender: str, news: Iterable[MemberUpdate]) -> tuple[MemberUpdate, ...]:
         """Return the news that `sender` may tell, without the parts that it may not."""
         ...
 
-    def take_revocation(self, proof: bytes) -> Update:
+    def take_revocation(self, proof: bytes) -> MemberUpdate:
         """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
         raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
@@ -54,7 +54,7 @@ class Listed(MemberDirectory):
 
     names: frozenset[str]
 
-    def filter_gossip(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+    def filter_gossip(self, sender: str, news: Iterable[MemberUpdate]) -> tuple[MemberUpdate, ...]:
         """Return the news of listed members, with addresses only from the members themselves."""
         return tuple(
             replace(
@@ -65,7 +65,7 @@ class Listed(MemberDirectory):
         )
 
 
-def _moved(news: Update, sender: str) -> bool:
+def _moved(news: MemberUpdate, sender: str) -> bool:
     """Tell whether news is of its sender itself, with an address on loopback."""
     try:
         return news.name == sender and parse(news.address).loopback

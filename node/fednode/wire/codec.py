@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.core.events import AckCode
-from fednode.core.types import STANDINGS, Dtype, Message, Update
+from fednode.core.types import STANDINGS, Dtype, MemberUpdate, Message
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
@@ -236,7 +236,7 @@ def _pack_metadata(message: Message) -> bytes:
     return b"".join(map(msgpack.packb, lists)) if any(lists) else b""
 
 
-def _read_metadata(packed: bytes) -> tuple[dict[str, str], tuple[Update, ...], list[str]]:
+def _read_metadata(packed: bytes) -> tuple[dict[str, str], tuple[MemberUpdate, ...], list[str]]:
     """Return the facts, the news and the class names of a message."""
     if not packed:
         return {}, (), []
@@ -254,7 +254,7 @@ def _read_metadata(packed: bytes) -> tuple[dict[str, str], tuple[Update, ...], l
     except (ValueError, msgpack.UnpackException) as fault:
         why = foreign.line(str(fault), 200)
         raise FrameError(f"the metadata are not what msgpack packs: {why}") from fault
-    return dict(facts), tuple(Update(*row) for row in news), [name for (name,) in classes]
+    return dict(facts), tuple(MemberUpdate(*row) for row in news), [name for (name,) in classes]
 
 
 def _rows(reader: msgpack.Unpacker, what: str, most: int, *kinds: type) -> list[tuple[Any, ...]]:

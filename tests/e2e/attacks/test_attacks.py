@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.core.members.swim import DIGEST
 from fednode.core.rounds.catchup import STATE
-from fednode.core.types import Message, Update
+from fednode.core.types import MemberUpdate, Message
 from fednode.errors import FednodeError
 from fednode.lab.sim.host import Liar
 from fednode.transports.peers import PER_PEER
@@ -68,7 +68,7 @@ async def test_a_member_that_moves_in_each_message_stops_nobody(tmp_path: Path) 
             said = replace(
                 mesh.message("members"),
                 facts={DIGEST: "0"},
-                members=(Update(HOSTILE, "alive", number, where, mesh.ids[HOSTILE]),),
+                members=(MemberUpdate(HOSTILE, "alive", number, where, mesh.ids[HOSTILE]),),
             )
             with contextlib.suppress(FednodeError):
                 await hostile.send(mesh.at["a"], codec.encode(said, "float32"), LIMIT_S, "a")

@@ -11,7 +11,7 @@ import pytest
 
 from fednode.app.peer_cache import PeerCache
 from fednode.core.members.table import Member
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.identity.certificates import Chain
 from tests.unit.identity.people import SmallMesh
 
@@ -24,8 +24,8 @@ def member(name: str, state: str = "alive", address: str = "10.0.0.1:7100") -> M
     return Member(name=name, state=state, address=address, proof=PROOFS.get(name, b""))
 
 
-def news(name: str) -> Update:
-    return Update(name, "alive", 0, "10.0.0.1:7100", MESH.id(name), PROOFS[name])
+def news(name: str) -> MemberUpdate:
+    return MemberUpdate(name, "alive", 0, "10.0.0.1:7100", MESH.id(name), PROOFS[name])
 
 
 def test_members_with_certificates_are_remembered_and_no_others(tmp_path: Path) -> None:

@@ -34,11 +34,11 @@ from fednode.core.types import (
     PRIVATE,
     SHARED,
     Account,
+    MemberUpdate,
     Message,
     Report,
     Snapshot,
     Tensors,
-    Update,
     packed,
 )
 from fednode.testing import frame
@@ -63,13 +63,15 @@ def parse(line: str) -> tuple[list[str], dict[str, Any]]:
     return [one for one in words if "=" not in one], {name: value(said) for name, said in pairs}
 
 
-def news(text: str) -> tuple[Update, ...]:
+def news(text: str) -> tuple[MemberUpdate, ...]:
     """Return members from "NAME STATE INCARNATION ADDRESS ID PROOF; ..."; "-" is nothing."""
     found = []
     for one in text.split(";"):
         name, state, number, *rest = (*one.split(), "0")[: max(3, len(one.split()))]
         address, id_, proof = (*("" if word == "-" else word for word in rest), "", "", "")[:3]
-        found.append(Update(name, cast("Any", state), int(number), address, id_, proof.encode()))
+        found.append(
+            MemberUpdate(name, cast("Any", state), int(number), address, id_, proof.encode())
+        )
     return tuple(found)
 
 
@@ -285,14 +287,14 @@ class Player:
                 shown = self.tensors(one)
                 self.names |= {one.digest: shown, packed(one, EMPTY).digest: shown}
                 return shown
-            case Update():
+            case MemberUpdate():
                 rest = (one.address, one.id, one.proof.decode())
                 return " ".join((one.name, one.state, str(one.incarnation), *filter(None, rest)))
             case float():
                 return f"{one:.4g}"
             case str():
                 return self.names.get(one, one[:6] if len(one) == 64 else one)
-            case tuple() if one and isinstance(one[0], Update):
+            case tuple() if one and isinstance(one[0], MemberUpdate):
                 return f'"{"; ".join(map(self.text, one))}"'
             case tuple() if one and hasattr(one[0], "failures"):
                 rows = [(each.name, each.state, str(each.round or ""), each.reason) for each in one]

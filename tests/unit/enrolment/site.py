@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fednode.core.events import ASKS, Record
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.enrolment.client import Newcomer, renew
 from fednode.enrolment.invitation import Invitation
 from fednode.enrolment.ledger import Ledger
@@ -108,7 +108,7 @@ class Service(EnrolmentService):
         return pb.DescribeReply(members=[self.identity.name], settings=b"{}")
 
     def greet(self, name: str, address: str, proof: bytes) -> None:
-        news = [Update(name, "alive", 0, address, "", proof)]
+        news = [MemberUpdate(name, "alive", 0, address, "", proof)]
         self.site.greeted += [
             f"{one.name} at {one.address}" for one in self.roster.filter_gossip("", news)
         ]

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificates import Authority, Chain, Revocation
 from fednode.identity.roster import FOREIGN, Guest, Member
@@ -25,10 +25,10 @@ def mesh() -> SmallMesh:
     return SmallMesh()
 
 
-def news(name: str, chain: bytes = b"", state: str = "alive", **more: str) -> Update:
+def news(name: str, chain: bytes = b"", state: str = "alive", **more: str) -> MemberUpdate:
     address = more.get("address", f"{name}:7000")
     proof = Chain.read(chain).pack() if chain else b""
-    return Update(name, state, 0, address, more.get("id", ""), proof)  # type: ignore[arg-type]
+    return MemberUpdate(name, state, 0, address, more.get("id", ""), proof)  # type: ignore[arg-type]
 
 
 def strangers(mesh: SmallMesh) -> dict[str, bytes]:
@@ -142,7 +142,9 @@ class TestRevocation:
         """moment: the date of the revocation, which holds whatever it is."""
         roster, chain = mesh.roster("a", "b"), mesh.chain("b")
         proof = mesh.revocation("b", moment=moment)
-        assert roster.take_revocation(proof) == Update("b", "revoked", id=mesh.id("b"), proof=proof)
+        assert roster.take_revocation(proof) == MemberUpdate(
+            "b", "revoked", id=mesh.id("b"), proof=proof
+        )
         assert roster.identify(chain) is None
         assert roster.identify(mesh.chain("b")) is None  # renewed by a sponsor that did not know
         assert roster.explain(chain) == "its key was revoked by the mesh key"
@@ -329,13 +331,13 @@ class TestGossip:
     def test_revocations_spread(self, mesh: SmallMesh) -> None:
         roster = mesh.roster("a", "b")
         proof = mesh.revocation("b")
-        told = Update("b", "revoked", id=mesh.id("b"), proof=proof)
+        told = MemberUpdate("b", "revoked", id=mesh.id("b"), proof=proof)
         assert roster.filter_gossip("a", [told]) == (told,)
         assert roster.is_revoked(mesh.id("b"))
         del mesh.keys["b"]
         assert roster.identify(mesh.chain("b"))  # b has joined again
         assert roster.filter_gossip("a", [told]) == ()
-        false = Update("a", "revoked", id=mesh.id("a"), proof=b"x" * 100)
+        false = MemberUpdate("a", "revoked", id=mesh.id("a"), proof=b"x" * 100)
         assert roster.filter_gossip("b", [false]) == ()
 
 

@@ -13,7 +13,7 @@ import safetensors.numpy
 
 from fednode.core.events import AckCode
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.types import DTYPES, Dtype, Tensors, Update
+from fednode.core.types import DTYPES, Dtype, MemberUpdate, Tensors
 from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.transports.framing import FRAME_BYTES_MAX
 from fednode.wire import codec
@@ -89,7 +89,7 @@ def test_arrays_do_not_keep_the_frame(dtype: Dtype) -> None:
     assert not got.tensors["context"].flags.writeable
 
 
-MEMBER = Update("node-2", "suspect", 7, "10.0.0.7:7700", "ID", b"\x00lease")
+MEMBER = MemberUpdate("node-2", "suspect", 7, "10.0.0.7:7700", "ID", b"\x00lease")
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"mesh": ""}, "mesh '' is not"),
     ({"mesh": "a\x1b[31m"}, "printable"),
@@ -239,7 +239,7 @@ def test_metadata_of_many_small_parts_cost_what_their_bytes_do(packed: bytes) ->
 
 def test_the_largest_head_that_the_limits_allow_fits() -> None:
     wide = "\U0001d54f"
-    member = Update("n" * 63, "revoked", codec.WHOLE_MAX, "a" * 300, "i" * 300, bytes(1024))
+    member = MemberUpdate("n" * 63, "revoked", codec.WHOLE_MAX, "a" * 300, "i" * 300, bytes(1024))
     largest = message(
         mesh=wide * 128,
         fingerprint="ab" * 64,

@@ -43,7 +43,7 @@ from fednode.core.members.reachability import become
 from fednode.core.members.table import ABSENT, GONE, INCARNATION_MAX, LIVE, SHUT, Members
 from fednode.core.policy import NodeContext
 from fednode.core.settings import Timing
-from fednode.core.types import Message, Phase, Update
+from fednode.core.types import MemberUpdate, Message, Phase
 
 PROBE: Final = "kernel.probe"
 SYNC: Final = "kernel.sync"
@@ -100,14 +100,14 @@ class Gossip:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._items: dict[str, tuple[int, Update]] = {}
+        self._items: dict[str, tuple[int, MemberUpdate]] = {}
         self._turn = 0
 
-    def add(self, news: Update) -> None:
+    def add(self, news: MemberUpdate) -> None:
         """Tell an item from now on, in place of an older one about the same member."""
         self._items[news.name] = (0, news)
 
-    def about(self, peer: str) -> list[Update]:
+    def about(self, peer: str) -> list[MemberUpdate]:
         """Return what is held of a member, if there is anything to tell.
 
         A member that refuses this node, or that this node refuses, takes no news but revoked keys.
@@ -118,7 +118,7 @@ class Gossip:
         news = held.update()
         return [] if news is None else [news]
 
-    def _revoked(self) -> list[Update]:
+    def _revoked(self) -> list[MemberUpdate]:
         """Return revocations, at most NEWS_MAX; the next ones in the next call."""
         revoked = (one for one in self._members.view() if one.state == "revoked")
         news = [update for one in revoked if (update := one.update())]
@@ -128,7 +128,7 @@ class Gossip:
         at = self._turn * NEWS_MAX % len(news)
         return (news[at:] + news[:at])[:NEWS_MAX]
 
-    def take(self, to: str) -> tuple[Update, ...]:
+    def take(self, to: str) -> tuple[MemberUpdate, ...]:
         """Return the news for a peer: what is held of that peer, then the least told items."""
         most = math.ceil(TOLD_MULT * math.log2(len(self._members) + 2))
         order = sorted(self._items, key=lambda name: (self._items[name][0], name))
@@ -142,7 +142,7 @@ class Gossip:
         return tuple(news)
 
 
-def digest_of(listed: Iterable[Update]) -> str:
+def digest_of(listed: Iterable[MemberUpdate]) -> str:
     """Return the digest of what nodes agree on after each told the other its list.
 
     That is which members answer, with the newest incarnation, and which are revoked. It leaves out
@@ -432,12 +432,12 @@ class Swim:
     # News -----------------------------------------------------------------------------------------
 
     @property
-    def news(self) -> Update:
+    def news(self) -> MemberUpdate:
         """The news of this node itself, which others pass on."""
         own = self._context
-        return Update(own.name, "alive", self._incarnation, own.address, own.id, self._proof)
+        return MemberUpdate(own.name, "alive", self._incarnation, own.address, own.id, self._proof)
 
-    def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
+    def learn(self, now: float, news: Iterable[MemberUpdate], sender: str = "") -> list[Effect]:
         """Apply news from a peer; sender: "" for the host."""
         effects: list[Effect] = []
         for update in news:
@@ -450,7 +450,7 @@ class Swim:
             effects += self._contradict(update)
         return effects
 
-    def meet(self, news: Iterable[Update]) -> list[Effect]:
+    def meet(self, news: Iterable[MemberUpdate]) -> list[Effect]:
         members = self.members
         return [
             Introduce(update.name, members[update.name].address)
@@ -460,7 +460,7 @@ class Swim:
             and members.place(update, update.name)
         ]
 
-    def _learn(self, now: float, news: Update, sender: str) -> list[Effect]:
+    def _learn(self, now: float, news: MemberUpdate, sender: str) -> list[Effect]:
         members, effects = self.members, list[Effect]()
         new = members.meet(news)
         if news.name not in members:
@@ -481,7 +481,7 @@ class Swim:
             return [*effects, timer, self._ping(news.name)]
         return [*effects, *self._cleared(news.name)]
 
-    def _contradict(self, news: Update) -> list[Effect]:
+    def _contradict(self, news: MemberUpdate) -> list[Effect]:
         """Contradict doubts about this node; take over its incarnation from an earlier start."""
         if news.state == "revoked":
             return [Record("identity.revoked", "the mesh revoked this node's key", "error")]
@@ -519,7 +519,7 @@ class Swim:
         message = self._message(Phase.MEMBERS, {DIGEST: digest_of(self._list())})
         return Send(peer, replace(message, members=(self.news,)))
 
-    def _list(self) -> list[Update]:
+    def _list(self) -> list[MemberUpdate]:
         known = (member.update() for member in self.members.view())
         return [self.news, *(update for update in known if update is not None)]
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fednode.core.types import STANDINGS, Update
+from fednode.core.types import STANDINGS, MemberUpdate
 
 LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
@@ -62,7 +62,7 @@ class Member:
         """Tell whether the peer lives, though one of both may refuse the other."""
         return self.live or self.state == "refused"
 
-    def update(self) -> Update | None:
+    def update(self) -> MemberUpdate | None:
         """Return the news to tell others about this peer; None if there is nothing to tell.
 
         A refusal is between two nodes, and a quarantine a decision of one: to all others the peer
@@ -72,7 +72,7 @@ class Member:
         state = next((standing for standing in STANDINGS if standing == shown), None)
         if state is None:
             return None
-        return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
+        return MemberUpdate(self.name, state, self.incarnation, self.address, self.id, self.proof)
 
 
 class Members:
@@ -219,7 +219,7 @@ class Members:
 
     # What others say ------------------------------------------------------------------------------
 
-    def meet(self, news: Update) -> bool:
+    def meet(self, news: MemberUpdate) -> bool:
         """Add a member that was not known; tell whether it was added.
 
         It is added only if the news says that it is alive or revoked, and the table has room. A
@@ -238,7 +238,7 @@ class Members:
         self._names.clear()
         return True
 
-    def place(self, news: Update, sender: str) -> bool:
+    def place(self, news: MemberUpdate, sender: str) -> bool:
         """Store address, id and proof from news; tell whether the peer is reached elsewhere now.
 
         A member's own news gives its address. News from another member gives an address only if
@@ -259,7 +259,7 @@ class Members:
         self._table[news.name] = replace(new, failures=0, unreached="") if moved else new
         return moved
 
-    def weigh(self, news: Update, now: float, lately_s: float, speaks: bool = False) -> None:
+    def weigh(self, news: MemberUpdate, now: float, lately_s: float, speaks: bool = False) -> None:
         """Apply news of a known member, if it outweighs what is held.
 
         lately_s: a peer that was heard directly within this time is not dead on hearsay. It becomes

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
-from fednode.core.types import MEASURE, Account, Dtype, Job, Message, Snapshot, Update
+from fednode.core.types import MEASURE, Account, Dtype, Job, MemberUpdate, Message, Snapshot
 from fednode.core.view import Life
 from fednode.errors import FednodeError, FrameError
 from fednode.lab.sim.host import Build, Host, InFlight, travelled
@@ -311,7 +311,7 @@ class World:
             message = replace(message, members=self._believed(message))
         self._step(to, ev.Received(message, token))
 
-    def _believed(self, message: Message) -> tuple[Update, ...]:
+    def _believed(self, message: Message) -> tuple[MemberUpdate, ...]:
         """Return the news of hosts in a message; a member's address counts only from itself."""
         return tuple(
             update

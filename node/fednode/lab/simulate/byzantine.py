@@ -20,12 +20,12 @@ from fednode.core.types import (
     PHASES,
     Array,
     Job,
+    MemberUpdate,
     Message,
     Phase,
     Progress,
     Report,
     Tensors,
-    Update,
 )
 from fednode.lab.sim.host import Liar
 from fednode.learn.learner import Learner
@@ -172,8 +172,8 @@ def _impostor(node: Hostile, message: Message) -> Sequence[Message]:
 def _gossip(node: Hostile, message: Message) -> Message:
     about, age = node.chance.choice(node.names), node.chance.choice([0, 1, 5, 10**6])
     state = node.chance.choice(["dead", "left", "suspect", "alive"])
-    rumour = Update(about, state, age)  # type: ignore[arg-type]
-    strange = Update(f"nobody-{node.chance.randrange(1000)}", "alive")
+    rumour = MemberUpdate(about, state, age)  # type: ignore[arg-type]
+    strange = MemberUpdate(f"nobody-{node.chance.randrange(1000)}", "alive")
     return replace(message, members=(*message.members, rumour, strange))
 
 
@@ -222,7 +222,7 @@ def _readdress(node: Hostile, message: Message) -> Message:
     if message.phase not in PHASES:
         return message
     place = node.chance.choice([*PLACES, *node.names])
-    own = Update(message.sender, "alive", node.chance.randrange(100), place)
+    own = MemberUpdate(message.sender, "alive", node.chance.randrange(100), place)
     return replace(message, members=(own, *message.members))
 
 
@@ -287,7 +287,7 @@ def _foreign_text(node: Hostile) -> Liar:
         if chance.random() < 0.5:
             facts = dict.fromkeys(("policy.name", text[:40]), text)
             return [(to, replace(message, facts=facts, fingerprint="00"))]
-        own = Update(message.sender, "alive", 0, text[:200])
+        own = MemberUpdate(message.sender, "alive", 0, text[:200])
         return [(to, replace(message, members=(own, *message.members)))]
 
     def answer(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:

@@ -22,7 +22,7 @@ from fednode.core.members.swim import (
 )
 from fednode.core.members.table import Members
 from fednode.core.settings import LAN, MembershipSettings
-from fednode.core.types import Update
+from fednode.core.types import MemberUpdate
 from fednode.testing import frame
 from tests.unit.core.scenes import only
 
@@ -71,33 +71,39 @@ def test_errands_are_bounded_for_each_caller_and_for_all() -> None:
 def test_revoked_peers_are_no_nodes_of_the_mesh() -> None:
     made = swim(["b"])
     around_s = made.around_s
-    made.learn(1.0, [Update("gone", "revoked", 0, "", "ID", b"proof")], "b")
+    made.learn(1.0, [MemberUpdate("gone", "revoked", 0, "", "ID", b"proof")], "b")
     assert made.members["gone"].state == "revoked"
     assert (len(made.members), made.around_s) == (1, around_s)
 
 
 def test_the_digest_of_a_list_says_who_lives_and_who_was_revoked() -> None:
-    def digest(*changes: Update) -> str:
-        listed = {name: Update(name, "alive", 1, id=name) for name in "abc"}
+    def digest(*changes: MemberUpdate) -> str:
+        listed = {name: MemberUpdate(name, "alive", 1, id=name) for name in "abc"}
         return digest_of({**listed, **{one.name: one for one in changes}}.values())
 
-    alike = (Update("b", "suspect", 1, id="b"), Update("d", "dead"), Update("e", "left"))
+    alike = (
+        MemberUpdate("b", "suspect", 1, id="b"),
+        MemberUpdate("d", "dead"),
+        MemberUpdate("e", "left"),
+    )
     assert all(digest(one) == digest() for one in alike)
-    assert digest(Update("d", "revoked", id="d")) == digest(Update("d", "revoked", id="OLD"))
+    assert digest(MemberUpdate("d", "revoked", id="d")) == digest(
+        MemberUpdate("d", "revoked", id="OLD")
+    )
     others = (
-        Update("b", "dead", 1, id="b"),
-        Update("b", "alive", 2, id="b"),
-        Update("b", "alive", 1, id="another"),
-        Update("b", "revoked", 1, id="b"),
-        Update("d", "alive", 1),
+        MemberUpdate("b", "dead", 1, id="b"),
+        MemberUpdate("b", "alive", 2, id="b"),
+        MemberUpdate("b", "alive", 1, id="another"),
+        MemberUpdate("b", "revoked", 1, id="b"),
+        MemberUpdate("d", "alive", 1),
     )
     assert len({digest(), *map(digest, others)}) == 1 + len(others)
-    listed = [Update(name, "alive") for name in "abc"]
+    listed = [MemberUpdate(name, "alive") for name in "abc"]
     assert digest_of(listed) == digest_of(listed[::-1])
 
 
 def revoke(made: Swim, name: str, id: str) -> list[Effect]:
-    return made.learn(0.0, [Update(name, "revoked", id=id, proof=b"signed")])
+    return made.learn(0.0, [MemberUpdate(name, "revoked", id=id, proof=b"signed")])
 
 
 def refuse(made: Swim, name: str) -> str:
@@ -109,10 +115,13 @@ def refuse(made: Swim, name: str) -> str:
     "change",
     [
         lambda one, other: (revoke(one, "c", "OLD"), revoke(other, "c", "NEW")),
-        lambda one, other: (one.learn(1.0, [Update("x", "alive", id="X")]), revoke(one, "x", "X")),
+        lambda one, other: (
+            one.learn(1.0, [MemberUpdate("x", "alive", id="X")]),
+            revoke(one, "x", "X"),
+        ),
         lambda one, other: refuse(one, "c"),
         lambda one, other: one.members.quarantine("c", "it lies"),
-        lambda one, other: (refuse(one, "c"), other.learn(1.0, [Update("c", "alive", 7)])),
+        lambda one, other: (refuse(one, "c"), other.learn(1.0, [MemberUpdate("c", "alive", 7)])),
     ],
 )
 def test_two_nodes_that_told_each_other_their_lists_have_equal_digests(

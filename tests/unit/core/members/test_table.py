@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.members.table import GREETINGS, INCARNATION_MAX, MEMBERS_MAX, Members
-from fednode.core.types import Standing, Update
+from fednode.core.types import MemberUpdate, Standing
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def state(members: Members, name: str = "a") -> str:
     return members[name].state
 
 
-def news(what: Standing, incarnation: int = 0, name: str = "a", **more: str) -> Update:
-    return Update(name, what, incarnation, **more)  # type: ignore[arg-type]
+def news(what: Standing, incarnation: int = 0, name: str = "a", **more: str) -> MemberUpdate:
+    return MemberUpdate(name, what, incarnation, **more)  # type: ignore[arg-type]
 
 
 def test_peers_start_unknown_and_sorted(members: Members) -> None:
@@ -118,7 +118,7 @@ def test_hearsay_brings_nobody_to_life(members: Members) -> None:
 
 
 def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
-    members.weigh(Update("a", "revoked", proof=b"signed"), 0.0, 0.0)
+    members.weigh(MemberUpdate("a", "revoked", proof=b"signed"), 0.0, 0.0)
     members.heard("a", 1.0, 5)
     members.note_goodbye("a", 2.0)
     members.refused("a", 2.0, "no")
@@ -128,9 +128,9 @@ def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
 
 def test_a_revocation_is_of_a_key_and_the_name_goes_on_with_another(members: Members) -> None:
     members.place(news("alive", id="OLD"), "a")
-    members.weigh(Update("a", "revoked", id="OTHER", proof=b"signed"), 0.0, 0.0)
+    members.weigh(MemberUpdate("a", "revoked", id="OTHER", proof=b"signed"), 0.0, 0.0)
     assert state(members) != "revoked"
-    members.weigh(Update("a", "revoked", id="OLD", proof=b"signed"), 0.0, 0.0)
+    members.weigh(MemberUpdate("a", "revoked", id="OLD", proof=b"signed"), 0.0, 0.0)
     assert state(members) == "revoked"
     assert not members.meet(news("alive", id="OLD"))
     assert not members.meet(news("alive"))
