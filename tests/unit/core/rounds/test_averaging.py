@@ -13,10 +13,13 @@ from fednode.core.events import Received, RoundDue
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.core.settings import RoundSettings
 from fednode.core.types import Dtype, Report, Tensors
+from fednode.policies.fedotp import FedOTPConfig
 from fednode.testing import frame
 from tests.contract.player import PEERS, Case, up
 from tests.contract.player import report as report_of
+from tests.unit.policies.methods import FEDOTP
 
 START = Tensors({"context": [[1.0, 2.0, 3.0]]})
 RNG = np.random.default_rng(3)
@@ -135,6 +138,16 @@ def test_a_node_uses_its_private_tensors_beside_the_merged_ones() -> None:
     assert set(used) == {"context", "local"}
     back = method().using(MethodState(row(0.0, 0.0, 0.0)), used)
     assert (back.shared, back.carry) == (START, Tensors({"private/local": [2.0]}))
+
+
+@pytest.mark.parametrize("name", ["local", "private/local"])
+def test_a_peer_cannot_send_a_private_prompt(name: str) -> None:
+    node = frame("fedotp", peers=("b",), rounds=RoundSettings("sync", max=9))
+    policy = FEDOTP.start(FedOTPConfig(), node, Tensors({"global": [[0.0, 0.0]]}))
+    wrong = Tensors({"global": [[1.0, 1.0]], name: [[2.0, 2.0]]})
+    assert f"{name} is [1, 2]" in policy.fault(node.message(1, "prompts", wrong))
+    right = Tensors({"global": [[1.0, 1.0]]})
+    assert policy.fault(node.message(1, "prompts", right)) == ""
 
 
 def test_changes_need_equal_prompts_and_the_plain_mean_does_not() -> None:

@@ -17,6 +17,7 @@ from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.types import OWN, Message, Tensors
 from fednode.policies import plan as aggregator
+from fednode.policies.plan import AGGREGATORS, PROMPTS
 from tests.unit.core.rounds.staged import (
     PEERS,
     PLAN_SHAPES,
@@ -24,6 +25,7 @@ from tests.unit.core.rounds.staged import (
     delivered,
     plan,
     promptfl,
+    told,
     trained,
     up,
 )
@@ -33,12 +35,6 @@ from tests.unit.policies.tiny import drawn
 def spoken(**set_: Any) -> Message:
     """Return a peer's message."""
     return Message(**{"mesh": "m", "fingerprint": "f", "policy": "promptfl", **set_})
-
-
-def of_plan(local: Tensors, base: str) -> Message:
-    """Return node b's local prompts in round 1 of PLAN."""
-    given = {"sender": "b", "round": 1, "phase": "prompts", "tensors": local}
-    return spoken(**given, policy="plan", base=base, samples=8)
 
 
 def waiting(peers: Sequence[str] = PEERS) -> Rounds:
@@ -82,21 +78,32 @@ def test_a_state_without_a_round_is_no_state(adopted: str) -> None:
     assert "does not carry" in waiting().fault(state)
 
 
+def first_stage(policy: Rounds, number: int = 1) -> tuple[Tensors, Tensors, list[ev.Effect]]:
+    """Exchange local prompts of PLAN with node b; return the own ones, b's, and what follows."""
+    base, effects = policy.now.held.digest, begin(policy, number)
+    own = told(effects, PROMPTS)
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
+    theirs = replace(own, sender="b", base=base, tensors=local)
+    policy.handle(0.0, ev.Received(theirs))
+    return own.tensors, local, trained(policy, delivered(policy, effects))
+
+
+def second_stage(
+    policy: Rounds, effects: list[ev.Effect], **changes: Any
+) -> tuple[Tensors, list[ev.Effect]]:
+    """Let node b say what this node says, with changes; return that and what follows."""
+    own = told(effects, AGGREGATORS)
+    policy.handle(0.0, ev.Received(replace(own, sender="b", **changes)))
+    return own.tensors, delivered(policy, effects)
+
+
 def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
     policy = plan(context("plan", ("b",)))
     before = policy.now.held
-    first = begin(policy)
-    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
-    told = of_plan(local, before.digest)
-    policy.handle(0.0, ev.Received(told))
-    second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, ev.Send))
+    own, local, effects = first_stage(policy)
     # The digest is of both contributions: the peer that heard others has another.
-    own = next(one.message.tensors for one in first if isinstance(one, ev.Send))
-    assert ours.base == merged_digest({"a": own, "b": local})
-    other = replace(ours, sender="b", base=merged_digest({"b": local}))
-    policy.handle(0.0, ev.Received(other))
-    ended = delivered(policy, second)
+    assert told(effects, AGGREGATORS).base == merged_digest({"a": own, "b": local})
+    _, ended = second_stage(policy, effects, base=merged_digest({"b": local}))
     assert kinds(ended) == ["round.aborted"]
     adopt = trained(policy, ended)[-1]
     assert isinstance(adopt, ev.Adopt)
@@ -107,22 +114,13 @@ def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
 
 def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None:
     policy = plan(context("plan", ("b",)))
-    before = policy.now.held
-    first = begin(policy)
-    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
-    policy.handle(
-        0.0,
-        ev.Received(of_plan(local, before.digest)),
-    )
-    own = next(one.message.tensors for one in first if isinstance(one, ev.Send))
-    second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, ev.Send))
-    policy.handle(0.0, ev.Received(replace(ours, sender="b")))
-    adopt = trained(policy, delivered(policy, second))[-1]
+    own, local, effects = first_stage(policy)
+    ours, ended = second_stage(policy, effects)
+    adopt = trained(policy, ended)[-1]
     assert isinstance(adopt, ev.Adopt)
     found = adopt.snapshot.policy.tensors
     for name in PLAN_SHAPES:
-        wanted = aggregator.global_prompts(ours.tensors, name, [own[name], local[name]], False)
+        wanted = aggregator.global_prompts(ours, name, [own[name], local[name]], False)
         assert np.array_equal(found[name], wanted)
 
 
@@ -130,14 +128,9 @@ def test_a_peer_is_in_time_only_with_the_last_stage_of_a_round() -> None:
     """A peer that sends PLAN's first stage alone makes all others wait for the second."""
     policy = plan(context("plan", ("b",)))
     policy.stragglers.missed(["b"], 1)
-    first = begin(policy, 2)  # in round 2 it is waited for again
-    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
-    told = of_plan(local, policy.now.held.digest)
-    policy.handle(0.0, ev.Received(replace(told, round=2)))
+    _, _, effects = first_stage(policy, 2)  # in round 2 it is waited for again
     assert "b" in policy.stragglers.records
-    second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, ev.Send))
-    policy.handle(0.0, ev.Received(replace(ours, sender="b")))
+    second_stage(policy, effects)
     assert policy.stragglers.records == {}
 
 
