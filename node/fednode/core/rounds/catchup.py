@@ -26,7 +26,7 @@ from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
 from fednode.core.policy import CATCH_UP, DEADLINE
 from fednode.core.rounds.exchange import Exchange
 from fednode.core.rounds.method import MethodState
-from fednode.core.rounds.quorum import half, quorum, reached
+from fednode.core.rounds.quorum import at_least_half, quorum, reached
 from fednode.core.types import EMPTY, Json, Message, Tensors
 
 WANT: Final = "want"
@@ -148,7 +148,7 @@ class CatchUp:
         all members are enough.
         """
         need = quorum(self.context, self.peers.known, self.peers.live)
-        return min(need, half(len(self.peers.known))) if number < self.number else need
+        return min(need, at_least_half(len(self.peers.known))) if number < self.number else need
 
     def _reached(self) -> int:
         """Return the latest round to which at least _needed() members contributed, 0 if none."""

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable
 from fednode.core.policy import NodeContext
 
 
-def half(others: int) -> int:
+def at_least_half(others: int) -> int:
     """Return how many of the other members make half of all, the asking node among all.
 
     At least two: one word is never enough where a third member may exist.
@@ -27,12 +27,12 @@ def half(others: int) -> int:
     return max(2, (others + 2) // 2)
 
 
-def most(others: int, live: int) -> int:
+def majority(others: int, live: int) -> int:
     """Return how many other members make more than half of all.
 
     live: how many of them are live; if no more than half of all members, half is enough.
     """
-    enough = half(others)
+    enough = at_least_half(others)
     return enough if live <= enough else max(2, (others + 1) // 2 + 1)
 
 
@@ -42,7 +42,7 @@ def quorum(context: NodeContext, known: Collection[str], live: Collection[str]) 
     known, live: the other members, all and those that are live.
     """
     pair = len(known) == 1 and {*context.peers} == {*known} and not context.proof
-    return 1 if pair else most(len(known), len(live))
+    return 1 if pair else majority(len(known), len(live))
 
 
 def reached(rounds: Iterable[int], need: int) -> int:

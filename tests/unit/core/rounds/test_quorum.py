@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.core.rounds.quorum import half, most, quorum, reached
+from fednode.core.rounds.quorum import at_least_half, majority, quorum, reached
 from fednode.testing import frame
 
 
@@ -13,15 +13,15 @@ from fednode.testing import frame
 )
 def test_more_than_half_of_all_members_are_needed(others: int, enough: int, more: int) -> None:
     """This node is a member, too: fewer than half of others + 1 are never enough, nor is half."""
-    assert half(others) == enough
-    assert most(others, others) == more
-    assert 2 * half(others) >= others + 1
-    assert 2 * most(others, others) > others + 1
+    assert at_least_half(others) == enough
+    assert majority(others, others) == more
+    assert 2 * at_least_half(others) >= others + 1
+    assert 2 * majority(others, others) > others + 1
 
 
 @pytest.mark.parametrize(("live", "need"), [(5, 4), (4, 4), (3, 3), (2, 3), (0, 3)])
 def test_half_is_enough_where_all_other_members_are_gone(live: int, need: int) -> None:
-    assert most(5, live) == need
+    assert majority(5, live) == need
 
 
 @pytest.mark.parametrize(
