@@ -32,7 +32,7 @@ def differences(held: Mapping[str, Mapping[str, str]]) -> str:
     keys = [key for key in differ if key != SHAPES] or differ
     keys.sort(key=lambda key: bool(DIGEST.fullmatch(ours.get(key, ""))))
     parts = [
-        f"{key} is {_said(ours, key)} at {node!r} and {_said(theirs, key)} at {other!r}"
+        f"{key} is {value_of(ours, key)} at {node!r} and {value_of(theirs, key)} at {other!r}"
         for key in keys
     ]
     if len(parts) > DIFFERENCES_SHOWN:
@@ -41,7 +41,8 @@ def differences(held: Mapping[str, Mapping[str, str]]) -> str:
     return "; ".join(parts)
 
 
-def _said(facts: Mapping[str, str], key: str) -> str:
+def value_of(facts: Mapping[str, str], key: str) -> str:
+    """Return a value for people: of a digest the first characters."""
     value = facts.get(key, "not set")
     return value[:12] if DIGEST.fullmatch(value) else value
 

@@ -21,6 +21,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
+from fednode.core.facts import value_of
 from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
@@ -193,13 +194,8 @@ def difference(
         differ = [POLICY]
     differ.sort(key=lambda key: key != BACKBONE)
     return "; ".join(
-        f"{key} was {_shown(held, key)} and is {_shown(facts, key)}" for key in differ[:SHOWN]
+        f"{key} was {value_of(held, key)} and is {value_of(facts, key)}" for key in differ[:SHOWN]
     )
-
-
-def _shown(facts: Mapping[str, str], key: str) -> str:
-    value = facts.get(key, "not set")
-    return value[:12] if len(value) == 64 else value  # a digest
 
 
 # For other processes: these take no lock and write nothing ----------------------------------------
