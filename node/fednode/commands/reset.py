@@ -21,7 +21,7 @@ from fednode.errors import StateError
 from fednode.identity.identity import IDENTITY
 from fednode.identity.keys import MESH_KEY_FILE
 from fednode.observe.logs import FILE as LOG
-from fednode.storage.disk import explained, lock
+from fednode.storage.disk import explained, lock, refuse_earlier
 from fednode.storage.store import CHECKPOINTS, CLASSES, HISTORY, RUNS, SETTINGS
 from fednode.terminal.options import PATH, confirm
 
@@ -52,6 +52,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     folder = find(state)
     if not folder.is_dir():
         raise StateError(f"There is no state directory {folder}: give another with --state.")
+    refuse_earlier(folder)
     doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")

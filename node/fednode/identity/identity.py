@@ -19,7 +19,7 @@ from fednode.identity.certificates import (
     pem_of_chain,
 )
 from fednode.identity.roster import FOREIGN, Member, Roster, day
-from fednode.storage.disk import content_if_any, content_of, keep_private, put
+from fednode.storage.disk import content_if_any, content_of, keep_private, put, refuse_earlier
 
 IDENTITY: Final = "identity"
 """Folder of a state directory."""
@@ -44,6 +44,7 @@ class NodeIdentity:
 
     def __init__(self, state: Path) -> None:
         """Read the identity in a state directory; raise StateError without one that can be used."""
+        refuse_earlier(state)
         if not _has_key(state):
             raise StateError(
                 f"There is no key of a node in {state / IDENTITY}: give the state directory of a "
@@ -70,6 +71,7 @@ class NodeIdentity:
     @classmethod
     def create(cls, state: Path) -> NodeIdentity:
         """Return the identity in a state directory; make its key if there is none."""
+        refuse_earlier(state)
         if not _has_key(state):
             keys.store(state / IDENTITY / keys.KEY_FILE, ec.generate_private_key(keys.CURVE))
         return cls(state)

@@ -44,6 +44,8 @@ _SYSTEM: Final = {
     errno.ENFILE: _DESCRIPTORS,
     errno.ELOOP: "it is a link, and fednode follows no link in a folder that it writes",
 }
+EARLIER: Final = ("journal.db", "identity/lease", "admission")
+"""Files of a state directory by versions before checkpoints and certificates."""
 
 
 class Disk:
@@ -181,6 +183,22 @@ def content_if_any(path: Path) -> bytes | None:
         if isinstance(fault.__cause__, FileNotFoundError):
             return None
         raise
+
+
+def earlier_files(state: Path) -> list[str]:
+    """Return the files of EARLIER in a state directory."""
+    return [name for name in EARLIER if os.path.exists(state / name)]
+
+
+def refuse_earlier(state: Path) -> None:
+    """Raise StateError if an earlier version of fednode wrote a state directory."""
+    if earlier := earlier_files(state):
+        raise StateError(
+            f"{state} is a state directory of an earlier version of fednode (it holds "
+            f"{', '.join(earlier)}), which this version cannot read; nothing in it was changed. "
+            "Rename this folder, then begin anew: in a mesh with keys the founder with `fednode "
+            "init MESH`, and every other site with a new link and `fednode join LINK`."
+        )
 
 
 def writing_fault(folder: Path, disk: Disk | None = None) -> str:

@@ -25,7 +25,7 @@ from fednode.core.facts import value_of
 from fednode.core.types import Snapshot
 from fednode.errors import StateError
 from fednode.storage.checkpoint import Checkpoint, Damaged, encode, read
-from fednode.storage.disk import ASIDE, Disk, explained, lock
+from fednode.storage.disk import ASIDE, Disk, earlier_files, explained, lock, refuse_earlier
 from fednode.storage.history import History, RoundRow
 
 CHECKPOINTS: Final = "checkpoints"
@@ -62,6 +62,7 @@ class Store:
         self.warnings: list[str] = []
         self._disk = disk or Disk()
         self._guard = threading.Lock()
+        refuse_earlier(folder)
         with _explained(folder, "cannot be used"):
             self._disk.make_folder(folder)
             self._lock = lock(folder)
@@ -202,8 +203,8 @@ def difference(
 
 
 def is_state(folder: Path) -> bool:
-    """Tell whether a node ran in a directory."""
-    return (folder / CHECKPOINTS).is_dir()
+    """Tell whether a node ran in a directory, of this version or of an earlier one."""
+    return (folder / CHECKPOINTS).is_dir() or bool(earlier_files(folder))
 
 
 def has_rounds(folder: Path) -> bool:
@@ -223,6 +224,7 @@ def newest(folder: Path) -> tuple[Checkpoint, tuple[str, ...]]:
     Also return a sentence on each newer checkpoint, which is damaged. Raise StateError if no
     checkpoint is whole.
     """
+    refuse_earlier(folder)
     if not is_state(folder):
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     for _ in range(_READ_TRIES):  # a running node removes files that were listed

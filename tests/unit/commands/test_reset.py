@@ -89,6 +89,8 @@ def test_it_asks_first(fednode: Fednode, state: Path, monkeypatch: pytest.Monkey
     ("files", "said"),
     [
         (["photo.jpg"], "holds nothing to delete of a node"),
+        # Of an older version.
+        (["journal.db", "settings.yaml"], "of an earlier version of fednode (it holds journal.db)"),
         ([], "There is no state directory"),
     ],
 )

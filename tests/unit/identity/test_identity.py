@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.errors import IdentityError, StateError
+from fednode.identity import keys
 from fednode.identity.certificates import Chain
 from fednode.identity.identity import NodeIdentity
 from fednode.identity.roster import Member
@@ -164,3 +166,14 @@ def test_a_file_that_the_system_does_not_give_is_not_called_damaged(
     monkeypatch.setattr(Path, "read_bytes", denied)
     with pytest.raises(StateError, match=f"{name} cannot be read: .*. Try again when it can"):
         use()
+
+
+@pytest.mark.parametrize("what", ["identity/lease", "admission", "journal.db"])
+def test_state_of_before_is_named_and_not_changed(tmp_path: Path, what: str) -> None:
+    keys.store(tmp_path / "identity" / "node.key", Ed25519PrivateKey.generate())
+    (tmp_path / what).write_text("x")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    for begin in (NodeIdentity, NodeIdentity.create):
+        with pytest.raises(StateError, match=r"earlier version.*nothing in it was changed.*anew"):
+            begin(tmp_path)
+    assert before == {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}

@@ -8,7 +8,7 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage import checkpoint
-from fednode.storage.store import Store, newest
+from fednode.storage.store import Store, is_state, newest
 from tests.unit.storage.stored import file_of, files, filled, read_snapshot, snapshot
 
 
@@ -86,6 +86,19 @@ def test_a_checkpoint_of_a_newer_version_is_named_and_nothing_is_lost(
     before = content(tmp_path)
     path = file_of(tmp_path, 5)
     said = rf"{path} was written by a newer fednode \(format 2; this version reads 1\)"
+    for look in (Store, newest):
+        with pytest.raises(StateError, match=said):
+            look(tmp_path)
+    assert content(tmp_path) == before
+
+
+def test_a_directory_of_a_version_before_checkpoints_is_named_and_not_touched(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "journal.db").write_bytes(b"SQLite format 3\0")
+    assert is_state(tmp_path)
+    before = content(tmp_path)
+    said = rf"{tmp_path} is a state directory of an earlier version .* begin anew"
     for look in (Store, newest):
         with pytest.raises(StateError, match=said):
             look(tmp_path)
