@@ -153,7 +153,7 @@ def node_here(admits: bool = False) -> NodePlan:
 
 def _admits(state: Path) -> bool:
     chain = chain_in(state)
-    return chain is not None and chain.is_of_sponsor
+    return chain is not None and chain.right_end > 0
 
 
 def nodes_here() -> list[tuple[Path, Path]]:

@@ -128,12 +128,12 @@ class NodeIdentity:
     @property
     def sponsor_end(self) -> float:
         """Return when the right to sign certificates ends; 0 without one."""
-        return _right_end(self.chain)
+        return self.chain.right_end if self.chain else 0.0
 
     def read_right(self) -> bool:
         """Show the certificates on disk if a command stored a later right there; tell whether."""
         stored = chain_in(self.state)
-        if stored is None or stored.own.id != self.id or _right_end(stored) <= self.sponsor_end:
+        if stored is None or stored.own.id != self.id or stored.right_end <= self.sponsor_end:
             return False
         self._show(stored)
         return True
@@ -184,11 +184,6 @@ def keep_identity_private(state: Path) -> None:
     for folder in (state / IDENTITY, state):
         if folder.exists():
             keep_private(folder)
-
-
-def _right_end(chain: Chain | None) -> float:
-    """Return when the right to sign in a sponsor's own chain ends; 0 in any other chain."""
-    return chain.sponsor.ends if chain and chain.sponsor and chain.is_of_sponsor else 0.0
 
 
 def chain_in(state: Path) -> Chain | None:
