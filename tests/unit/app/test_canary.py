@@ -9,6 +9,7 @@ tests/e2e/test_canary.py does the same with processes.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -153,20 +154,10 @@ def shown(*paths: str) -> Channel:
 async def kept(site: Site) -> bytes:
     """Return all that b keeps: its records as its log has them, and its state directory."""
     await site.a.tape.more(site.a.tape.answers, 2)
-    lines = Json(MESH, "b")
-    records = "\n".join(
-        lines.format(_log_record(one.record)) for one in site.b.servers.events.details
-    )
+    made = [{"msg": one.record.text, "record": one.record} for one in site.b.servers.events.details]
+    records = "\n".join(map(Json(MESH, "b").format, map(logging.makeLogRecord, made)))
     files = [one for one in sorted((site.folder / "b").rglob("*")) if one.is_file()]
     return records.encode() + b"".join(one.read_bytes() for one in files)
-
-
-def _log_record(record: Record) -> Any:
-    import logging
-
-    made = logging.LogRecord("fednode", logging.INFO, "", 0, record.text, (), None)
-    made.record = record
-    return made
 
 
 async def stranger(site: Site) -> bytes:
