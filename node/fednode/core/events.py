@@ -46,7 +46,7 @@ class Commanded:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MemberNews:
     """News of members that the host knows, not from a member."""
 
     news: tuple[MemberUpdate, ...]
@@ -188,7 +188,7 @@ class TimerFired:
     name: str
 
 
-HostEvent = Started | Stopping | Commanded | Told | Misbehaved | TimerFired
+HostEvent = Started | Stopping | Commanded | MemberNews | Misbehaved | TimerFired
 PolicyEvent = RoundDue | PeerUp | PeerDown | Claimed
 WorkEvent = Received | Delivered | Undelivered | Tuned | TuneFailed | Adopted | AdoptFailed
 Event = HostEvent | PolicyEvent | WorkEvent

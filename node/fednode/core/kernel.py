@@ -140,7 +140,7 @@ class Kernel:
                 return self._command(now, command)
             case ev.Misbehaved(peer=peer, reason=reason):
                 return self._misbehaved(now, peer, reason)
-            case ev.Told(news=news):
+            case ev.MemberNews(news=news):
                 return self._swim.learn(now, news)
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)

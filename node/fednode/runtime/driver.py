@@ -182,7 +182,7 @@ class Driver:
     def tell(self, news: Sequence[MemberUpdate]) -> None:
         """Take news of members that the host knows."""
         self._shut_out(news)
-        self._post(ev.Told(tuple(news)))
+        self._post(ev.MemberNews(tuple(news)))
 
     # Events ---------------------------------------------------------------------------------------
 

@@ -168,8 +168,8 @@ class Player:
                 return ev.Adopted(cast("ev.Adopt", self.adopt).snapshot)
             case "AdoptFailed":
                 return ev.AdoptFailed(cast("ev.Adopt", self.adopt), *words)
-            case "Told":
-                return ev.Told(news(" ".join(words)))
+            case "MemberNews":
+                return ev.MemberNews(news(" ".join(words)))
             case "RoundDue":
                 names = {name: filter(None, said.split(",")) for name, said in given.items()}
                 return ev.RoundDue(

@@ -64,7 +64,7 @@ GREETED_MAX: Final = 64
 """Members that a node greets in one interval; the others wait for the next one."""
 SLOWNESS_MAX: Final = 8
 NEWS_MAX: Final = 12  # items of news on one message, besides the item about its receiver
-TOLD_MULT: Final = 3  # an item of news is told TOLD_MULT * log2(nodes + 1) times
+RETRANSMIT_MULT: Final = 3  # an item of news is told RETRANSMIT_MULT * log2(nodes + 1) times
 DOUBTED: Final = frozenset({"suspect", "dead", "left"})
 
 
@@ -130,7 +130,7 @@ class Gossip:
 
     def take(self, to: str) -> tuple[MemberUpdate, ...]:
         """Return the news for a peer: what is held of that peer, then the least told items."""
-        most = math.ceil(TOLD_MULT * math.log2(len(self._members) + 2))
+        most = math.ceil(RETRANSMIT_MULT * math.log2(len(self._members) + 2))
         order = sorted(self._items, key=lambda name: (self._items[name][0], name))
         news = self.about(to)
         for name in [name for name in order if name != to][:NEWS_MAX]:

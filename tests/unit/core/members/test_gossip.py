@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fednode.core.members.swim import NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.swim import NEWS_MAX, RETRANSMIT_MULT, Gossip
 from fednode.core.members.table import Members
 from fednode.core.types import MemberUpdate
 
@@ -45,7 +45,7 @@ def test_an_item_is_told_by_the_logarithm_of_the_mesh_and_then_forgotten(count: 
     told = 0
     while news.take("p01"):
         told += 1
-    assert told == math.ceil(TOLD_MULT * math.log2(count + 2))
+    assert told == math.ceil(RETRANSMIT_MULT * math.log2(count + 2))
 
 
 def test_newer_news_of_a_member_replaces_older_news_and_is_told_anew() -> None:
