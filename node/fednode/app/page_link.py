@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from pathlib import Path
@@ -44,11 +45,16 @@ def draw(state: Path) -> str:
 def keep_link(state: Path, page: str, token: str) -> None:
     """Note in a state directory where its node's page is, with the token on loopback alone.
 
-    The token is the fragment, which browsers send to no server. page: "" for none.
+    The token is the fragment, which browsers send to no server. page: "" for none, as at a start,
+    because the link of an earlier start leads to whoever listens there. A full disk keeps no node
+    from starting: `link` then shows no token.
     """
     match = _PAGE.fullmatch(page)
     here = match is not None and parse(match[1]).loopback
-    put(state / LINK, f"{page}#token={token}\n" if here else f"{page}\n", ELSEWHERE)
+    with contextlib.suppress(OSError, StateError):
+        (state / LINK).unlink(missing_ok=True)
+        if here:
+            put(state / LINK, f"{page}#token={token}\n", ELSEWHERE)
 
 
 def link(page: str, mesh: str, name: str, state: Path | None) -> str:

@@ -66,7 +66,7 @@ class Servers:
     async def open(self) -> None:
         """Listen on the page's port, if it is set; raise AddressError or ConfigError."""
         await self.health.loading()
-        keep_link(self._state, "", "")  # that of an earlier start leads to whoever listens there
+        keep_link(self._state, "", "")
         if self._settings.page.listen is not None:
             from fednode.observe.web import Web  # saves 36 MB in a node without a page
 
