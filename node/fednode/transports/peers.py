@@ -343,12 +343,11 @@ async def _connected(channel: Any) -> bool:
     """Tell whether a connection comes up within DIRECT_FIRST_S."""
     try:
         async with asyncio.timeout(DIRECT_FIRST_S):
-            state = channel.get_state(try_to_connect=True)
-            while state is not grpc.ChannelConnectivity.READY:
+            ready = grpc.ChannelConnectivity.READY
+            while (state := channel.get_state(try_to_connect=True)) is not ready:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     return False
                 await channel.wait_for_state_change(state)
-                state = channel.get_state(try_to_connect=True)
     except TimeoutError:
         return False
     return True
