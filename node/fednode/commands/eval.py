@@ -107,10 +107,10 @@ def _measure(tuned: Tuned, own: Settings, images: NodeData, progress: ProgressFn
     assert isinstance(learner, TorchLearner), "there are images"
     control = baseline.control_of(tuned, own, learner, progress)
     folds = learner.module.closed_form and own == tuned.settings and tuned.rounds > 0
-    results = {ZERO_SHOT: _results(learner, Tensors(), folds)}
+    results = {ZERO_SHOT: _results(ZERO_SHOT, learner, Tensors(), folds)}
     if control is not None and control.prompts:
-        results[ALONE] = _results(control.learner, control.prompts, folds)
-    results[TUNED] = _results(learner, tuned.prompts, folds)
+        results[ALONE] = _results(ALONE, control.learner, control.prompts, folds)
+    results[TUNED] = _results(TUNED, learner, tuned.prompts, folds)
     gains, hints = baseline.compare(tuned, results, "" if control is None else control.unknown)
     trained = [control.note] if control is not None and control.note else []
     warnings = [f"warning: {text}" for text in learner.warnings]
@@ -123,10 +123,12 @@ def _measure(tuned: Tuned, own: Settings, images: NodeData, progress: ProgressFn
     )
 
 
-def _results(learner: TorchLearner, prompts: Tensors, folds: bool) -> Mapping[str, Evaluation]:
+def _results(
+    row: str, learner: TorchLearner, prompts: Tensors, folds: bool
+) -> Mapping[str, Evaluation]:
     """Return results by test set. folds: those of own classes are of all images, each left out."""
     found = dict(learner.results(prompts))
-    crossed = learner.cross_validate(prompts) if folds else None
+    crossed = learner.cross_validate(prompts, row) if folds else None
     return found | ({"own": crossed} if crossed is not None else {})
 
 

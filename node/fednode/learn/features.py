@@ -120,12 +120,17 @@ class Features:
         self._memory = {key: value for key, value in self._memory.items() if key[1] in current}
         self._filled = sum(value.nbytes for value in self._memory.values())
 
-    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Encoded:
-        """Return features and lengths, float32, on the model's device, in the order of paths."""
+    def of(
+        self, paths: Sequence[Path], cancelled: Callable[[], bool], work: str = ENCODING
+    ) -> Encoded:
+        """Return features and lengths, float32, on the model's device, in the order of paths.
+
+        work: what progress calls it.
+        """
         if not paths:
             nothing = torch.zeros(0, 0, device=self.device)
             return Encoded(nothing, nothing.sum(dim=1))
-        encoded = self.values(self._features, paths, cancelled)
+        encoded = self.values(self._features, paths, cancelled, work)
         return Encoded(encoded[:, :-1].contiguous(), encoded[:, -1].contiguous())
 
     def digests(self, paths: Sequence[Path]) -> list[bytes]:
@@ -133,7 +138,11 @@ class Features:
         return [self._digest(_file(path)) for path in paths]
 
     def values(
-        self, array: PerImageArray, paths: Sequence[Path], cancelled: Callable[[], bool]
+        self,
+        array: PerImageArray,
+        paths: Sequence[Path],
+        cancelled: Callable[[], bool],
+        work: str = ENCODING,
     ) -> Tensor:
         """Return an array's values [n, *shape] on the model's device, in the order of paths.
 
@@ -153,7 +162,7 @@ class Features:
             for part in parts:
                 if cancelled():
                     raise Cancelled
-                progress(ENCODING, done, len(keys))
+                progress(work, done, len(keys))
                 done += len(part)
                 for file, value in zip(part, self._values(array, part, pool), strict=True):
                     fresh[array.name, file] = value

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 IMAGES: Final = 10
 """So many images of each class are encoded."""
+WORK: Final = "encoding public images"
 FAINT: Final = 1e-9
 """A trace below this is that of rounding errors, not of images that differ."""
 
@@ -38,7 +39,7 @@ def public_covariance(
     groups = public_images(without)
     if groups:
         paths = [path for some in groups for path in some]
-        x = features.of(paths, cancelled).features.double().cpu().numpy()
+        x = features.of(paths, cancelled, WORK).features.double().cpu().numpy()
         for x_class in np.split(x, np.cumsum([len(paths) for paths in groups])[:-1]):
             x_class -= x_class.mean(axis=0)
         scatter = x.T @ x

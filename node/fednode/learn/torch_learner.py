@@ -286,12 +286,12 @@ class TorchLearner(Learner):
         known = patients if self.data.groups else ()
         return evaluation(classes, labels.cpu().numpy(), shares, known)
 
-    def cross_validate(self, tensors: Tensors) -> Evaluation | None:
+    def cross_validate(self, tensors: Tensors, row: str = "prompts") -> Evaluation | None:
         """Return the results on all images of own classes, each classified without its fold.
 
         For a module that computes its arrays: from the training images that are not in the fold.
         `tensors` gives all that is not of the own images; without tensors the hand-written prompt
-        classifies. None: no image can be left out.
+        classifies. None: no image can be left out. row: what is measured, for the progress.
         """
         parts = (self.data.train, self.data.validation, self.data.own)
         images = sorted({x for part in parts for x in part.images}, key=lambda image: image.path)
@@ -311,7 +311,7 @@ class TorchLearner(Learner):
         job = Job(round=0, stage="", tensors=tensors, seed=0, measure=False)
         public = partial(self._public_covariance, features.shape[1], lambda: False)
         for fold in range(FOLDS) if tensors else ():
-            self._features.progress("leaving images out, part", fold + 1, FOLDS)
+            self._features.progress(f"measuring {row}, leaving out part", fold + 1, FOLDS)
             if fold not in folds:
                 continue
             rest, here = map(torch.from_numpy, ((folds != fold) & trained, folds == fold))

@@ -254,7 +254,9 @@ def test_gda_is_compared_with_the_same_head_alone(world: World, tmp_path: Path) 
     assert baseline.read(held.folder) == (later.prompts, facts), "every round would give the same"
 
 
-def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> None:
+def test_with_gda_each_image_is_classified_without_its_fold(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a learner classifies it that trains on the training images of the other folds."""
     settings, learner = world.daemon("east", policy={"name": "gda"}, rounds={"max": 0})
     _, west = world.daemon("west", policy={"name": "gda"}, rounds={"max": 0})
@@ -264,7 +266,10 @@ def test_with_gda_each_image_is_classified_without_its_fold(world: World) -> Non
     known = pack({"west": theirs})
     held = Tensors({**learner.initial(1), **known}, known.classes)
     job = Job(round=1, stage=COMBINE, tensors=held, seed=1)
-    found = learner.cross_validate(learner.tune(job, never, lambda _: None).tensors)
+    fitted, told = learner.tune(job, never, lambda _: None).tensors, list[str]()
+    monkeypatch.setattr(learner._features, "progress", lambda name, *_: told.append(name))
+    found = learner.cross_validate(fitted, "tuned")
+    assert "measuring tuned, leaving out part" in told
     assert found is not None
     assert found.folds == FOLDS
     data = learner.data

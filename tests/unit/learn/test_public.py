@@ -33,11 +33,15 @@ def test_it_is_that_of_images_about_their_class_s_mean() -> None:
     assert np.allclose(found, expected / free, atol=1e-12)
 
 
-def test_images_of_the_node_do_not_count() -> None:
-    features = Features(frozen())
+def test_images_of_the_node_do_not_count_and_progress_names_public_ones() -> None:
+    told = list[tuple[str, int, int]]()
+    features = Features(
+        frozen(), progress=lambda name, done, count: told.append((name, done, count))
+    )
     every = sorted(builtin.root().glob("*/*.jpg"))
     first = [path for path in every if path.parent == every[0].parent]
     whole = public_covariance(features, 16, (), never)
+    assert told[0] == ("encoding public images", 0, 50 * public.IMAGES)
     assert not np.allclose(public_covariance(features, 16, first[: public.IMAGES], never), whole)
     assert np.array_equal(public_covariance(features, 16, first[public.IMAGES :], never), whole)
     assert np.array_equal(public_covariance(features, 16, every, never), np.eye(16) / 16)
