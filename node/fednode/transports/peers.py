@@ -57,7 +57,7 @@ Place = tuple[Address, str]
 """An address, and the name of the peer dialled there ("" if the caller names no peer)."""
 PLACES_MAX: Final = 1024
 PER_PEER: Final = 2
-"""Addresses of each peer that it may go back to: the present one and the one before it."""
+"""Addresses kept for each peer: the present address and the address before it."""
 MOVES_MAX: Final = 6
 MINUTE_S: Final = 60.0
 """New addresses of one peer that are dialled at once, and on average within so many seconds."""
@@ -77,7 +77,7 @@ class DialLimiter:
         self._moves = TokenBuckets(MOVES_MAX, MOVES_MAX / MINUTE_S)
 
     def use(self, place: Place, now: float) -> list[Place]:
-        """Mark a place as dialled; return the places whose channels are given up for it.
+        """Mark a place as dialled; return the places that are given up for it.
 
         Raise Unreachable if the peer has had too many new addresses lately.
         """
@@ -92,10 +92,10 @@ class DialLimiter:
             )
         self._used[place] = None
         own = [used for used in self._used if used[1] == who] if who else []
-        oldest = list(self._used)[:1] if len(self._used) > PLACES_MAX else []
-        for gone in (*own[:-PER_PEER], *oldest):
-            self._used.pop(gone, None)
-        return [*own[:-1], *oldest]
+        gone = [*own[:-PER_PEER], *(list(self._used)[:1] if len(self._used) > PLACES_MAX else [])]
+        for place_gone in gone:
+            self._used.pop(place_gone, None)
+        return gone
 
 
 class _Peer:
@@ -285,12 +285,12 @@ class Peers:
         if peer.relayed and not self.relay.doubt(place[1]):
             return
         self._relayed[place] = True
-        self._drop(self._peers.pop(key))
+        self._drop(self._peers.pop(key), RENEW_GRACE_S)
 
     def _leave_relay(self) -> None:
         """Open new connections for the next relayed calls, because a relay is about to stop."""
         for key in [key for key in self._peers if key[1]]:
-            self._drop(self._peers.pop(key))
+            self._drop(self._peers.pop(key), RENEW_GRACE_S)
 
     def _peer(self, place: Place, relayed: bool) -> _Peer:
         """Return the channel to a place; a new one if another certificate counts at one end.
@@ -303,14 +303,14 @@ class Peers:
             self._relayed.pop(gone, None)
             for old in (self._peers.pop((gone, way), None) for way in (False, True)):
                 if old is not None:
-                    self._drop(old)
+                    self._drop(old, None)
         key, ends = (place, relayed), None
         if self._own is not None and self._roster is not None:
             ends = self._own(), self._roster.callee(place[1])
         peer = self._peers.get(key)
         if peer is None or peer.ends != ends:
             if peer is not None:
-                self._drop(peer)
+                self._drop(peer, RENEW_GRACE_S)
             channel = self._open(place, relayed, REPLY_BYTES_MAX, ends)
             peer = self._peers[key] = _Peer(channel, ends, relayed)
         return peer
@@ -328,9 +328,8 @@ class Peers:
             return grpc.aio.insecure_channel(target, options=options)
         return channel_to(target, *ends, options)
 
-    def _drop(self, peer: _Peer) -> None:
-        """Close a channel once its calls have ended, at the latest after RENEW_GRACE_S."""
-        dropping = asyncio.ensure_future(peer.channel.close(RENEW_GRACE_S))
+    def _drop(self, peer: _Peer, grace_s: float | None) -> None:
+        dropping = asyncio.ensure_future(peer.channel.close(grace_s))
         self._dropped.add(dropping)
         dropping.add_done_callback(self._dropped.discard)
 
@@ -343,11 +342,12 @@ async def _connected(channel: Any) -> bool:
     """Tell whether a connection comes up within DIRECT_FIRST_S."""
     try:
         async with asyncio.timeout(DIRECT_FIRST_S):
-            ready = grpc.ChannelConnectivity.READY
-            while (state := channel.get_state(try_to_connect=True)) is not ready:
+            state = channel.get_state(try_to_connect=True)
+            while state is not grpc.ChannelConnectivity.READY:
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                     return False
                 await channel.wait_for_state_change(state)
+                state = channel.get_state(try_to_connect=True)
     except TimeoutError:
         return False
     return True
