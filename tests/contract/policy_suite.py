@@ -232,7 +232,7 @@ class PolicyContract:
             marks = len(original.effects), len(again.effects)
             original.run_stages(later, case)
             again.run_stages(later, case)
-            # Who starts again asks its peers to repeat themselves, once.
+            # A node that starts again asks its peers to repeat themselves, once.
             did = [effect for effect in again.effects[marks[1] :] if not _asks(effect)]
             assert original.effects[marks[0] :] == did
             assert original.policy.state() == again.policy.state()

@@ -70,5 +70,5 @@ def link(page: str, mesh: str, name: str, state: Path | None) -> str:
         return ""
     named = NAME.fullmatch(mesh) and NAME.fullmatch(name)
     folder = state or (Path.home() / ROOT / mesh / name if named else None)
-    held = "" if folder is None else _text(folder / LINK)
-    return held if held.partition("#")[0] == page else page
+    own = "" if folder is None else _text(folder / LINK)
+    return own if own.partition("#")[0] == page else page

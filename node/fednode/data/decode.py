@@ -96,19 +96,19 @@ def decode(path: Path, window: Window = None, side: int | None = None) -> Iterat
     reduced size not below side x side, which is faster. Raise Unusable, MemoryError, or the
     decoder's error if the file is damaged or no image, usually OSError.
     """
-    with ExitStack() as held:
-        found = _decode_usual(path, window, side, held)
-        if found is None:
-            held.enter_context(LARGE)
-            found = DECODER.decode(path, window)
-        held.callback(found.image.close)  # before the turn of another
-        yield found
+    with ExitStack() as stack:
+        decoded = _decode_usual(path, window, side, stack)
+        if decoded is None:
+            stack.enter_context(LARGE)
+            decoded = DECODER.decode(path, window)
+        stack.callback(decoded.image.close)  # before the turn of another
+        yield decoded
 
 
-def _decode_usual(path: Path, window: Window, side: int | None, held: ExitStack) -> Decoded | None:
+def _decode_usual(path: Path, window: Window, side: int | None, stack: ExitStack) -> Decoded | None:
     """Decode a JPEG or PNG of usual size; return None for all others.
 
-    held: gets what is to be given back.
+    stack: gets what is to be given back.
     """
     with opened(path) as file:
         usual = file.peek(8).startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"))
@@ -119,8 +119,8 @@ def _decode_usual(path: Path, window: Window, side: int | None, held: ExitStack)
             if full[0] * full[1] > PIXELS_KEPT:
                 return None
             if full[0] * full[1] > SMALL_PIXELS:
-                held.enter_context(LARGE)
-                held.callback(trim)
+                stack.enter_context(LARGE)
+                stack.callback(trim)
             if side is not None:
                 image.draft("RGB", (side, side))
             whole = image.size == full

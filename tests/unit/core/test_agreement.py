@@ -1,4 +1,4 @@
-"""Who holds other prompts after the same round, and how often a node says so."""
+"""Peers that hold other prompts after the same round, and how often a node says so."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Node:
 
     @property
     def held(self) -> Tensors:
-        """What the node keeps of b."""
+        """The arrays that the node keeps of b."""
         return unpack(self.policy.state().arrays)["b"]
 
 
